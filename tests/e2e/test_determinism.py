@@ -24,7 +24,9 @@ for name, (module, inputs) in (("bert", bert.make_model(layers=1)), ("unet", une
     for _ in range(int(sys.argv[1])):
         session = Session(module, inputs, device="wormhole_b0")
         traced = [(n.name, n.shape, n.sources, repr(n.op), n.origin) for n in session.trace()]
-        print(name, digest(repr(traced)), digest(netlist.dumps(session.compile().netlist)))
+        result = session.compile()
+        text = netlist.dumps(result.netlist) + repr(result.placement.report)
+        print(name, digest(repr(traced)), digest(text))
 """
 
 

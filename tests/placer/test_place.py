@@ -6,11 +6,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -348,31 +344,6 @@ def test_why_tells_what_an_override_leaves_from_what_is_legal() -> None:
         assert "no legal candidate" not in answer.text
         if answer.blocks_epoch and not answer.faster:
             assert "none of the candidates that its override leaves" in answer.text
-
-
-SCRIPT = """
-from tests.placer.test_place import placed, encoder, convolutions
-from tbuda_lab.core.device import load_device
-for graph in (encoder(2), convolutions(32, 64, 2)):
-    p = placed(graph, load_device("wormhole_b0"))
-    print(p.schedule, p.ops, p.queues, p.report)
-"""
-
-
-def test_the_same_placement_whatever_the_hash_seed() -> None:
-    root = pathlib.Path(__file__).parents[2]
-    texts = [
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT],
-            cwd=root,
-            check=True,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
-        ).stdout
-        for seed in ("1", "77")
-    ]
-    assert texts[0] and texts[0] == texts[1]
 
 
 def test_no_op_reads_a_node_that_is_no_leaf_or_op() -> None:

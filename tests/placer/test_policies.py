@@ -63,6 +63,12 @@ def cores(p: Placement, name: str) -> int:
     return int(p.candidate(name)["cores"])
 
 
+@functools.cache
+def best_objective(name: str, device: str, microbatch: int) -> float:
+    """What the default policy reaches."""
+    return objective(placed(GRAPHS[name](), load_device(device), microbatch=microbatch), microbatch)
+
+
 @pytest.mark.parametrize("policy", [p for p in POLICIES if p != "Optimal"])
 @pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
 @pytest.mark.parametrize("name", GRAPHS)
@@ -71,9 +77,8 @@ def test_every_policy_keeps_every_rule_and_optimal_is_no_worse(name: str, device
     for microbatch in (1, 16):
         p = placed(graph, spec, balancer_policy=policy, microbatch=microbatch)
         check(graph, spec, p)
-        best = placed(graph, spec, microbatch=microbatch)
         other = objective(p, microbatch) if microbatch == 1 else with_waits(graph, device, policy, microbatch)
-        assert objective(best, microbatch) <= other
+        assert best_objective(name, device, microbatch) <= other
 
 
 def test_minimize_grid_puts_every_op_on_its_fewest_cores() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -40,11 +42,22 @@ def compiled(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], device: s
     return compile_graph(graph, device, CompileOptions(**{"objective": "throughput", **options}))  # type: ignore[arg-type]
 
 
+@functools.cache
+def attention(width: int, heads: int, rows: int, causal: bool = False) -> Graph:
+    """Traced once for all policies."""
+    torch.manual_seed(0)
+    mask = torch.triu(torch.full((rows, rows), -1e4), 1) if causal else torch.zeros(rows, rows)
+    return from_torch(Attention(width, heads).eval(), (torch.randn(1, rows, width), mask[None, None]), name="m")
+
+
+def placed(graph: Graph, device: str, **options: object) -> CompileResult:
+    return compile_graph(graph, device, CompileOptions(**{"objective": "throughput", **options}))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
 def test_every_policy_keeps_within_the_streams(device: str, policy: str) -> None:
-    mask = torch.triu(torch.full((160, 160), -1e4), 1)[None, None]
-    result = compiled(Attention(192, 3), (torch.randn(1, 160, 192), mask), device, balancer_policy=policy)
+    result = placed(attention(192, 3, 160, causal=True), device, balancer_policy=policy)
     matches = uses(dumps(result.netlist))
     assert {name: use.faults() for name, use in matches.items() if use.faults()} == {}
     assert max(use.fan_out for use in matches.values()) > 0
@@ -53,17 +66,14 @@ def test_every_policy_keeps_within_the_streams(device: str, policy: str) -> None
 @pytest.mark.parametrize(("width", "heads", "seed"), [(128, 2, 0), (256, 4, 3)])
 def test_streams_that_go_back_are_counted_whole(width: int, heads: int, seed: int) -> None:
     """Slices of a streamed softmax that matmuls read out of order: 1,024 and 1,056 phases at a producer, of 862."""
-    inputs = torch.randn(1, 512, width), torch.zeros(1, 1, 512, 512)
-    result = compiled(Attention(width, heads), inputs, "wormhole_b0", balancer_policy="Random", seed=seed)
+    result = placed(attention(width, heads, 512), "wormhole_b0", balancer_policy="Random", seed=seed)
     assert {name: use.faults() for name, use in uses(dumps(result.netlist)).items() if use.faults()} == {}
 
 
 def test_an_op_that_would_read_too_many_buffers_gets_narrower_writers() -> None:
     """Every op alone and as large as it gets: the context matmul would read 72 buffers of the values and 12 or more of
     the weights. Its writers are placed anew with fewer cores, and the others stay as large as they can be."""
-    x = torch.randn(1, 384, 384)
-    mask = torch.zeros(1, 1, 384, 384)
-    result = compiled(Attention(384, 6), (x, mask), "grayskull", balancer_policy="SingleOpPerEpoch")
+    result = placed(attention(384, 6, 384), "grayskull", balancer_policy="SingleOpPerEpoch")
     assert len(result.placement.epochs) == len(result.placement.ops)
     reads = uses(dumps(result.netlist))
     most = max(use.dram_in for use in reads.values())
@@ -76,8 +86,7 @@ def test_an_op_that_would_read_too_many_buffers_gets_narrower_writers() -> None:
 @pytest.mark.parametrize("policy", ["Ribbon", "NLP", "MinimizeGrid", "SingleOpPerEpoch"])
 def test_epochs_say_why_the_next_op_did_not_join(policy: str) -> None:
     """Policies that fill epochs in order compare no costs: an epoch ends where an edge or the grid refuses an op."""
-    x, mask = torch.randn(1, 384, 384), torch.zeros(1, 1, 384, 384)
-    result = compiled(Attention(384, 6), (x, mask), "n150", balancer_policy=policy, target_cycles=3000)
+    result = placed(attention(384, 6, 384), "n150", balancer_policy=policy, target_cycles=3000)
     report = result.placement.report
     assert report is not None
     for epoch, cost in zip(result.placement.epochs, report.epochs, strict=True):
