@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tbuda_lab.cli import main
 from tbuda_lab.core import netlist
 from tests.netlist import builders as b
 from tests.netlist_acceptance.harness import command, noise
@@ -220,7 +221,8 @@ def test_wrong_inputs_list_what_is_expected(case: str, tmp_path: Path, capfd: py
         assert "(n, 1, 64, 64) float32" in message
 
 
-def test_as_a_process(tmp_path: Path) -> None:
+def test_as_a_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A good run as a process of its own; refusals within this one, which has started already."""
     netlist.dump(b.unary(), tmp_path / "n.yaml")
     np.savez(tmp_path / "in.npz", x=noise((1, 1, 64, 64)))
     base = [sys.executable, "-m", "tbuda_lab", "netlist"]
@@ -228,10 +230,13 @@ def test_as_a_process(tmp_path: Path) -> None:
                            tmp_path / "out.npz"], capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr
     (tmp_path / "n.yaml").write_text(netlist.dumps(b.unary()).replace("exp", "exq"))
-    done = subprocess.run([*base, "check", tmp_path / "n.yaml"], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert all(line.startswith(str(tmp_path / "n.yaml")) and "error" in line for line in done.stderr.splitlines())
+    assert main(["netlist", "check", str(tmp_path / "n.yaml")]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and all(line.startswith(str(tmp_path / "n.yaml")) and "error" in line for line in lines)
     for bad in (["--param", "x"], ["--mode", "gold"], ["--arch", "nope"]):
-        done = subprocess.run([*base, "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs",
-                               tmp_path / "out.npz", *bad], capture_output=True, text=True)
-        assert done.returncode and "Traceback" not in done.stderr
+        try:
+            code = main(["netlist", "run", str(tmp_path / "n.yaml"), "--inputs", str(tmp_path / "in.npz"), "--outputs",
+                         str(tmp_path / "out.npz"), *bad])
+        except SystemExit as end:
+            code = end.code
+        assert code not in (0, None) and "Traceback" not in capsys.readouterr().err
