@@ -121,10 +121,10 @@ def test_epochs_that_are_alike_are_looked_at_once(layers) -> None:
     assert all(by_epoch.values()) and len({max(gains) for gains in by_epoch.values()}) == 1
 
 
-def test_paces_of_epochs_add_up_to_the_whole_simulation(layers) -> None:
-    graph, inputs = layers
+def test_paces_of_epochs_add_up_to_the_whole_simulation(traced) -> None:
+    graph, inputs = traced["encoder"]
     for overrides in ((), (Override("input_buffer_multiplier", "1.up.matmul", {0: 4}),)):
-        starts = tuple(Override("epoch_break", f"{i}.key.matmul") for i in (1, 2, 3))
+        starts = (Override("epoch_break", "1.key.matmul"),)
         session = Session(graph, inputs, "wormhole_b0", CompileOptions(microbatch=24), (*starts, *overrides))
         result, placed = session.compile(), session.placed()
         for batch in (2, 8):
