@@ -140,6 +140,15 @@ class CompileOptions:
         latency = self.objective in ("auto", "latency")
         return self.epoch_fill_cycles is None and (self.inputs_counted > 1 or latency)
 
+    @property
+    def streams_parameters(self) -> bool:
+        """Whether parameters that are not small stay in DRAM. At one input a run they do, as in PyBuda, unless the
+        policy counts what loading them takes."""
+        if self.default_dram_parameters is not None:
+            return self.default_dram_parameters
+        counts_loads = self.balancer_policy == "Optimal" and self.counts_fill
+        return self.inputs_counted == 1 and not counts_loads
+
 
 OBJECTIVES = ("auto", "latency", "throughput")
 """auto: cycles of the batch (`microbatch` inputs) by the simulator of epochs; latency: cycles from end to end of one

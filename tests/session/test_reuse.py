@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from tbuda_lab.core import balancer
 from tbuda_lab.core.compiler.pipeline import CHOOSING
@@ -131,12 +132,26 @@ def test_an_edit_runs_again_what_depends_on_it(
 
 
 def test_a_policy_chooses_anew_from_the_tables_there_are(session: Session) -> None:
+    session.attempt(SetOptions(default_dram_parameters=True))  # else the policy decides which parameters may load
     before = session.work
     session.attempt(SetOptions(balancer_policy="Ribbon"))
     done = {name: count - before.get(name, 0) for name, count in session.work.items()}
     assert done["place"] == 1 and not done.get("passes") and not done.get("lower") and not done.get("table")
     session.undo()
+    session.undo()
     session.compile()
+
+
+def test_a_policy_that_counts_no_loads_streams_at_batch_1() -> None:
+    session = Session(torch.nn.Linear(512, 1024), (torch.zeros(64, 512),), "wormhole_b0")
+
+    def weight_may_load() -> bool:
+        problem = session.placed().problem
+        return bool((problem.tables[problem.order.index("matmul")].rows["prologue"] & 0b10).any())
+
+    assert weight_may_load()
+    session.attempt(SetOptions(balancer_policy="Ribbon"))
+    assert not weight_may_load(), "the candidates are worked out anew"
 
 
 def test_tables_do_not_depend_on_what_only_chooses() -> None:

@@ -159,7 +159,8 @@ def enumerate_candidates(
     buffers = _buffer_factors(profile, choice)
     grids = np.zeros(len(gr), dtype=CANDIDATE)
     grids["grid_r"], grids["grid_c"] = gr, gc
-    masks, new = prologues(profile, grids, _streams(options, choice), dict(choice.prologue))
+    in_dram = options.streams_parameters if choice.dram_parameters is None else choice.dram_parameters
+    masks, new = prologues(profile, grids, in_dram, dict(choice.prologue))
     n = len(owner)
     shape = (n, len(steps), len(buffers), masks.shape[1])
     base, step, buf, pro = (a.reshape(-1) for a in np.indices(shape))
@@ -210,18 +211,6 @@ def _buffer_factors(profile: OpProfile, choice: Choice) -> list[int]:
     if choice.output_multiplier is not None:
         return [choice.output_multiplier]
     return sorted({2, *(2 * n for n in profile.user_stacks if n > 1)})
-
-
-def _streams(options: CompileOptions, choice: Choice) -> bool:
-    """Whether parameters that are not small have to stay in DRAM. At one input a run they do, as in PyBuda, but where
-    the policy counts what loading them takes."""
-    in_dram = choice.dram_parameters
-    if in_dram is None:
-        in_dram = options.default_dram_parameters
-    if in_dram is not None:
-        return in_dram
-    weighs_loads = options.balancer_policy == "Optimal" and options.counts_fill
-    return options.inputs_counted == 1 and not weighs_loads
 
 
 def _sparse_counts(profile: OpProfile, rows: np.ndarray) -> None:

@@ -47,7 +47,7 @@ CHOOSING = (
     "enable_fork_join_buffering", "schedule_swaps", "time_budget", "epoch_switch_cycles", "epoch_fill_cycles",
     "enable_auto_transposing_placement", "optimise_steps", "optimise_seconds",
 )  # fmt: skip
-"""Options that choose among candidates: tables are the same whatever they say."""
+"""Options that choose among candidates: tables are the same whatever they say, but for `streams_parameters`."""
 
 T = TypeVar("T")
 _FREE = Choice()
@@ -219,7 +219,8 @@ class Pipeline:
             rows.setflags(write=False)
             return OpModels(signature if choice == Choice() else f"{signature}|{choice!r}", rows, profile)
 
-        return self._tables.get_or((_without(options, CHOOSING), signature, choice), make)
+        key = (_without(options, CHOOSING), options.streams_parameters, signature, choice)
+        return self._tables.get_or(key, make)
 
     def signatures(self, front: Front, options: CompileOptions) -> dict[str, str]:
         """The signature of every op's profile."""
