@@ -38,8 +38,12 @@ def sized(*sizes: tuple[str, int, int]) -> tuple[Override, ...]:
     return tuple(Override("op_size", name, (r, c)) for name, r, c in sizes)
 
 
+STEADY = CompileOptions(objective="throughput")
+"""Nothing is filled, so no op streams to begin sooner."""
+
+
 def edge_between(graph: Graph, overrides: tuple[Override, ...], reader: str) -> list[FlowEdge]:
-    built = build(placed(graph, overrides=overrides), CONSTANTS)  # type: ignore[arg-type]
+    built = build(placed(graph, overrides=overrides, options=STEADY), CONSTANTS)  # type: ignore[arg-type]
     names = [op.name for op in built.network.ops]
     return [e for e in built.network.edges if names[e.consumer] == reader]
 
@@ -281,7 +285,7 @@ def test_larger_input_buffers_hold_more() -> None:
     one = sized(("first", 1, 1), ("second", 1, 1))
     (usual,) = edge_between(graph, one, "second")
     (asked,) = edge_between(graph, (*one, Override("input_buffer_multiplier", "second", {0: 6})), "second")
-    result = placed(graph, overrides=one)
+    result = placed(graph, overrides=one, options=STEADY)
     row = result.placement.candidate("second")
     ublock = int(row["ublock_r"]) * int(row["ublock_c"])
     assert usual.capacity is not None and asked.capacity == usual.capacity + 4 * ublock

@@ -191,7 +191,7 @@ class Objective:
     epochs,
     shared by the batch; kernel: of the slowest kernels, times their weight. On several chips it is the slowest one's
     sum that counts, without `kernel`: `slowest_chip`. inputs: of the batch that it is for; bound: what no way to cut
-    the schedule into epochs stays below (area, DRAM and switches; 0: not worked out)."""
+    the schedule into epochs stays below (area, DRAM, the first input's way and switches; 0: not worked out)."""
 
     limiter: float
     waiting: float

@@ -106,8 +106,9 @@ class NetworkBuilder:
         )
 
     def _refine(self) -> None:
-        """More steps for readers of which one step takes so much of a buffer that the next block would find no room:
-        they would take turns with their producer where really they work side by side."""
+        """More steps for readers of which one step takes so much of a buffer that neither the next block nor what the
+        next step takes would find room: they would take turns with their producer where really they work side by
+        side."""
         names: tuple[str, ...] = self.names
         while names:
             coarse = []
@@ -120,7 +121,7 @@ class NetworkBuilder:
                         continue
                     walk, producer = self._walk(source, name, port), self._steps_of(source)
                     largest = int(np.diff(producer.emit(), prepend=0).max())
-                    if walk.step + largest > self.held(source, name, port):
+                    if max(walk.step, largest) + walk.step > self.held(source, name, port):
                         self.wanted[name] = 2 * steps.count
                         coarse.append(name)
                         break

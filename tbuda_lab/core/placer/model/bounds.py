@@ -18,10 +18,12 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, Load, cores_at_divider, dram_divider, dram_rate
 from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import Bounds
+from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.graph import TILE, NodeKind
+from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice, tile_shape
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.report import EpochCost
 
@@ -283,3 +285,137 @@ def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:
 def no_packing(problem: Problem) -> int:
     """Least sum of limiter cycles over all ways to cut the schedule into epochs, by area and DRAM alone."""
     return int(least_rest(problem)[0])
+
+
+# -- the time of a batch ---------------------------------------------------------------------------------------
+
+_PRICES = np.concatenate([[0.0], np.geomspace(1.0, 1e5, 16)])
+"""Cycles that a core may cost in the bound of the first input's way; each gives a bound, the largest counts."""
+_HOP, _READY = EpochConstants().noc_latency, EpochConstants().dram_latency
+
+
+@dataclasses.dataclass(frozen=True)
+class _OpLeast:
+    """Of one op, over all its legal rows. (prices,) each: cores: what its cores cost at least; first, whole: cycles
+    until its first tiles leave and of all its work, with what cores cost on top of the least. dram: cycles in which all
+    of DRAM brings its parameters for a batch."""
+
+    cores: np.ndarray
+    first: np.ndarray
+    whole: np.ndarray
+    dram: float
+
+
+def time_bound(problem: Problem) -> float:
+    """Cycles per input below which no placement of this schedule stays, switches of epochs included.
+
+    An epoch of a batch of B takes at least the longest of three things. B times its slowest op. What all of DRAM needs
+    for its parameters, those that may be preloaded once in a batch, the others with every input. The way of the first
+    input: an op begins with the first tiles of those that it reads, and the last one does all of its work. There a core
+    has a price (a Lagrange multiplier): all ops together have the cores of the device, and the longest way is no
+    shorter than the sum of what its ops take, each with the row that is best at that price. The dynamic programme over
+    cuts adds the epochs up. Rows that edges refuse together, and buffers, are left out.
+    """
+    options = problem.options
+    switch = options.epoch_switch_cycles / options.inputs_counted
+    if not options.counts_fill:
+        return float(least_rest(problem, switch)[0])
+    runs, rest = _least_runs(problem).runs, np.full(len(problem.order) + 1, np.inf)
+    rest[-1] = 0.0
+    fills: dict[tuple[object, ...], np.ndarray] = {}
+    for first in range(len(problem.order) - 1, -1, -1):
+        lengths, cycles = runs[first]
+        key = alike_from(problem, first)
+        if key not in fills:
+            fills[key] = _least_times(problem, first, int(lengths.max(initial=0)))
+        takes = np.maximum(cycles, fills[key][lengths - 1] / options.inputs_counted)
+        rest[first] = (takes + switch + rest[first + lengths]).min(initial=np.inf)
+    return float(rest[0]) if np.isfinite(rest[0]) else 0.0
+
+
+def _least_times(problem: Problem, first: int, length: int) -> np.ndarray:
+    """(length,) cycles of a batch that runs of 1, 2, ... ops from `first` on take at least, by DRAM and by the way of
+    the first input."""
+    least: np.ndarray = np.zeros(length)
+    depth: dict[int, np.ndarray] = {}
+    end, cores = np.zeros(len(_PRICES)), -_PRICES * problem.cores
+    dram = 0.0
+    for op in range(first, first + length):
+        here, op_type = _op_least(problem, op), problem.profiles[op].op
+        producers = problem.facts[op].producers
+        inside = [depth[p] + _HOP for p in producers if p >= first]
+        start = np.full(len(_PRICES), float(_READY))
+        if isinstance(op_type, HwSplice):  # it may begin with any of its operands
+            if len(inside) == len(producers):
+                start = np.min(inside, axis=0)
+        elif inside and _reads_at_once(op_type):
+            start = np.max(inside, axis=0)
+        depth[op] = start + here.first
+        end = np.maximum(end, start + here.whole)
+        cores = cores + here.cores
+        dram += here.dram
+        least[op - first] = max(dram, float((end + cores).max()))
+    return least
+
+
+def _reads_at_once(op: object) -> bool:
+    """Whether an op reads of its operand before it gives its first tiles: a picker may begin with a block of zeros."""
+    if not isinstance(op, HwSparseMatmul):
+        return True
+    block, row = op.picker.array[:, 0], op.picker.array[:, 1]
+    return bool(((block == 0) & (row < TILE)).any())
+
+
+def _op_least(problem: Problem, op: int) -> _OpLeast:
+    """Worked out once for equal ops. Kernel cycles alone count: they hold wherever operands come from."""
+    table, batch = problem.tables[op], problem.options.inputs_counted
+    key = ("least of an op", table.signature)
+    entry = problem.costs.answers.get(key)
+    if isinstance(entry, _OpLeast):
+        return entry
+    profile = problem.profiles[op]
+    legal = problem.legal[table.signature]
+    rows = table.rows[legal]
+    cycles = rows["cycles"].astype(np.float64)
+    price = rows["cores"] * _PRICES[:, None]
+    fewest = price.min(axis=1)
+    begun = np.maximum(0.0, np.floor(cycles * _first_part(profile, rows)) - 1.0)  # steps are whole cycles
+    # T >= once and T >= batch x always, so T >= any weighted mean of both
+    bytes_ = problem.loads(op)[1][legal] + _streamed_bytes(problem, op)[legal]
+    entry = _OpLeast(
+        fewest,
+        (begun + price).min(axis=1) - fewest,
+        (cycles + price).min(axis=1) - fewest,
+        float(bytes_.min()) / dram_rate(problem.device) * batch / (1 + batch),
+    )
+    problem.costs.answers[key] = entry
+    return entry
+
+
+def _first_part(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
+    """Part of an op's cycles before its first tiles leave, at least (placement.md#firings), in either order of
+    ublocks."""
+    m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
+    op = profile.op
+    parts = m * n
+    if isinstance(op, HwSparseMatmul) or profile.kind == "depthwise":
+        parts = np.ones(len(rows), dtype=np.int64)
+    elif profile.matmul_like:
+        parts = np.where(profile.z_group * np.maximum(rows["m_k"], 1) == 1, m, 1)
+    elif isinstance(op, HwReduce):
+        parts = {"r": n, "c": m}.get(op.dim, np.ones(len(rows), dtype=np.int64))
+    elif isinstance(op, HwSplice):
+        parts = np.maximum(m, n)
+    part: np.ndarray = 1.0 / (rows["t"].astype(np.int64) * parts)
+    return part
+
+
+def _streamed_bytes(problem: Problem, op: int) -> np.ndarray:
+    """(rows,) bytes of parameters that all cores of an op stream for one input."""
+    move, rows = problem.traffic(op), problem.tables[op].rows
+    total: np.ndarray = np.zeros(len(rows))
+    for port, operand in enumerate(problem.profiles[op].operands):
+        if operand.feed == "parameter":
+            size = move.operand_bytes[port].astype(np.float64) * move.operand_cores[port]
+            total += np.where(preloads(problem.profiles[op], port, rows), 0.0, size)
+    return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbuda_lab.core.balancer.types import Objective
-from tbuda_lab.core.placer.model.bounds import least_rest
+from tbuda_lab.core.placer.model.bounds import time_bound
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.search.chip_stages import overhead, slowest_stage
@@ -30,5 +30,5 @@ def objective(problem: Problem, segments: Sequence[Segment]) -> Objective:
         kernel=float(KERNEL_WEIGHT * sum(s.kernel_cycles for s in segments)),
         slowest_chip=slowest_stage(problem, segments),
         inputs=problem.options.inputs_counted,
-        bound=float(least_rest(problem, problem.options.epoch_switch_cycles / problem.options.inputs_counted)[0]),
+        bound=time_bound(problem),
     )

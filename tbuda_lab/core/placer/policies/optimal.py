@@ -28,10 +28,11 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
 from tbuda_lab.core.placer.policies.op_runs import Attempt, Bound, Guess, RunRefusal
+from tbuda_lab.core.placer.policies.pipelining import pipelined
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES as SWITCH_CYCLES
-from tbuda_lab.core.placer.search.chip_stages import divide, longest_chains, rules
+from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, longest_chains, rules
 from tbuda_lab.core.placer.stalls.stall_model import Gathered, StallModel
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 
@@ -64,6 +65,7 @@ class Optimal:
         self._made: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
         self._finished: dict[tuple[object, ...], Segment] = {}
+        self._streamed: dict[tuple[object, ...], Segment] = {}
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._attempts: dict[tuple[tuple[object, ...], int, int], Attempt] = {}
@@ -405,9 +407,26 @@ class Optimal:
                 parts = [self.ready(again, upstream_rows)] if again is not None else self._split(first, last,
                     upstream_rows)
             for part in parts:
+                part = self.pipelined(part, upstream_rows)
                 result.append(part)
                 upstream_rows.update(zip(range(part.first, part.last), part.rows, strict=True))
         return result
+
+    def pipelined(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+        """An epoch of the result with rows that stream together, where that is cheaper; once for equal ones."""
+        problem, first, last = self.problem, segment.first, segment.last
+        if not self.waiting.counts_fill:
+            return segment
+        key = problem.structure(first, last), segment.rows
+        made = self._streamed.get(key)
+        if made is None:
+            made = self._streamed[key] = priced(problem, pipelined(problem, segment, {}))
+        made = dataclasses.replace(made, first=first, last=last)
+        if epoch_cost(problem, made) >= epoch_cost(problem, segment):
+            return segment
+        rows = dict(zip(range(first, last), made.rows, strict=True))
+        checked, _ = choose_rows(problem, first, last, rows, 0, 0.0, upstream_rows)
+        return made if checked == rows else segment
 
     def _split(self, first: int, last: int, upstream_rows: dict[int, int]) -> list[Segment]:
         """Finished epochs of as many ops as go together, when a run cannot be held as one. Each reads what the ones

@@ -236,7 +236,7 @@ class Filling:
         keep = (np.ceil(limiter) <= limit) & (table.rows["cycles"][legal] <= kernel)
         keep &= table.rows["prologue"][legal] == prologue
         keep &= problem.dram_cores(op, where, output)[legal] <= problem.dram_cores(op, where, output)[self.now[op]]
-        results = _results(problem, op)
+        results = first_results(problem, op)
         at = np.flatnonzero(keep)
         cycles, cores = limiter[at], table.rows["cores"][legal[at]].astype(np.int64)
         begun = cycles * results.first[at]
@@ -252,7 +252,7 @@ class Filling:
         return shapes
 
 
-def _results(problem: Problem, op: int) -> FirstResults:
+def first_results(problem: Problem, op: int) -> FirstResults:
     """Of the legal rows of an op."""
     table, order = problem.tables[op], problem.orders[problem.order[op]]
     key = ("first results", table.signature, order)

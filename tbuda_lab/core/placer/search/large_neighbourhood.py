@@ -3,10 +3,10 @@
 A step takes up to four neighbouring epochs. Either the cuts between them are drawn again (the dynamic programme of
 `Optimal` over the window, with its guesses disturbed, so that each step looks at other cuts; two epochs may become
 one), or one epoch is shaped for another load of DRAM or another target, or so that it is filled sooner (a higher limit
-may pay for that in a small batch), or a few of its ops change their candidates: grid, streaming, blocks, buffers,
-preloads. Or ops move over a cut. What a step makes is priced by the simulator of epochs as it will be repaired. The
-steps depend on the placement and their number alone, never on time: a search that is cut off after n steps has found
-what one of n steps finds, and no step makes the placement worse.
+may pay for that in a small batch), or all of its ops choose their streaming together, or a few of them change their
+candidates: grid, streaming, blocks, buffers, preloads. Or ops move over a cut. What a step makes is priced by the
+simulator of epochs as it will be repaired. The steps depend on the placement and their number alone, never on time: a
+search that is cut off after n steps has found what one of n steps finds, and no step makes the placement worse.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.policies.op_runs import Bound
 from tbuda_lab.core.placer.policies.optimal import Optimal
+from tbuda_lab.core.placer.policies.pipelining import proposal
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import Filling
 from tbuda_lab.core.placer.policies.swaps import Pairs, SwapSearch
@@ -36,10 +37,12 @@ _WIDTHS = (1, 2, 2, 3, 3, 4)
 _NOISE = (0.02, 0.05, 0.1, 0.2)
 """By how much guesses are disturbed: the standard deviation of their logarithm."""
 _LESS = 1e-9
-_KINDS = ("rows", "fill", "rows", "cut", "rows", "shape", "rows", "move")
+_KINDS = ("stream", "rows", "fill", "cut", "stream", "rows", "shape", "stream", "rows", "move")
 """What a step changes, in turn."""
 _LIMITS = (1.0, 1.0, 1.0, 1.05, 1.15, 1.3)
 """Of its slowest op, what an epoch that is to be filled sooner may take."""
+_STREAM_LIMITS = (1.0, 1.0, 0.97, 0.93, 1.04, 1.1)
+_CORE_PRICES = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 3.0)
 _DRAWN = 24
 
 Curve = tuple[tuple[int, float], ...]
@@ -117,8 +120,11 @@ class _Search:
         kind = _KINDS[number % len(_KINDS)]
         if kind == "move" and (len(self.segments) < 2 or not self._moving):
             kind = "rows"
-        step: bool = {"cut": self._cut, "shape": self._shape, "fill": self._fill, "rows": self._rows,
-                      "move": self._move}[kind](drawn)  # fmt: skip
+        kinds = {
+            "cut": self._cut, "shape": self._shape, "fill": self._fill, "rows": self._rows, "stream": self._stream,
+            "move": self._move,
+        }  # fmt: skip
+        step: bool = kinds[kind](drawn)
         return step
 
     def _drawn(self, drawn: random.Random, count: int) -> int:
@@ -185,7 +191,7 @@ class _Search:
         key = (self.problem.structure(first, last),)
         if key not in self._shaped:
             output = self.policy.realise(first, last)
-            self._shaped[key] = None if output is None else self.policy.ready(output, {})
+            self._shaped[key] = None if output is None else self.policy.pipelined(self.policy.ready(output, {}), {})
         result = self._shaped[key]
         return None if result is None else dataclasses.replace(result, first=first, last=last)
 
@@ -220,6 +226,16 @@ class _Search:
         if drawn.random() < 0.5:
             result = settle_preloads(self.problem, result, upstream_rows)
         return self._take(at, 1, [priced(self.problem, result, upstream_rows)])
+
+    def _stream(self, drawn: random.Random) -> bool:
+        """Rows of one epoch chosen together so that they stream, for another limit and price of a core."""
+        at = self._drawn(drawn, 1)
+        segment, upstream_rows = self.segments[at], self._outside(at)
+        limit, price = segment.limiter_cycles * drawn.choice(_STREAM_LIMITS), drawn.choice(_CORE_PRICES)
+        made = proposal(self.problem, segment, upstream_rows, limit, limit, price, drawn)
+        if made is None or self._cheapest(made) >= epoch_cost(self.problem, segment):
+            return False
+        return self._take(at, 1, [priced(self.problem, made, upstream_rows)])
 
     # -- candidates of single ops ----------------------------------------------------------------------------
     def _rows(self, drawn: random.Random) -> bool:

@@ -80,7 +80,10 @@ def pace(profile: OpProfile, rows: np.ndarray, order: str, device: DeviceSpec) -
             slices = data["stream_r"]  # every kernel position picks from nearly all rows of a slice
         tile = tile_bytes(operand.df, align=device.tile_align)
         once = np.maximum(1, whole // in_grid)
-        needs.append(np.minimum(1.0, 1.0 / (slices * parts)))
+        if isinstance(op, HwSparseMatmul):  # whole strips, and those that its rows reach into
+            needs.append(np.minimum(1.0, (k // slices + 1) / k))
+        else:
+            needs.append(np.minimum(1.0, 1.0 / (slices * parts)))
         holds.append(np.minimum(1.0, tiles / once))
         spare.append(np.minimum(1.0, (tiles + room // tile) / once))
         read.append((once * tile).astype(np.float64))

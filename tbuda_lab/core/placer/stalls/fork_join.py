@@ -251,6 +251,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
                 break
         if part > 1e-9:
             unmet.append((math.ceil(part * epoch.volume(pair.fork)), pair))
+    _widen_readers(epoch, room, extra, widened)
     sizes: dict[str, tuple[int, ...]] = {}
     for op in sorted({op for op, _ in extra}):
         profile, row = problem.profiles[op], epoch.row[op]
@@ -278,6 +279,35 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             Diagnostic("warning", where, "fork-join", text, f"an epoch break before {join}, or more cores for it")
         )
     return Buffering(sizes, tuple(message))
+
+
+def _widen_readers(
+    epoch: _Epoch, room: dict[int, int], extra: dict[tuple[int, int], int], widened: set[str]
+) -> None:
+    """Gives L1 that is left to readers of what streams. A producer that packs an input in t parts has buffers for two
+    of them; a picker that goes back over its operand, or a matmul that takes it slice by slice, then holds on to what
+    the producer has no other place for, and the two take turns. A picker gets room for a whole input, a matmul for two
+    of its own parts, as far as there is room."""
+    problem, inside = epoch.problem, range(epoch.segment.first, epoch.segment.last)
+    for op in inside:
+        profile, row = problem.profiles[op], epoch.row[op]
+        if not profile.matmul_like:
+            continue
+        for port, producer in enumerate(problem.facts[op].producers):
+            if producer not in inside or port in problem.facts[op].queued or int(epoch.row[producer]["t"]) == 1:
+                continue
+            z, rt, ct = profile.operands[port].tiles
+            cores = _cores(profile, port, row)
+            wanted = 1.0 if profile.kind == "sparse_matmul" else min(1.0, 2.0 / int(row["t"]))
+            least = input_buffer_tiles(profile, port, row)
+            block, given = max(1, least // 2), extra.get((op, port), 0)
+            missing = math.ceil((wanted * z * rt * ct / cores - least - given) / block) * block
+            tile = tile_bytes(profile.operands[port].df, align=problem.device.tile_align)
+            add = min(missing, room[op] // tile // block * block)
+            if add > 0:
+                extra[op, port] = given + add
+                room[op] -= add * tile
+                widened.add(problem.order[op])
 
 
 def _listed(names: list[str]) -> str:
