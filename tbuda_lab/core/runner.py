@@ -16,7 +16,7 @@ from tbuda_lab.core.compiler.fallback import SENT, SplitResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
@@ -65,15 +65,29 @@ class Watcher(Protocol):
 
 def filled(result: Runnable, samples: Sequence[Any]) -> list[Any]:
     """Samples repeated, all of them each time, until their elements are a multiple of the microbatch. Raises
-    `InputError` for samples that do not fit the model."""
+    `InputError` for samples that do not fit the model, and for a model without weights."""
+    refuse_without_weights(result.graph)
     count = sum(1 for s in samples for _ in elements(result.graph, frontend.feeds(result.graph, s)))
     return list(samples) * (math.lcm(count, result.options.microbatch) // count if count else 1)
 
 
+def refuse_without_weights(graph: Graph) -> None:
+    """Raise `InputError` for a graph whose parameters have no values, as of a model on the meta device."""
+    missing = [node.name for node in graph.of_kind(NodeKind.PARAMETER) if node.value is None]
+    if missing:
+        raise InputError(
+            f"{graph.name!r} has no weights ({counted(len(missing), 'parameter')}, such as {missing[0]!r}): it is placed, "
+            "timed and shown, and cannot run; make the model on the CPU instead of the meta device, or give its weights"
+        )
+
+
 class Runner:
-    """One compiled model loaded on one simulated device. Parameters are written once; `run` may be called often."""
+    """One compiled model loaded on one simulated device. Parameters are written once; `run` may be called often.
+
+    Raises `InputError` for a model without weights."""
 
     def __init__(self, result: Runnable, mode: str = "golden") -> None:
+        refuse_without_weights(result.graph)
         self.result = result
         self.mode = mode
         # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.

@@ -211,3 +211,49 @@ def test_a_model_on_the_meta_device_is_placed() -> None:
     weights = {node.name for node in result.lowered.of_kind(NodeKind.PARAMETER)}
     assert len(weights) == 4 and weights <= set(result.netlist.queues)
     assert not weights & set(result.parameters)
+
+
+class _Rotary(nn.Module):
+    """Attention with rotary positions and a learned place: a float buffer, one of integers, a table, a causal mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", 1.0 / 100.0 ** (torch.arange(0, 16, 2) / 16))
+        self.register_buffer("places", torch.arange(64))
+        self.place, self.norm = nn.Embedding(64, 32), nn.LayerNorm(32)
+        self.query, self.key, self.value, self.out = (nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length = x.shape[1]
+        x = self.norm(x + self.place(self.places[:length]))
+        angles = torch.arange(length, device=x.device)[:, None] * self.frequencies
+        angles = torch.cat([angles, angles], -1)
+
+        def heads(y: torch.Tensor) -> torch.Tensor:
+            return y.reshape(-1, length, 2, 16).transpose(1, 2)
+
+        def turned(y: torch.Tensor) -> torch.Tensor:
+            return y * angles.cos() + torch.cat([-y[..., 8:], y[..., :8]], -1) * angles.sin()
+
+        mask = torch.full((length, length), float("-inf"), device=x.device).triu(1)
+        scores = turned(heads(self.query(x))) @ turned(heads(self.key(x))).transpose(2, 3) / 4
+        mixed = (scores + mask).softmax(-1) @ heads(self.value(x))
+        return self.out(mixed.transpose(1, 2).reshape(-1, length, 32))
+
+
+def test_a_model_on_the_meta_device_is_lowered_as_the_real_one_and_does_not_run() -> None:
+    """What the compiler folds into weights is folded by shape alone, so that ops, TMs and formats are the same."""
+    from tbuda_lab.core.errors import InputError
+    from tbuda_lab.core.session import Session
+
+    def lines(graph: Graph) -> list[tuple[object, ...]]:
+        return [(n.name, n.kind, n.op, n.inputs, n.shape, n.df) for n in graph]
+
+    real = Session(_Rotary().eval(), torch.zeros(1, 32, 32), cache=False)
+    with torch.device("meta"):
+        bare = Session(_Rotary().eval(), torch.zeros(1, 32, 32), cache=False)
+    assert lines(bare.graph()) == lines(real.graph()) and bare.time().cycles == real.time().cycles
+    assert any(n.kind is NodeKind.PARAMETER and n.recipe is not None for n in bare.graph())
+    for call in (bare.run, bare.verify, bare.tune_formats):
+        with pytest.raises(InputError, match=r"has no weights .*cannot run"):
+            call()

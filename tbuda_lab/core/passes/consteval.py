@@ -18,7 +18,8 @@ from tbuda_lab.core.passes.base import FOLDED_FROM, Pass, Report, Rewriter, is_s
 
 @dataclasses.dataclass(frozen=True)
 class ConstEval(Pass):
-    """An op whose operands are all stored becomes a constant; if any is a parameter, a parameter with a recipe."""
+    """An op whose operands are all stored becomes a constant; if any is a parameter, a parameter with a recipe. What is
+    made of parameters without values (of a model on the meta device) is a parameter without a value."""
 
     name = "consteval"
     doc = "Compute ops on parameters and constants at compile time; keep how, so that new weights can be folded again"
@@ -29,7 +30,10 @@ class ConstEval(Pass):
 
 def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     leaves = [r.new[name] for name in operands]
-    if not isinstance(node.op, NdOp) or any(not is_stored(leaf) or leaf.value is None for leaf in leaves):
+    if not isinstance(node.op, NdOp) or not all(map(is_stored, leaves)):
+        return None
+    absent = any(leaf.value is None for leaf in leaves)
+    if absent and not any(leaf.kind is NodeKind.PARAMETER for leaf in leaves):
         return None
     trained = [leaf for leaf in leaves if leaf.attrs.get(TRAINABLE) or ROLE in leaf.attrs]
     if r.options.training is not None and trained and not _only_relabels(r, node, trained[0]):
@@ -38,12 +42,9 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     if own and not r.options.enable_consteval and all(leaf.value.dtype.kind == "f" for leaf in leaves
                                                       if leaf.value is not None):
         return None
-    with torch.no_grad():
-        result = node.op.evaluate(*(to_tensor(leaf.value) for leaf in leaves if leaf.value is not None))
-    value = result.numpy()
-    if value.dtype == np.float64:
-        value = value.astype(np.float32)
-    folded = Node(node.name, NodeKind.CONSTANT, tuple(value.shape), origin=node.origin, value=value)
+    value = None if absent else _evaluated(node.op, leaves)
+    shape = tuple(value.shape) if value is not None else tuple(node.op.infer(*(leaf.shape for leaf in leaves)))
+    folded = Node(node.name, NodeKind.CONSTANT, shape, origin=node.origin, value=value)
     if any(leaf.kind is NodeKind.PARAMETER for leaf in leaves):
         folded.kind = NodeKind.PARAMETER
         if r.options.training is not None and trained:
@@ -55,6 +56,12 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
         folded.attrs[FOLDED_FROM] = leaves[0].attrs.get(FOLDED_FROM, leaves[0].name)
     r.new.add(folded)
     return folded.name
+
+
+def _evaluated(op: NdOp, leaves: list[Node]) -> np.ndarray:
+    with torch.no_grad():
+        value: np.ndarray = op.evaluate(*(to_tensor(leaf.value) for leaf in leaves if leaf.value is not None)).numpy()
+    return value.astype(np.float32) if value.dtype == np.float64 else value
 
 
 def _only_relabels(r: Rewriter, node: Node, leaf: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.ops import (
@@ -135,11 +136,11 @@ def _scale(graph: Graph, users: Users, spot: Spot, s: str) -> None:
     node, scale = graph[reader], graph[s]
     weight = node.sources[port]
     factor = s
-    if isinstance(node.op, ConvRows) and scale.value is not None and scale.value.size > 1:
+    if isinstance(node.op, ConvRows) and math.prod(scale.shape) > 1:
         # Output channels are the first dim of the kernel, the only dim of the bias.
         shape = (graph[weight].shape[0],) + (1,) * (len(graph[weight].shape) - 1)
         factor = _insert(graph, users, f"{reader}.scale.{port}.reshape", Reshape(shape), (s,), node)
-    elif scale.value is not None and scale.value.size == 1 and len(scale.shape) > len(graph[weight].shape):
+    elif math.prod(scale.shape) == 1 and len(scale.shape) > len(graph[weight].shape):
         factor = _insert(graph, users, f"{reader}.scale.{port}.reshape", Reshape((1,)), (s,), node)
     elif len(scale.shape) > len(graph[weight].shape):
         factor = _insert(graph, users, f"{reader}.scale.{port}.reshape", Reshape((scale.shape[-1],)), (s,), node)

@@ -23,7 +23,7 @@ from tbuda_lab.core.lowering.hwops import HwMatmul
 from tbuda_lab.core.lowering.opformats import legal_formats
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import PrecisionRule
-from tbuda_lab.core.runner import Runner, filled
+from tbuda_lab.core.runner import Runner, filled, refuse_without_weights
 from tbuda_lab.core.session.commands import SetOptions
 from tbuda_lab.core.session.opchecks import lowered_inputs
 from tbuda_lab.core.verification import compare
@@ -154,6 +154,7 @@ def _ordered(changes: list[FormatChange]) -> list[PrecisionRule]:
 
 def _reference(result: CompileResult, sample: Any) -> list[torch.Tensor]:
     """Outputs of the traced graph in torch."""
+    refuse_without_weights(result.graph)
     feeds = frontend.feeds(result.graph, sample)
     parts = [list(evaluate(result.graph, feed).values()) for feed in elements(result.graph, feeds)]
     return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]

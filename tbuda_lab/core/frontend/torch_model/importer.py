@@ -179,12 +179,13 @@ class _Importer:
     def _stored(
         self, target: str, persistent: bool | None, tied: dict[tuple[Any, ...], AtenValue]
     ) -> AtenValue | Folded:
-        """A parameter or buffer. Buffers of integers or truth values are constants: nobody trains them."""
+        """A parameter or buffer. Buffers of integers or truth values are constants: nobody trains them. On the meta
+        device they have no values, and none that matter to where ops are placed: zeros stand for them."""
         source = self.program.constants if persistent is False else self.program.state_dict
         tensor = source[target]
-        if not tensor.is_floating_point():
-            return Folded(tensor, target)
         has_data = tensor.device.type != "meta" and not isinstance(tensor, torch._subclasses.FakeTensor)
+        if not tensor.is_floating_point():
+            return Folded(tensor if has_data else torch.zeros(tuple(tensor.shape), dtype=tensor.dtype), target)
         key = (tensor.data_ptr() if has_data else id(tensor), tuple(tensor.shape), tuple(tensor.stride()))
         if key in tied and tensor.numel():
             return tied[key]
