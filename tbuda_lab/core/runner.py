@@ -76,8 +76,8 @@ def refuse_without_weights(graph: Graph) -> None:
     missing = [node.name for node in graph.of_kind(NodeKind.PARAMETER) if node.value is None]
     if missing:
         raise InputError(
-            f"{graph.name!r} has no weights ({counted(len(missing), 'parameter')}, such as {missing[0]!r}): it is placed, "
-            "timed and shown, and cannot run; make the model on the CPU instead of the meta device, or give its weights"
+            f"{graph.name!r} has no weights ({counted(len(missing), 'parameter')}, such as {missing[0]!r}): it is "
+            "placed, timed and shown, and cannot run; make the model on the CPU instead of the meta device, or give its weights"
         )
 
 
