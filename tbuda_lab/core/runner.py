@@ -77,7 +77,8 @@ def refuse_without_weights(graph: Graph) -> None:
     if missing:
         raise InputError(
             f"{graph.name!r} has no weights ({counted(len(missing), 'parameter')}, such as {missing[0]!r}): it is "
-            "placed, timed and shown, and cannot run; make the model on the CPU instead of the meta device, or give its weights"
+            "placed, timed and shown, and cannot run; make the model on the CPU instead of the meta device, or give "
+            "its weights"
         )
 
 
