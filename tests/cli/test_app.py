@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,33 @@ def make():
     layers = [torch.nn.Linear(128, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)]
     return torch.nn.Sequential(*layers).eval(), (torch.randn(1, 64, 128),)
 """
+
+
+CLUSTER = """
+chips: {0: [0,0,0,0], 1: [1,0,0,0], 2: [2,0,0,0]}
+ethernet_connections: [
+  [{chip: 0, chan: 0}, {chip: 1, chan: 0}],
+  [{chip: 1, chan: 1}, {chip: 2, chan: 1}],
+]
+chips_with_mmio: [0, 1, 2]
+"""
+
+
+def test_a_cluster_descriptor_says_which_chips_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    words = ["compile", f"{tmp_path / 'model.py'}:make", "--batch", "8", "--device", "wormhole_b0"]
+    assert main([*words, "--cluster", str(file), "--out", str(tmp_path / "out")]) == 0
+    chips = {int(chip) for chip in re.findall(r"target_device: (\d+)", (tmp_path / "out" / "netlist.yaml").read_text())}
+    assert chips <= {0, 1, 2} and len(chips) > 1
+    assert main(["netlist", "check", str(tmp_path / "out" / "netlist.yaml")]) == 0
+    capsys.readouterr()
+    file.write_text(CLUSTER.replace("chip: 2", "chip: 9"))
+    assert main([*words, "--cluster", str(file), "--out", str(tmp_path / "wrong")]) != 0
+    assert "'chip': 9" in capsys.readouterr().err and not (tmp_path / "wrong").exists()
 
 
 def test_a_compile_says_the_time_of_the_batch_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,6 +159,9 @@ def place_and_repair(
         if _time(trial.problem, trial.segments) < _time(problem, segments):
             problem, segments = trial.problem, list(trial.segments)
             edits, message = (*edits, *trial.edits), [*message, *trial.notes]
+        # the search counts on the pace of the first inputs; what it comes to is the time of the whole batch
+        final = _time(problem, segments)
+        curve = (*(point for point in curve[:-1] if point[1] >= final), (went.steps, final))
     if edits:
         result = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
     value = objective(problem, segments) if name == "Optimal" or options.enable_fork_join_buffering else None

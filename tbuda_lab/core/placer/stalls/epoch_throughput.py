@@ -10,6 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import Built, build
@@ -73,12 +76,35 @@ def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = (
     return entry
 
 
-def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Throughput:
-    result = trial(problem, segment, overrides)
-    built = build(result, _CONSTANTS, problem.costs.tile_orders)
-    inputs = min(_INPUTS, problem.options.inputs_counted)
+def batch_cycles(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> float:
+    """Cycles of the whole batch as `epochsim.simulate` counts them, without the switch; a deadlock as if its buffers
+    held all. `flow` simulates no more than the first inputs and goes on with their pace."""
+    batch = problem.options.inputs_counted
+    if batch <= _INPUTS:
+        return flow(problem, segment, overrides).roomy
+    names = problem.order[segment.first : segment.last]
+    asked = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
+    key = ("whole batch", problem.structure(segment.first, segment.last), segment.rows, names if asked else ())
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, float):
+        entry = problem.costs.answers[key] = float(_done(problem, segment, overrides, batch)[2][-1])
+    return entry
+
+
+def _done(
+    problem: Problem, segment: Segment, overrides: tuple[Override, ...], inputs: int
+) -> tuple[Built, NetworkRun, np.ndarray]:
+    """The epoch, its run, and when every input is done: its last tiles are in their place in DRAM or with the host."""
+    built = build(trial(problem, segment, overrides), _CONSTANTS, problem.costs.tile_orders)
     run = run_network(built.network, inputs, [range(len(built.parts))])
-    done = run.end[: len(built.parts)].max(axis=0)
+    late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in built.costs])
+    ends = run.end[: len(built.parts)] + late[[part.op for part in built.parts]][:, None]
+    return built, run, ends.max(axis=0)
+
+
+def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Throughput:
+    inputs = min(_INPUTS, problem.options.inputs_counted)
+    built, run, done = _done(problem, segment, overrides, inputs)
     half = (inputs - 1) // 2
     period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
     cycles = float(done[-1]) + (problem.options.inputs_counted - inputs) * period

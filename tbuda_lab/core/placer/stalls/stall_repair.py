@@ -28,7 +28,7 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
 from tbuda_lab.core.placer.model.problem import Problem, op_facts
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, flow
+from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, batch_cycles, flow
 
 _SLACK = 1.03  # an epoch whose pace is that near its slowest op flows
 _WORTH = 0.99  # part of the cycles that a repair has to stay below
@@ -179,7 +179,9 @@ class _StallRepair:
             self.problem = state.problem
         flows = [(s, self._flow(self.problem, s)) for s in result]
         options = self.problem.options
-        charged = tuple(_with_stall_cycles(options, s, now.cycles, now.period, s.limiter_cycles) for s, now in flows)
+        charged = tuple(
+            _with_stall_cycles(options, s, self._whole(s, now), now.period, s.limiter_cycles) for s, now in flows
+        )
         return RepairedPlacement(self.problem, charged, tuple(edits), tuple(reversed(notes)))
 
     # -- the search ------------------------------------------------------------------------------------------
@@ -238,6 +240,10 @@ class _StallRepair:
 
     def _flow(self, problem: Problem, segment: Segment) -> Throughput:
         return flow(problem, segment, self.overrides)
+
+    def _whole(self, segment: Segment, now: Throughput) -> float:
+        """Cycles of the whole batch, infinite where the epoch hangs."""
+        return now.cycles if now.deadlocked else batch_cycles(self.problem, segment, self.overrides)
 
     def _actions(self, state: _State, now: Throughput) -> Iterator[_Action]:
         """What could make room on the edges that held the epoch up."""
