@@ -286,3 +286,19 @@ def test_the_sample_fills_a_microbatch() -> None:
     assert all(c.passes(0.99) for c in session.verify(torch.randn(2, 128, 256)))  # two of four
     with pytest.raises(InputError, match="3 inputs given, the model runs 4 at a time"):
         session.run([inputs[0]] * 3)
+
+
+# -- inputs by name -------------------------------------------------------------------------------------------------
+class Weighted(torch.nn.Module):
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return left - 2 * right
+
+
+def test_a_dict_of_inputs_is_taken_by_argument_name():
+    torch.manual_seed(0)
+    left, right = torch.randn(1, 32, 32), torch.randn(1, 32, 32)
+    session = Session(Weighted(), {"right": right, "left": left})
+    (comparison,) = session.verify()
+    assert comparison.pcc > 0.999
+    (output,) = session.run([{"left": right, "right": left}])[0]
+    torch.testing.assert_close(output, right - 2 * left, rtol=2e-2, atol=5e-2)

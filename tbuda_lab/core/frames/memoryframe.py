@@ -6,6 +6,7 @@ chip uses become narrow gaps. The bending is done here, so that pages and static
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.analysis.memory import DramMap, dram_map, l1_map
+from tbuda_lab.core.analysis.memory.files import FILE_KINDS, FileMemory
 from tbuda_lab.core.analysis.memory.l1 import KINDS, L1Map
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.frames.frame import Frame, Strings
+from tbuda_lab.core.netlist.schema import Netlist
 
 LOCATIONS = ("dram", "host")
 GAP = 0.03
@@ -178,3 +181,14 @@ def _loads(dram: DramMap) -> dict[str, np.ndarray]:
         "load_channel": channels.astype("<u2"),
         "load_bytes": dram.demand[epochs, channels].astype("<f8"),
     }
+
+
+def file_memory_frame(n: Netlist, device: DeviceSpec, cycles: Sequence[float] = ()) -> Frame:
+    """The columns of `memory_frame`, from a netlist file alone; see `core.analysis.memory.files`.
+
+    n: expanded, as the grids show it. cycles: per input of each graph, as `ops_frame` estimates them (`epoch_cycles`);
+    of a graph without an estimate (0) the load of channels is not known.
+    """
+    memory = FileMemory(n, device)
+    frame = frame_of_maps(memory.all_l1(), memory.dram(cycles), device, memory.chips, 0, FILE_KINDS)
+    return dataclasses.replace(frame, meta={**frame.meta, "sizes": "the least that the netlist's fields allow"})
