@@ -106,16 +106,15 @@ class Compiles:
             return self._state.pipeline.reached(self._state.history.state) or "traced"
 
     def compile_request(self, state: Request, cancel: threading.Event) -> CompileResult:
-        with self._state.work_lock:
+        with self._state.work_lock, no_collections():
             graph = self.guarded(lambda: self.trace(cancel))
             clock = self.clock(cancel)
             result: CompileResult | None = self._state.results.get(state.key)
-            with no_collections() if self._session.result is not None else contextlib.nullcontext():
-                if result is None:
-                    result = self.guarded(lambda: self._state.pipeline.compile(graph, state, clock))
-                    self._state.results.store(state.key, result)
-                if not self.show(state, result):
-                    raise Cancelled("another edit came while this one was compiled")
+            if result is None:
+                result = self.guarded(lambda: self._state.pipeline.compile(graph, state, clock))
+                self._state.results.store(state.key, result)
+            if not self.show(state, result):
+                raise Cancelled("another edit came while this one was compiled")
             return result
 
     def show(self, state: Request, result: CompileResult) -> bool:
