@@ -92,6 +92,12 @@ CASES: list[Case] = [
     ("dropout off", lambda x: F.dropout(x, 0.5, training=False), X),
     ("in place", lambda x: F.relu_(x + 1).mul_(2).add_(1), X),
     ("in place view", lambda x: _write(x), X),
+    ("in place, read before", lambda x: (y := x + 1) * 3 + F.relu_(y) + y, X),
+    ("in place, viewed before", lambda x: ((y := x + 1).view(-1), y.relu_())[0], X),
+    ("in place through a view", lambda x: ((y := x + 1), y[:, :3].mul_(2))[0], X),
+    ("in place after dropout", lambda x: ((y := x + 1), F.dropout(y, training=False).relu_())[0], X),
+    ("in place, other type", lambda x: (x + 1).mul_(x > 0), X),
+    ("constants made on the way", lambda x: x + torch.arange(8.0).diff(prepend=torch.zeros(1)).cumsum(0), X),
     ("float64", lambda x: (x.double() * 2).float(), X),
     # moving data
     ("view", lambda x: x.view(1, 2, 3, 8).reshape(1, 6, 2, 4).flatten(1, 2), X),

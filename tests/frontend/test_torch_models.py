@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tbuda_lab.core.frontend import feeds, from_torch, reference
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
 from tests import models
+from tests.frontend.ops_zoo import Fn
 
 
 def check(module: nn.Module, inputs: tuple[torch.Tensor, ...] | dict[str, torch.Tensor]) -> Graph:
@@ -127,6 +129,19 @@ def test_a_module_that_is_called_twice_gives_distinct_names() -> None:
     graph = check(Twice(), (torch.randn(1, 16),))
     assert "inner.relu" in graph and "inner.relu_1" in graph
     assert graph["inner.relu_1"].origin.module == "inner"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: torch.relu_(x + 1).mul_(2), lambda x: x + torch.arange(16.0).diff(prepend=torch.zeros(1))],
+    ids=["plain in-place ops", "constants"],
+)
+def test_torch_does_not_trace_again(monkeypatch: pytest.MonkeyPatch, function: Callable[..., torch.Tensor]) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the program was traced once more")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", refuse)
+    check(Fn(function), (torch.randn(1, 16),))
 
 
 def test_training_mode_is_restored_and_not_used() -> None:

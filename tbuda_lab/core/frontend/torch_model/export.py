@@ -26,6 +26,22 @@ LOG = logging.getLogger("tbuda_lab.frontend")
 _ONE = threading.RLock()
 """Held while torch traces: what `torch.export` and its decompositions set aside is the process's, not the thread's."""
 SIZE = "aten::sym_size"
+VALUE_FREE = {
+    f"aten::{name}"
+    for name in (
+        "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "zero",
+        "fill",
+    )
+}  # fmt: skip
+"""Ops that use only the shape and type of their first operand, so their results are known at once."""
+NEW_RESULTS = {
+    f"aten::{name}"
+    for name in (
+        "batch_norm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "group_norm", "instance_norm", "layer_norm",
+        "linear", "matmul", "max_pool1d", "max_pool2d", "softmax", "log_softmax",
+    )
+}  # fmt: skip
+"""Ops that torch writes with others and that never return an operand of theirs, as dropout does when nothing trains."""
 IGNORED = {
     f"aten::{name}"
     for name in ("_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size",
@@ -135,14 +151,29 @@ def export(
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Rewrite in-place ops, and decompose what our table lacks where torch knows how; no work if neither occurs."""
+    """Rewrite in-place ops, and decompose what our table lacks where torch knows how; no work if neither occurs.
+
+    Calls without an input or parameter of the model among their operands are not looked at: the importer makes them.
+    torch traces the whole program once more for a decomposition, so plain in-place ops are rewritten here instead.
+    """
+    modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    if len(modules) == 1:
+        graph = program.graph_module.graph
+        if _writing(graph):
+            for node in graph.find_nodes(op="call_function", target=torch.ops.aten.dropout.default):
+                if node.args[2:3] == (False,):  # returns the tensor itself, which torch's own rewriting forgets
+                    node.replace_all_uses_with(node.args[0])
+                    graph.erase_node(node)
+        for node in _in_place(graph):
+            _out_of_place(node)
+    changing = _changing(program) if len(modules) == 1 else None
     targets = {
         node.target
-        for module in program.graph_module.modules()
-        if isinstance(module, torch.fx.GraphModule)
+        for module in modules
         for node in module.graph.nodes
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
-    }
+        and (changing is None or node in changing)
+    }  # fmt: skip
     mutable = [t for t in targets if t._schema.is_mutable]
     unmapped = [
         t
@@ -162,6 +193,82 @@ def functional(program: ExportedProgram) -> ExportedProgram:
                 table[target] = decompositions[target]
     decomposed: ExportedProgram = program.run_decompositions(table)
     return decomposed
+
+
+def _changing(program: ExportedProgram) -> set[torch.fx.Node]:
+    """Calls whose results depend on what the model is given or has stored, or that write to a tensor."""
+    result: set[torch.fx.Node] = set()
+    for node in program.graph_module.graph.nodes:
+        writes = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        blank = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in VALUE_FREE
+        operands = node.all_input_nodes[1:] if blank else node.all_input_nodes
+        if node.op == "placeholder" or writes or any(n in result for n in operands):
+            result.add(node)
+    return result
+
+
+def _writing(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """The calls that write to a tensor, in order."""
+    return [
+        node
+        for node in graph.nodes
+        if node.op == "call_function"
+        and isinstance(node.target, torch._ops.OpOverload)
+        and node.target._schema.is_mutable
+    ]
+
+
+def _in_place(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """The same; empty where one of them needs more than a call of its plain form."""
+    writing = _writing(graph)
+    return writing if all(_plain_form(node, set(writing)) is not None for node in writing) else []
+
+
+def _plain_form(node: torch.fx.Node, writing: set[torch.fx.Node]) -> torch._ops.OpOverload | None:
+    """The op that returns what an in-place call writes. None unless our table has it, nothing else has a view of the
+    tensor, and the result has the same shape and type. writing: the other in-place calls."""
+    target = node.target
+    assert isinstance(target, torch._ops.OpOverload)
+    schema, written = target._schema, node.args[0] if node.args else None
+    packet = getattr(torch.ops.aten, schema.name.split("::")[-1].removesuffix("_"), None)
+    plain = getattr(packet, target._overloadname, None)
+    if not isinstance(written, torch.fx.Node) or not schema.name.endswith("_") or lookup(plain) is None:
+        return None
+    if any(a.is_write for a in schema.arguments[1:]) or len(schema.returns) != 1:
+        return None
+    if not _makes_new(written, writing) or any(not _makes_new(user, writing) for user in written.users):
+        return None
+    values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    if not all(isinstance(v, torch.Tensor) for v in values) or len({getattr(v, "dtype", None) for v in values}) > 1:
+        return None
+    assert isinstance(plain, torch._ops.OpOverload)
+    return plain
+
+
+def _makes_new(node: torch.fx.Node, writing: set[torch.fx.Node]) -> bool:
+    """Whether the result of a call shares memory with nothing else, in-place calls of a tensor that is new apart."""
+    if node.op == "output":
+        return True
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return False
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(str(target._name), "CompositeImplicitAutograd")
+    if composite and target._schema.name not in NEW_RESULTS:
+        return False
+    return node in writing or all(r.alias_info is None for r in target._schema.returns)
+
+
+def _out_of_place(node: torch.fx.Node) -> None:
+    """Makes an in-place call its plain form; what reads the tensor afterwards reads the result."""
+    plain, written = _plain_form(node, {node}), node.args[0]
+    assert plain is not None and isinstance(written, torch.fx.Node)
+    later = set()
+    after = node.next
+    while after.op != "root":
+        later.add(after)
+        after = after.next
+    node.target = plain
+    written.replace_all_uses_with(node, delete_user_cb=lambda user: user in later)
 
 
 def _explain(error: Exception, inputs: BoundInputs) -> Exception:

@@ -19,7 +19,7 @@ from tbuda_lab.core.frontend.aten.host import host_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
-from tbuda_lab.core.frontend.torch_model.export import IGNORED, SIZE, evaluation, export, quiet
+from tbuda_lab.core.frontend.torch_model.export import IGNORED, SIZE, VALUE_FREE, evaluation, export, quiet
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.ops import Cast, HostCall, Reshape
@@ -30,14 +30,6 @@ class _Poison:
 
 
 POISON = _Poison()
-VALUE_FREE = {
-    f"aten::{name}"
-    for name in (
-        "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "zero",
-        "fill",
-    )
-}  # fmt: skip
-"""Ops that use only the shape and type of their first operand, so their results are known at once."""
 ONE_KIND = {
     f"aten::{name}"
     for name in (
