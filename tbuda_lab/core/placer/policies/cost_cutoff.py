@@ -8,6 +8,7 @@ from tbuda_lab.core.placer.model.bounds import least_rest
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost
+from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 
 class Surpassed(Exception):
@@ -18,6 +19,7 @@ class CostCutoff:
     """A progress check that raises `Surpassed` once the epochs so far, and what the rest must cost at least, reach
     `limit` (cycles per input of the slowest chip).
 
+    Where filling counts, which is then most of what an epoch takes, every epoch is priced as soon as it is final.
     The rest costs at least what the best cut of it into epochs would by area and DRAM alone (`bounds.least_rest`); and
     the slowest of n chips has at least an n-th of everything to do.
     """
@@ -32,13 +34,18 @@ class CostCutoff:
 
     def closed(self, segment: Segment) -> None:
         """Counts an epoch that is final."""
-        self._spent += epoch_cost(self._problem, segment)
+        self._spent += self._cost(segment)
         if self._spent + float(self._rest[segment.last]) >= self._limit:
             raise Surpassed
 
     def reopened(self, segment: Segment) -> None:
         """Takes back an epoch that was not final after all."""
-        self._spent -= epoch_cost(self._problem, segment)
+        self._spent -= self._cost(segment)
+
+    def _cost(self, segment: Segment) -> float:
+        if self._problem.options.counts_fill:
+            segment = priced(self._problem, segment)
+        return epoch_cost(self._problem, segment)
 
 
 def closed(check: Callable[[float], None], segment: Segment) -> None:
