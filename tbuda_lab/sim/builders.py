@@ -8,6 +8,7 @@ import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import ARITY
+from tbuda_lab.core.netlist.schema import NetOp
 from tbuda_lab.sim.arrays import Array, as_number, rows_to_words, shape_text
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
@@ -15,8 +16,9 @@ from tbuda_lab.sim.kernels import eltwise
 from tbuda_lab.sim.kernels import matmul as mm
 from tbuda_lab.sim.kernels.reduce import reduce, topk
 from tbuda_lab.sim.numerics import Convert
-from tbuda_lab.sim.sparse import build_sparse
+from tbuda_lab.sim.sparse import build_sparse, same_memory
 from tbuda_lab.sim.splice import build_splice
+from tbuda_lab.sim.tms import hstack
 
 Builder = Callable[[OpContext], Kernel]
 
@@ -212,20 +214,51 @@ def _sfpu(context: OpContext) -> eltwise.Unary | None:
     return eltwise.UNARY[name]
 
 
+def stack_of_depthwise(op: NetOp) -> bool:
+    """Whether the last TM of input 0 puts the `m_k` parts of a depthwise matmul side by side. Its kernel takes them as
+    slices as well, so that nothing has to be moved."""
+    parts = op.attributes.get("m_k")
+    tms = op.inputs[0].tms if op.inputs else None
+    last = tms[-1] if tms else None
+    several = op.type == "depthwise" and isinstance(parts, int) and parts > 1 and not op.inputs[0].pad
+    return several and last is not None and last.name == "hstack" and last.args == (parts,)
+
+
 def _depthwise(context: OpContext) -> Kernel:
     blocks = context.whole("m_k")
     h, w = context.tile_dim
     finish, missed = _epilogue(context), context.numerics.missed(context.op)
     spill: Convert | None = context.numerics.spill(context.op)
+    stacked = stack_of_depthwise(context.op)
+    selected: list[tuple[Array, Array | None]] = []
+
+    def weights(b: Array) -> Array | None:
+        if not (selected and same_memory(selected[0][0], b)):
+            selected[:] = [(b, mm.diagonals(b, blocks, w))]
+        return selected[0][1]
+
+    def product(a: Array, b: Array, diagonal: Array | None) -> Array:
+        n, _, rows, columns = a.shape
+        if diagonal is not None and a.dtype == np.float32:
+            taps = a.reshape(n, -1, blocks, rows, columns) if stacked else a.reshape(
+                n, -1, rows, blocks, columns // blocks).swapaxes(2, 3)
+            out = mm.depthwise_taps(taps, diagonal[:, :taps.shape[1]])
+            if out is not None:
+                return out
+        return mm.depthwise(hstack(a, blocks) if stacked else a, b, blocks, (h, w))
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         a, b = args[0], args[1]
-        if b.shape[2] % blocks or a.shape[3] % (blocks * w) or a.shape[3] != blocks * b.shape[3]:
-            raise context.error("G8", f"inputs of (z, R, C) = {shape_text(a)} and {shape_text(b)} for m_k {blocks}",
+        parts, slices = (blocks, a.shape[1] // blocks) if stacked else (1, a.shape[1])
+        if b.shape[2] % blocks or a.shape[1] % parts or parts * a.shape[3] % (blocks * w) or (
+                parts * a.shape[3] != blocks * b.shape[3]):
+            shape = shape_text(a) + (f" through hstack: {blocks}" if stacked else "")
+            raise context.error("G8", f"inputs of (z, R, C) = {shape} and {shape_text(b)} for m_k {blocks}",
                                 "input 0 is m_k times as wide as input 1, input 1 m_k tiles high")
-        out = mm.depthwise(a, b, blocks, (h, w))
+        out = product(a, b, weights(b) if b.shape[1] >= slices else None)
         if missed is not None:
-            out = out - mm.depthwise(missed[0](a), missed[1](b), blocks, (h, w))
+            rest = missed[1](b)
+            out = out - product(missed[0](a), rest, mm.diagonals(rest, blocks, w))
         return finish(spill(out) if spill is not None and blocks > 1 else np.ascontiguousarray(out), args[2:])
 
     return run

@@ -210,6 +210,8 @@ def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, Q
         prepare = numerics.unpack(op, i, df, tags[port.source])
         if op.type not in builders.KEEPS_INTEGERS and not df.is_raw and (prepare is None or df.is_integer):
             prepare = as_number if df.is_integer else prepare
+        if i == 0 and builders.stack_of_depthwise(op):
+            port = dataclasses.replace(port, tms=list(port.tms or ())[:-1])
         move = tms.compile_input(op.name, i, port, tile, tiles[i])
         ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move,
                           numerics.moved(op, i, tags[port.source])))

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbuda_lab.core.errors import NetlistError
+from tbuda_lab.core.formats import DataFormat, round_to
 from tbuda_lab.core.netlist.sparse import encode_picker
+from tbuda_lab.sim.kernels import matmul as mm
 from tests.sim.build import Net, sub
 from tests.sim.harness import check, run
 
@@ -164,6 +166,41 @@ def test_depthwise(bias, grid):
     shapes = [(1, 2, 9), (1, 3, 3)] + [(1, 1, 3)] * bias
     check(one("depthwise", shapes, (1, 2, 3), grid=grid, m_k=3, u_kt=1, bias=bias,
               tms={2: [("broadcast", "r", 2)]}), rtol=1e-5)
+
+
+def _diagonal(rng, blocks, columns):
+    """(1, 1, 32 * blocks, 32 * columns): every tile holds numbers on its diagonal alone."""
+    tiles = np.eye(32) * rng.uniform(-1, 1, (blocks, columns, 32, 1))
+    return tiles.transpose(0, 2, 1, 3).reshape(1, 1, 32 * blocks, 32 * columns).astype(np.float32)
+
+
+@pytest.mark.parametrize("parts", ["side by side", "slices"])
+def test_depthwise_of_diagonal_tiles(parts):
+    rng = np.random.default_rng(2)
+    stacked = {} if parts == "side by side" else {"tms": {0: [("hstack", 3)]}}
+    shape = (1, 2, 9) if parts == "side by side" else (3, 2, 3)
+    net = one("depthwise", [shape, (1, 3, 3)], (1, 2, 3), m_k=3, u_kt=1, count=1, **stacked)
+    x = rng.uniform(-1, 1, (1, shape[0], 32 * shape[1], 32 * shape[2])).astype(np.float32)
+    check(net, feeds={"in0": x, "in1": _diagonal(rng, 3, 3)}, rtol=1e-5)
+
+
+def test_infinity_reaches_all_channels_of_a_depthwise_tile():
+    """As in the product of the tiles: infinity times the zeros beside the diagonal is no number."""
+    rng = np.random.default_rng(3)
+    net = one("depthwise", [(3, 1, 1), (1, 3, 1)], (1, 1, 1), m_k=3, u_kt=1, count=1, tms={0: [("hstack", 3)]})
+    x = rng.uniform(-1, 1, (1, 3, 32, 32)).astype(np.float32)
+    x[0, 1, 5, 7] = np.inf
+    got, _ = check(net, feeds={"in0": x, "in1": _diagonal(rng, 3, 1)}, rtol=1e-5, device=False)
+    assert not np.isfinite(got["out"][0, 0, 5]).any() and np.isfinite(got["out"][0, 0, :5]).all()
+
+
+def test_channels_one_by_one_give_the_bits_of_the_product_of_tiles():
+    """Of numbers with 8 significand bits, whose products float32 holds."""
+    rng = np.random.default_rng(4)
+    a = round_to(rng.standard_normal((2, 1, 64, 9 * 96)).astype(np.float32), DataFormat.Float16_b)
+    b = round_to(_diagonal(rng, 9, 3), DataFormat.Float16_b)
+    taps = a.reshape(2, 1, 64, 9, 96).swapaxes(2, 3)
+    np.testing.assert_array_equal(mm.depthwise_taps(taps, mm.diagonals(b, 9, 32)), mm.depthwise(a, b, 9, (32, 32)))
 
 
 def test_embedding():

@@ -97,3 +97,47 @@ def depthwise(a: Array, b: Array, blocks: int, tile_dim: TileDim) -> Array:
         left[:] = taps[..., c, :]
         np.matmul(left.reshape(n, z, rows, blocks * inner), right[..., c, :], out=out[..., c, :])
     return out.reshape(-1, z, rows, columns)
+
+
+_CHUNK = 8192
+"""Numbers of a tensor that are worked on together, so that sums stay in the processor's cache."""
+
+
+def diagonals(b: Array, blocks: int, w: int) -> Array | None:
+    """(n, z, blocks, C) the weight of every channel and block, of b (n, z, blocks * inner, C); None where tiles are not
+    square or hold anything beside their diagonal."""
+    n, z, height, columns = b.shape
+    if height != blocks * w or b.dtype != np.float32:
+        return None
+    tiles = b.reshape(n, z, blocks, w, columns // w, w)
+    weights = np.ascontiguousarray(np.einsum("nzkici->nzkci", tiles)).reshape(n, z, blocks, columns)
+    return weights if np.count_nonzero(weights) == np.count_nonzero(b) else None
+
+
+def depthwise_taps(a: Array, weights: Array) -> Array | None:
+    """out(r, c) = sum over k of a(k, r, c) * weights(k, c), in ascending k; None if a result is not finite.
+
+    a (n, z, blocks, R, C), weights (n or 1, z, blocks, C). With finite results this is what `depthwise` calculates of
+    diagonal tiles, in which zeros add nothing; there each product and sum is rounded once, here both are.
+    """
+    n, z, blocks, rows, columns = a.shape
+    count = max(n, weights.shape[0])
+    out = np.empty((count, z, rows, columns), np.float32)
+    step = min(rows, max(1, _CHUNK // columns))
+    product = np.empty((step, columns), np.float32)
+    for i in range(count):
+        for s in range(z):
+            own = weights[i if weights.shape[0] > 1 else 0, s]
+            repeated = np.ascontiguousarray(np.broadcast_to(own[:, None], (blocks, step, columns)))
+            taps = a[i if n > 1 else 0, s]
+            for begin in range(0, rows, step):
+                total = out[i, s, begin:begin + step]
+                size = len(total)
+                np.multiply(taps[0, begin:begin + step], repeated[0, :size], out=total)
+                part = product[:size]
+                for k in range(1, blocks):
+                    np.multiply(taps[k, begin:begin + step], repeated[k, :size], out=part)
+                    total += part
+                total += np.float32(0)  # no negative zero, as where a sum begins with 0
+    # a sum of finite numbers is finite, but for an overflow: then the tiles are multiplied as they are
+    return out if np.isfinite(np.einsum("nzrc->", out)) else None
