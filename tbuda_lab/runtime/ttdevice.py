@@ -18,10 +18,11 @@ from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
 from tbuda_lab.core.device import MOST_CHIPS, DeviceSpec
 from tbuda_lab.core.errors import ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.inputs import as_tensor, elements
 from tbuda_lab.core.frontend.pybuda import Module, PyBudaModule, PyTorchModule, Tensor
 from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.lowering.dataformats import device_format
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.runner import Runner, SplitRunner
@@ -310,11 +311,14 @@ class TTDevice(Device):
         output is written into the input that the device keeps: whole where the shapes are equal, else along the one dim
         that differs, from `start` on. What is kept is given with the first input, or again to begin anew.
 
+        A module in two parts (see `frontend.torch_model.caches`) keeps its caches in rams of the device: the first
+        input is one for both parts; later ones may have the inputs of one part, whose program then runs by itself.
         Raises `PipelineError` for names and shapes that do not fit.
         """
         loops = dict(config._get_global_compiler_config().loopback_outputs)
         if not loops:
-            return self.run_forward(inputs)
+            outputs_of_part = self._part_forward(inputs)
+            return self.run_forward(inputs) if outputs_of_part is None else outputs_of_part
         values = self._with_caches(inputs, loops)
         outputs = self.run_forward(values)
         assert self._result is not None
@@ -326,6 +330,24 @@ class TTDevice(Device):
                                     f"and its output a number below {len(outputs)}, not {index}")
             self._caches[name] = _written(name, caches[name], outputs[index], start)
         return tuple(o for k, o in enumerate(outputs) if k not in loops.values())
+
+    def _part_forward(self, inputs: Inputs) -> Outputs | None:
+        """Outputs of the part of a generating model whose inputs these are; None where they are not those of one."""
+        result, runner = self._result, self._runner
+        if result is None or not isinstance(runner, Runner) or not any(map(is_cache, result.graph)):
+            return None
+        for program in result.netlist.programs:
+            read = {source for binding in runner.ends(program.name)[0] for source in binding.sources}
+            nodes = [node for node in result.graph.inputs if node.name in read]
+            names = [str(node.attrs.get("argument", node.name)) for node in nodes]
+            tensors = inputs if isinstance(inputs, dict) else dict(zip(names, inputs, strict=False))
+            feeds = {node.name: as_tensor(tensors[name]) for node, name in zip(nodes, names, strict=True)
+                     if name in tensors}  # fmt: skip
+            if len(inputs) == len(nodes) and all(
+                node.name in feeds and tuple(feeds[node.name].shape) == node.shape for node in nodes
+            ):
+                return tuple(runner.run_program(program.name, feeds).values())
+        return None
 
     def _with_caches(self, inputs: Inputs, loops: Mapping[str, int]) -> tuple[Any, ...]:
         """Inputs in the order of the model's, those that the device keeps filled in."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import tbuda_lab.pybuda as pybuda
+from tbuda_lab.core.frontend.torch_model.caches import kept, left
 
 PLACES, WIDTH = 64, 32
 
@@ -131,3 +132,48 @@ def test_quantised_ops_are_exact() -> None:
     differ = (have.value() - wanted).abs()  # a product that lies on the border of two numbers may fall to either side
     assert float(differ.max()) <= 1 and float((differ > 0).float().mean()) < 0.01
     assert wanted.unique().numel() > 20
+
+
+class Parts(nn.Module):
+    """Causal attention of a prompt, then of one token over the prompt and the tokens since: two programs."""
+
+    prompt_keys: torch.Tensor
+    prompt_values: torch.Tensor
+    new_keys: torch.Tensor
+    new_values: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        for name in ("prompt_keys", "prompt_values", "new_keys", "new_values"):
+            self.register_buffer(name, torch.zeros(1, 32, WIDTH))
+
+    def forward(self, prompt: torch.Tensor, x: torch.Tensor, step: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = self.k(prompt), self.v(prompt)
+        hidden = torch.full((32, 32), -1e4).triu(1)
+        first = (self.q(prompt) @ keys.transpose(1, 2) / WIDTH**0.5 + hidden).softmax(-1) @ values
+        places = torch.arange(32)
+        here = (places == step).float().reshape(1, -1, 1)
+        since = kept(self.new_keys * (1 - here) + self.k(x) * here, self.new_keys)
+        every = torch.cat([left(keys, self.prompt_keys), since], 1)
+        since = kept(self.new_values * (1 - here) + self.v(x) * here, self.new_values)
+        mask = torch.cat([torch.zeros(1, 32), (places > step).float() * -1e4], -1)
+        scores = (self.q(x) @ every.transpose(1, 2) / WIDTH**0.5 + mask).softmax(-1)
+        return first, scores @ torch.cat([left(values, self.prompt_values), since], 1)
+
+
+def test_a_module_in_two_parts_keeps_its_caches_on_the_device() -> None:
+    torch.manual_seed(0)
+    pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    model, x = Parts().eval(), torch.randn(1, 36, WIDTH)
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("parts", model))
+    tokens = [(x[:, 32 + k : 33 + k], torch.tensor([[k]])) for k in range(4)]
+    device.push_to_inputs(x[:, :32], *tokens[0])
+    for token in tokens[1:]:
+        device.push_to_inputs(*token)
+    out = pybuda.run_generate(input_count=4, token_id=0)
+    first, *later = [out.get() for _ in range(4)]
+    assert len(first) == 2 and all(len(outputs) == 1 for outputs in later)
+    have = torch.cat([first[0].value(), first[1].value(), *(o[0].value() for o in later)], 1)
+    wanted = nn.functional.scaled_dot_product_attention(model.q(x), model.k(x), model.v(x), is_causal=True).detach()
+    torch.testing.assert_close(have, wanted, rtol=1e-3, atol=1e-4)
