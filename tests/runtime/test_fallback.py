@@ -147,3 +147,52 @@ def test_a_path_that_depends_on_data_runs_between_breaks() -> None:
     again = -x
     outputs = pybuda.run_inference(inputs=[(again,)]).get()
     torch.testing.assert_close(outputs[0].value(), model(again).detach(), rtol=1e-4, atol=1e-4)
+
+
+class Counting(nn.Module):
+    """How many are positive, and where the largest is, beside something for the device."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.relu(x), (x > 0).sum(-1), torch.argmax(x, -1), torch.arange(900) + 100
+
+
+@pytest.mark.parametrize(("df", "counted_by"), [(DataFormat.Float16_b, "host"), (DataFormat.Float32, "device")])
+def test_counts_beyond_what_a_format_holds_are_the_hosts(df: DataFormat, counted_by: str) -> None:
+    x = torch.rand(1, 2, 1000) - 0.1
+    x[..., 999] = 3.0
+    options = CompileOptions(default_df_override=df)
+    split = compile_with_fallback(from_torch(Counting(), (x,)), load_device("wormhole_b0"), options)
+    assert isinstance(split, SplitResult)
+    assert ("argmax" in " ".join(d.message for d in split.reasons)) == (counted_by == "host")
+    for have, want in list(zip(SplitRunner(split).run([x])[0], Counting()(x), strict=True))[1:]:
+        assert torch.equal(have.long(), want)
+
+
+def test_a_model_that_only_counts_stays_on_the_device_and_says_what_is_rounded() -> None:
+    class Where(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.argmax(x, -1)
+
+    x = torch.zeros(1, 2, 1000)
+    x[..., 997] = 1.0
+    for df, said in ((DataFormat.Float16_b, 1), (DataFormat.Float32, 0)):
+        options = CompileOptions(default_df_override=df)
+        result = compile_with_fallback(from_torch(Where(), (x,)), load_device("wormhole_b0"), options)
+        assert not isinstance(result, SplitResult)
+        notes = [d for d in result.diagnostics if d.rule == "whole-numbers"]
+        assert len(notes) == said
+        assert all("999; Float16_b holds them exactly up to 256" in d.message for d in notes)
+
+
+@pytest.mark.parametrize("name", ["atan2", "fmod", "hypot", "copysign", "fmax"])
+def test_a_model_of_which_the_device_has_no_op_runs_and_says_so(name: str) -> None:
+    class One(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return getattr(torch, name)(x, y)
+
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("one", One()))
+    x, y = torch.randn(1, 3, 20), torch.randn(1, 3, 20)
+    device.push_to_inputs(x, y)
+    with pytest.warns(UserWarning, match=f"{name} '{name}' runs on the host|host_call '{name}' runs on the host"):
+        (have,) = pybuda.run_inference().get()
+    torch.testing.assert_close(have.value(), getattr(torch, name)(x, y), rtol=0.02, atol=0.01)

@@ -203,3 +203,23 @@ def test_layers_that_torch_would_train_in_another_way_are_named() -> None:
     assert any("trains 2 as in eval()" in m and "drop nothing" in m for m in messages)
     with pytest.raises(NotImplementedError, match="one mask"):
         pybuda.op.Dropout("d", pybuda.Tensor.create_from_torch(x), training=True)
+
+
+def test_a_transposed_convolution_trains_on_the_device() -> None:
+    """Its weight has kernels of 2 x 2, turned: its gradient must not take a tile per kernel."""
+    torch.manual_seed(3)
+    model = torch.nn.ConvTranspose2d(32, 16, 2, stride=2)
+    weight = torch.nn.Parameter(model.weight.detach().clone())
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("up", model),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    x, y = torch.randn(1, 32, 8, 8), torch.randn(1, 16, 16, 16)
+    pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    device.push_to_inputs(x)
+    device.push_to_target_inputs(y)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    answer = torch.nn.functional.conv_transpose2d(x, weight, model.bias.detach(), stride=2)
+    torch.nn.functional.mse_loss(answer, y).backward()
+    have = pybuda.get_parameter_gradients(device)[0]["weight"].value()
+    torch.testing.assert_close(have, weight.grad, rtol=0.05, atol=2e-4)

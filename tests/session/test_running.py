@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tbuda_lab.core.errors import Cancelled, InputError
+from tbuda_lab.core.errors import Cancelled, InputError, UnsupportedOp
 from tbuda_lab.core.lowering.evaluate import evaluate_ops
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
@@ -302,3 +302,28 @@ def test_a_dict_of_inputs_is_taken_by_argument_name():
     assert comparison.pcc > 0.999
     (output,) = session.run([{"left": right, "right": left}])[0]
     torch.testing.assert_close(output, right - 2 * left, rtol=2e-2, atol=5e-2)
+
+
+def test_outputs_of_whole_numbers_are_exact_and_stand_where_the_model_has_them() -> None:
+    class Tagged(torch.nn.Module):
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return ids + 12345, torch.relu(x), torch.arange(500), ids > 3, ids
+
+    x, ids = torch.randn(2, 4, 32), torch.randint(0, 100_000, (2, 4))
+    session = Session(Tagged(), (x, ids), cache=False)
+    outputs = session.run()[0]
+    for have, want in zip(outputs, Tagged()(x, ids), strict=True):
+        if want.dtype == torch.int64 and want.shape == ids.shape:
+            assert have.dtype == torch.int64
+            assert torch.equal(have, want)
+    assert torch.equal(outputs[2].flatten()[:500].long(), torch.arange(500))
+    assert all(c.pcc > 0.99 for c in session.verify()[:2])
+
+
+def test_a_model_of_whole_numbers_alone_is_refused_by_name() -> None:
+    class Next(torch.nn.Module):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return ids + 1
+
+    with pytest.raises(UnsupportedOp, match="no op of the model runs on the device.*\n.*add.*whole numbers"):
+        Session(Next(), (torch.arange(4)[None],), cache=False).compile()

@@ -15,6 +15,7 @@ import torch
 
 from tbuda_lab.core.compiler.pipeline import compile_graph
 from tbuda_lab.core.compiler.result import CompileResult
+from tbuda_lab.core.compiler.whole_numbers import WHOLE, counting_ops, fallback_note, is_float
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
@@ -23,6 +24,7 @@ from tbuda_lab.core.ops import Cast
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.ops.tm import MOVES
+from tbuda_lab.core.ops.unary import Buffer
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.prologue import host_values
@@ -91,8 +93,14 @@ def compile_with_fallback(
     compiler's other errors.
     """
     why = wanted_on_host(graph, options, automatic)
+    if _all_on_host(partition(graph, why)):
+        counting = counting_ops(graph, options.data_format)
+        why = {name: reason for name, reason in why.items() if name not in counting}
     while True:
         parts = partition(graph, why)
+        if _all_on_host(parts) and any(is_float(o) and o.sources[0] in why for o in graph.outputs):
+            graph = _copied(graph)
+            parts = partition(graph, why)
         if parts is None:
             parts = (Section("device", graph),)
         compiled: list[Section] = []
@@ -113,10 +121,29 @@ def compile_with_fallback(
             continue
         if len(compiled) == 1 and compiled[0].result is not None:
             return compiled[0].result
-        notes = tuple(_note(graph[name], reason) for name, reason in why.items())
+        notes = tuple(fallback_note(graph[name], reason) for name, reason in why.items())
         if not any(s.place == "device" for s in compiled):
             raise UnsupportedOp("no op of the model runs on the device; place the module on a CPUDevice", notes)
         return SplitResult(graph, tuple(compiled), spec, options, notes)
+
+
+def _all_on_host(parts: tuple[Section, ...] | None) -> bool:
+    return parts is not None and all(part.place == "host" for part in parts)
+
+
+def _copied(graph: Graph) -> Graph:
+    """The graph with a copy before each output of floats: all that a device does for a model of which the host computes
+    the rest."""
+    copied = graph.clone()
+    for output in copied.outputs:
+        if is_float(output):
+            del copied.nodes[output.name]
+            source = copied[output.sources[0]]
+            copy = Node(copied.unique(f"{source.name}.copy"), NodeKind.OP, source.shape, Buffer(), (Edge(source.name),),
+                        origin=source.origin)  # fmt: skip
+            copied.add(copy)
+            copied.add(dataclasses.replace(output, inputs=(Edge(copy.name),)))
+    return copied
 
 
 def _options_of(graph: Graph, part: Section, options: CompileOptions) -> CompileOptions:
@@ -135,8 +162,10 @@ def wanted_on_host(graph: Graph, options: CompileOptions, automatic: bool = True
     light, stored, _ = host_values(graph)
     trained = _trained(graph) if options.training is not None else set()
     named = {name.lower() for name in options.cpu_fallback_ops}
-    whole = {o.sources[0] for o in graph.outputs if not _is_float(o)}
-    why: dict[str, str] = {}
+    whole = {o.sources[0] for o in graph.outputs if not is_float(o)}
+    why: dict[str, str] = counting_ops(graph, options.data_format) if automatic else {}
+    if automatic:
+        why |= {name: WHOLE for name in whole if name in stored or graph[name].kind is not NodeKind.OP}
     for node in graph.topological():
         if node.kind is not NodeKind.OP or node.name in stored:
             continue
@@ -146,7 +175,7 @@ def wanted_on_host(graph: Graph, options: CompileOptions, automatic: bool = True
             if node.name in trained and automatic:
                 why[node.name] = "its weight is trained, and the host computes it before the device runs"
             elif node.name in whole and automatic:
-                why[node.name] = "an output of whole numbers, which formats of the device would round"
+                why[node.name] = WHOLE
         elif named & kinds:
             why[node.name] = "cpu_fallback_ops names it"
         elif automatic and isinstance(node.op, NdOp) and node.op.host:
@@ -172,12 +201,7 @@ def gradients_into(graph: Graph, part: Section, asked: Collection[str]) -> tuple
     """The inputs of a section by which the sections before need gradients: floats that depend on a trained parameter
     or on an input whose gradient is asked for."""
     carrying = _trained(graph) | _dependent(graph, asked)
-    return tuple(n.name for n in part.graph.inputs if _is_float(n) and n.name in carrying)
-
-
-def _is_float(node: Node) -> bool:
-    """Whether an INPUT or OUTPUT holds floats, by its attribute."""
-    return str(node.attrs.get("dtype", "float32")).startswith(("float", "bfloat"))
+    return tuple(n.name for n in part.graph.inputs if is_float(n) and n.name in carrying)
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------
@@ -201,14 +225,15 @@ def partition(graph: Graph, host: Collection[str]) -> tuple[Section, ...] | None
         if node.name in places:
             least = max((level[s] for s in node.sources if s in level), default=0)
             level[node.name] = least + (least % 2 != (places[node.name] == "device"))
-    numbers = sorted(set(level.values()))
+    leaves = {o.name for o in graph.outputs if o.sources[0] in host and o.sources[0] not in level}
+    numbers = sorted({*level.values(), *([0] if leaves else [])})
     users = graph.users()
     sections = []
     for number in numbers:
         own = [n for n in graph.topological() if level.get(n.name) == number]
         place: Place = "device" if number % 2 else "host"
         sent = [n.name for n in own if any(level.get(u, number) != number for u, _ in users[n.name])]
-        outputs = [o for o in graph.outputs if level.get(o.sources[0], numbers[0]) == number]
+        outputs = [o for o in graph.outputs if level.get(o.sources[0], numbers[0]) == number]  # leaves: 0, the host's
         sections.append(Section(place, _cut(graph, f"{graph.name}.{number}", own, shared, sent, outputs, dtypes)))
     return tuple(sections)
 
@@ -289,12 +314,6 @@ def _originals(graph: Graph, refused: Collection[str]) -> set[str]:
         if at:
             originals.add(at)
     return originals
-
-
-def _note(node: Node, reason: str) -> Diagnostic:
-    where = ", ".join(p for p in (node.origin.module or node.name, node.origin.source_op, node.origin.location) if p)
-    kind = node.op.type if node.op is not None else node.kind.value
-    return Diagnostic("note", where, "cpu-fallback", f"{kind} {node.name!r} runs on the host: {reason}")
 
 
 __all__ = ["SENT", "Section", "SplitResult", "compile_with_fallback", "partition", "wanted_on_host"]

@@ -21,6 +21,7 @@ from tbuda_lab.core.bindings import (
 )
 from tbuda_lab.core.compiler.objective_check import objective_notes
 from tbuda_lab.core.compiler.request import Clock
+from tbuda_lab.core.compiler.whole_numbers import rounded_outputs
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.emit import EmitMemory, emit
 from tbuda_lab.core.errors import Diagnostic, NetlistError
@@ -87,6 +88,7 @@ def finish(
     with clock.stage("check"):
         findings = (check or checked)(emission.netlist, spec)
         findings = [*findings, *objective_notes(lowered, placement, spec, options, overrides)]
+        findings += rounded_outputs(graph, options.data_format)
     copies = {
         q.name: q.source
         for q in placement.queues.values()

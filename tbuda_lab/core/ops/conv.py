@@ -141,9 +141,11 @@ class Conv2dTranspose(NdOp):
         if spread.size != pixels.size or (spread != pixels).any():
             rows = b.op(GatherRows(Payload(spread.reshape(-1))), rows)
         cout = b.shape(w)[1] * self.groups
-        each = (self.groups, cin // self.groups, cout // self.groups, kh * kw, 1)
-        turned = b.op(GatherRows(Payload(np.arange(kh * kw)[::-1])), b.op(Transpose(-4, -3), b.reshape(w, each)))
-        kernel = b.reshape(turned, (cout, cin // self.groups, kh, kw))
+        each = (self.groups, cin // self.groups, cout // self.groups, kh * kw)
+        # A row per kernel position: that fills tiles, which the gradient of a weight that is trained needs.
+        positions = b.op(Transpose(-2, -1), b.reshape(w, (1, 1, cin * cout // self.groups, kh * kw)))
+        turned = b.op(Transpose(-2, -1), b.op(GatherRows(Payload(np.arange(kh * kw)[::-1])), positions))
+        kernel = b.reshape(b.op(Transpose(-3, -2), b.reshape(turned, each)), (cout, cin // self.groups, kh, kw))
         hw = (spread.shape[0], spread.shape[1])
         sides = (max(0, pads[0]), max(0, pads[1]), max(0, pads[2]), max(0, pads[3]))
         conv = ConvRows(hw, (kh, kw), (1, 1), sides, self.dilation, self.groups)
