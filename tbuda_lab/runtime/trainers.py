@@ -344,7 +344,8 @@ class TTTraining(DeviceTraining):
 
 
 def tell_modes(device: TTDevice) -> None:
-    """Warn of layers of torch modules that would train in another way in torch: a device traces them as in eval()."""
+    """Warn of layers of torch modules that train in another way in torch: the device drops nothing, and running
+    statistics keep the values that they have."""
     norms, drops = [], []
     for module in device.modules:
         if isinstance(module, PyTorchModule):
@@ -353,16 +354,16 @@ def tell_modes(device: TTDevice) -> None:
                     norms.append(name or module.get_name())
                 elif layer.training and isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.p > 0:
                     drops.append(name or module.get_name())
-    told = ((norms, "normalise with their stored statistics, which do not change"), (drops, "drop nothing"))
+    told = (
+        (norms, "with the statistics of each input; running statistics, which inference uses, do not change: set them "
+                "after training, or call .eval() to train with them"),
+        (drops, "as in eval(): they drop nothing; call .eval() on them to say so, or place that part on a CPUDevice, "
+                "where torch drops values"),
+    )  # fmt: skip
     for names, what in told:
         if names:
             shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            warnings.warn(
-                f"device {device.name!r} trains {shown} as in eval(): they {what}; call .eval() on them to say so, or "
-                "place that part on a CPUDevice, where torch trains them",
-                UserWarning,
-                stacklevel=4,
-            )
+            warnings.warn(f"device {device.name!r} trains {shown} {what}", UserWarning, stacklevel=4)
 
 
 def trained(devices: Sequence[Any]) -> list[DeviceTraining]:

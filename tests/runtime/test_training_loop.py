@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import queue
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import tbuda_lab.pybuda as pybuda
+from tbuda_lab.core.errors import UnsupportedOp
 
 RATE = 0.1
 
@@ -199,7 +201,7 @@ def test_layers_that_torch_would_train_in_another_way_are_named() -> None:
     with pytest.warns(UserWarning) as told:
         pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
     messages = [str(w.message) for w in told]
-    assert any("trains 1 as in eval()" in m and "stored statistics" in m for m in messages)
+    assert any("trains 1 with the statistics of each input; running statistics" in m for m in messages)
     assert any("trains 2 as in eval()" in m and "drop nothing" in m for m in messages)
     with pytest.raises(NotImplementedError, match="one mask"):
         pybuda.op.Dropout("d", pybuda.Tensor.create_from_torch(x), training=True)
@@ -223,3 +225,38 @@ def test_a_transposed_convolution_trains_on_the_device() -> None:
     torch.nn.functional.mse_loss(answer, y).backward()
     have = pybuda.get_parameter_gradients(device)[0]["weight"].value()
     torch.testing.assert_close(have, weight.grad, rtol=0.05, atol=2e-4)
+
+
+def normed(channels: int = 8) -> torch.nn.Module:
+    torch.manual_seed(5)
+    return torch.nn.Sequential(torch.nn.Conv2d(4, channels, 3, bias=False), torch.nn.BatchNorm2d(channels))
+
+
+def test_batch_norm_trains_with_the_statistics_of_its_input() -> None:
+    model = normed()
+    model[1].running_mean.fill_(3.0)
+    twin = copy.deepcopy(model).train()
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", model.train()),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    x, y = torch.randn(1, 4, 10, 10), torch.randn(1, 8, 8, 8)
+    with pytest.warns(UserWarning, match="statistics of each input"):
+        pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    device.push_to_inputs(x)
+    device.push_to_target_inputs(y)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    torch.nn.functional.mse_loss(twin(x), y).backward()
+    have = pybuda.get_parameter_gradients(device)[0]
+    for name, parameter in twin.named_parameters():
+        torch.testing.assert_close(have[name].value(), parameter.grad, rtol=0.05, atol=2e-3)
+
+
+def test_batch_norm_over_several_elements_is_refused_by_name() -> None:
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", normed().train()),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    x, y = torch.randn(4, 4, 10, 10), torch.randn(4, 8, 8, 8)
+    with pytest.raises(UnsupportedOp, match="statistics are those of 4 elements"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))

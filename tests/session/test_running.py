@@ -325,5 +325,5 @@ def test_a_model_of_whole_numbers_alone_is_refused_by_name() -> None:
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             return ids + 1
 
-    with pytest.raises(UnsupportedOp, match="no op of the model runs on the device.*\n.*add.*whole numbers"):
+    with pytest.raises(UnsupportedOp, match=r"no op of the model runs on the device.*\n.*add.*whole numbers"):
         Session(Next(), (torch.arange(4)[None],), cache=False).compile()

@@ -165,10 +165,11 @@ class GroupNorm(NdOp):
         hw = (int(np.prod(shape[2:-1])), shape[-1]) if len(shape) > 2 else (1, 1)
         rows = b.op(ToRows(), b.reshape(x, (1, c, *hw)))
         each = c // self.groups
-        mixer = b.constant(np.kron(np.eye(self.groups), np.full((each, each), 1.0 / each)).astype(np.float32))
+        mixer = np.kron(np.eye(self.groups), np.full((each, each), 1.0 / each)).astype(np.float32)
 
         def group_mean(values: str) -> str:
-            return b.op(Matmul(), b.op(ReduceAvg(-2), values), mixer)
+            of_channels = b.op(ReduceAvg(-2), values)
+            return of_channels if each == 1 else b.op(Matmul(), of_channels, b.constant(mixer))
 
         centred = b.subtract(rows, group_mean(rows))
         variance = group_mean(b.multiply(centred, centred))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from tbuda_lab.core.errors import InputError, ModelError, TbudaError
+from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError, UnsupportedOp
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule
@@ -18,6 +19,7 @@ from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 from tbuda_lab.core.graph import Edge, Graph, NodeKind
 from tbuda_lab.core.graph.phases import LOSS, TRAINABLE
+from tbuda_lab.core.ops.norm import Batchnorm, GroupNorm
 
 
 def from_pybuda(
@@ -60,6 +62,8 @@ def _sample(shape: Sequence[int], dtype: str) -> torch.Tensor:
 def _one(module: Module, sample_inputs: Any, training: bool = False) -> Graph:
     if isinstance(module, PyTorchModule):
         graph = from_torch(module.module, sample_inputs, name=module.get_name())
+        if training:
+            _use_batch_statistics(graph, module.module, bind(module.module.forward, sample_inputs).microbatch)
     elif isinstance(module, ForeignModule):
         graph = module.trace(sample_inputs, module.get_name())
     elif isinstance(module, PyBudaModule):
@@ -72,6 +76,37 @@ def _one(module: Module, sample_inputs: Any, training: bool = False) -> Graph:
             if node.name in wanted:
                 node.attrs[TRAINABLE] = True
     return graph
+
+
+def _use_batch_statistics(graph: Graph, module: torch.nn.Module, microbatch: int) -> None:
+    """Batch norms of layers in training mode take mean and variance of the input itself, as torch does: of one element
+    that is a group norm with a channel per group. Raises `UnsupportedOp` for what torch would take over several
+    elements (the device takes them one by one) or over one value per channel.
+    """
+    learning = {
+        f"{name}.running_mean" if name else "running_mean"
+        for name, layer in module.named_modules()
+        if layer.training and isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+    }
+    faults = []
+    for node in graph.ops:
+        if not isinstance(node.op, Batchnorm) or node.sources[3] not in learning:
+            continue
+        elements = max(microbatch, node.shape[0])
+        if elements > 1:
+            message = f"its statistics are those of {elements} elements, which run one by one here"
+            fix = "a microbatch of 1 with accumulation over several, or .eval() on the layer"
+        elif math.prod(node.shape[2:]) < 2:
+            message, fix = "one value per channel has no variance", ".eval() on the layer"
+        else:
+            node.op = GroupNorm(node.shape[1], node.op.epsilon)
+            node.inputs = node.inputs[:3]
+            continue
+        where = node.origin.module or node.name
+        faults.append(Diagnostic("error", where, "batch-statistics", f"batch norm in training: {message}", fix))
+    if faults:
+        raise UnsupportedOp("batch norm cannot be trained like this", faults)
+    graph.prune()
 
 
 def _trace_one_element(module: PyBudaModule, bound: BoundInputs) -> Graph:
