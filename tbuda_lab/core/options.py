@@ -187,7 +187,8 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
             yield name, (f"{value!r} is no {names.__name__}", f"a {names.__name__}: {allowed}")
     chosen = options.default_df_override
     if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
-        why = "holds integers" if not chosen.is_float else "is a format of transfers"
+        why = "is a format of transfers" if chosen is DataFormat.Lf8 else "holds integers"
+        why = "is no format" if chosen is DataFormat.Invalid else why
         yield "default_df_override", (f"{chosen.name} {why}; activations and weights are calculated with",
                                       "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
                                       "single tensors are quantised by pybuda.op.Quantize")

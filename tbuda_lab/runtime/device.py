@@ -16,6 +16,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.internals import DeviceInternals
+from tbuda_lab.runtime.settings import tell
 
 if TYPE_CHECKING:
     from tbuda_lab.runtime.trainers import DeviceTraining
@@ -28,6 +29,8 @@ class Device(DeviceInternals):
     """A stage of the pipeline: runs its modules in order on inputs pushed to it or given by the stage before."""
 
     def __init__(self, name: str, mp_context: Any = None, module: Module | Sequence[Module] | None = None) -> None:
+        if mp_context is not None:
+            tell("mp_context", "no processes are made: every device works in the calling thread")
         self.name = name
         self.modules: list[Module] = []
         self.inputs: deque[Inputs] = deque()

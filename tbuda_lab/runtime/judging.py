@@ -156,9 +156,16 @@ def judge_ops(runner: Runner, sample: Any, cfg: Any) -> None:
                              f"{cfg.pcc:g} ({wrong} of {len(result.ops)} ops)")
 
 
+TRAINS_ONLY = ("scale_loss", "optimizer", "scheduler", "checkpoint_interval", "waive_gradient_errors",
+               "enable_input_gradient_checking", "enable_parameter_gradient_checking")  # fmt: skip
+"""Fields of a VerifyConfig that only a training test_kind reads."""
+
+
 def tell_fields(cfg: Any) -> None:
     """Warn of every field that is not at its default and has no effect."""
     plain = type(cfg)()
-    for name, reason in NO_EFFECT.items():
+    trains = cfg.test_kind.is_training() or not cfg.enabled
+    idle = {} if trains else dict.fromkeys(TRAINS_ONLY, "it belongs to a training test_kind")
+    for name, reason in (NO_EFFECT | idle).items():
         if getattr(cfg, name) != getattr(plain, name):
             tell(f"VerifyConfig.{name}", reason)

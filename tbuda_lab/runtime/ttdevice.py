@@ -25,6 +25,7 @@ from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.lowering.dataformats import device_format
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
+from tbuda_lab.core.passes.fracture import named_by_place
 from tbuda_lab.core.runner import Runner, SplitRunner
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
@@ -49,6 +50,20 @@ def _shapes(inputs: Inputs) -> tuple[Any, ...]:
     return tuple((tuple(v.shape), v.dtype) for v in pytree.tree_leaves(inputs) if isinstance(v, torch.Tensor))
 
 
+def with_fractures(graph: Graph, options: CompileOptions) -> CompileOptions:
+    """The options with fracture groups that name ops of the graph; a warning says what a name of TVM's stands for."""
+    groups, chosen = named_by_place(graph, options.fracture_groups)
+    whole = [name for name, _, _ in groups if name in graph and graph[name].kind is NodeKind.INPUT]
+    if whole:
+        shown = ", ".join(whole)
+        warnings.warn(f"insert_fracture_group: {shown} stays one queue; cut the ops that read an input", UserWarning,
+                      stacklevel=4)  # fmt: skip
+    if chosen:
+        told = ", ".join(f"{theirs} is taken for {ours}" for theirs, ours in chosen.items())
+        warnings.warn(f"insert_fracture_group: names of TVM's graph: {told}", UserWarning, stacklevel=4)
+    return dataclasses.replace(options, fracture_groups=groups)
+
+
 def _check_chips(name: str, num_chips: Any, chip_ids: Any) -> None:
     """Raises `PipelineError` for chips that no device has."""
     if num_chips is not None and (type(num_chips) is not int or not 0 <= num_chips <= MOST_CHIPS):
@@ -57,7 +72,9 @@ def _check_chips(name: str, num_chips: Any, chip_ids: Any) -> None:
         return
     listed = list(chip_ids) if isinstance(chip_ids, Iterable) and not isinstance(chip_ids, str) else None
     if listed is None or any(type(c) is not int or c < 0 for c in listed) or len(set(listed)) != len(listed):
-        raise PipelineError(f"device {name!r}: chip_ids are different numbers from 0, not {chip_ids!r}")
+        fix = "; where chips stand is said by the cluster descriptor (backend_cluster_descriptor_path)"
+        places = listed is not None and any(isinstance(c, tuple | list) for c in listed)
+        raise PipelineError(f"device {name!r}: chip_ids are different numbers from 0, not {chip_ids!r}{fix * places}")
 
 
 class TTDevice(Device):
@@ -101,9 +118,6 @@ class TTDevice(Device):
         self.devtype = devtype or BackendType.Golden
         self.device_mode = device_mode or DeviceMode.CompileAndRun
         self.fp32_fallback = fp32_fallback
-        if any(not isinstance(chip, int) for chip in chip_ids or ()):
-            raise PipelineError(f"device {name!r}: chip_ids are numbers, not {list(chip_ids or ())!r}; where chips "
-                                "stand is said by the cluster descriptor (backend_cluster_descriptor_path)")
         self.chip_ids = list(chip_ids) if chip_ids is not None else list(range(num_chips or 1))
         self._compiled_state: tuple[Any, ...] = ()
         self._compiled_shapes: tuple[Any, ...] = ()
@@ -165,12 +179,13 @@ class TTDevice(Device):
         self._runner = None
         options = settings.options(microbatch, self.fp32_fallback)
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
+        options = with_fractures(graph, options)
         self._result = self.compile_in_sections(graph, options, settings)
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
         self._batch = microbatch_of(sample) * microbatch_size
         write_files(self._result, self.modules[-1].get_name(), settings)
         for message in self._result.diagnostics:
-            if message.rule == "override-unmatched":
+            if message.rule in ("override-unmatched", "whole-numbers"):
                 warnings.warn(f"{message.where}: {message.message}; {message.fix}", UserWarning, stacklevel=2)
         return self._result
 
@@ -246,7 +261,16 @@ class TTDevice(Device):
         if broken is not None:
             return tuple(torch.zeros_like(value) for value in broken.run(sample))
         assert self._result is not None
+        self._keep_samples(sample)
         return blank_outputs(self._result.graph, self._microbatch)
+
+    def _keep_samples(self, sample: Inputs) -> None:
+        """What `loopback_outputs` names begins with the values that the pipeline was set up with."""
+        loops = config._get_global_compiler_config().loopback_outputs
+        if loops and self._result is not None:
+            names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
+            given = sample if isinstance(sample, dict) else dict(zip(names, sample, strict=False))
+            self._caches = {name: given[name] for name in loops if name in given}
 
     def _compile_or_break(self, sample: Inputs) -> BrokenModel | None:
         """Compile for inputs like `sample`; a torch module whose path depends on data is broken in graphs instead."""
@@ -309,7 +333,8 @@ class TTDevice(Device):
     def generate_one(self, inputs: Inputs, start: int) -> Outputs:
         """Outputs for one input but for those that `loopback_outputs` names: {input: number of the output}. Such an
         output is written into the input that the device keeps: whole where the shapes are equal, else along the one dim
-        that differs, from `start` on. What is kept is given with the first input, or again to begin anew.
+        that differs, from `start` on. What is kept begins with the sample that the pipeline was set up with, or is
+        given with the first input, or again to begin anew.
 
         A module in two parts (see `frontend.torch_model.caches`) keeps its caches in rams of the device: the first
         input is one for both parts; later ones may have the inputs of one part, whose program then runs by itself.

@@ -1,6 +1,7 @@
 """PyBuda's API as its reference describes it: a walk through devices, the run API, formats and numerics, each step with
 a value that comes from elsewhere (torch, the reference's own words, PyBuda's numbers)."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -190,3 +191,61 @@ def test_operator_repositories_describe_operands():
     for repository in (torch_ops, pybuda.op_repo.pybuda_operator_repository):
         for op in repository.operators:
             assert 1 <= op.input_num_range.operands_min <= op.input_num_range.operands_max
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: pybuda.op.Resize2d("r", x, (16, 16), extrapolation_value=1.0),
+        lambda x: pybuda.op.Transpose("t", x, 2, 3, z_dim_slice=1),
+        lambda x: pybuda.op.Transpose("t", x, 2, 3, out_dtype=torch.float16),
+        lambda x: pybuda.op.DRAMQueue("q", x, num_entries=4),
+        lambda x: pybuda.op.Conv2d("c", x, [x, x]),
+    ],
+)
+def test_arguments_without_a_form_are_refused(call):
+    with pytest.raises(NotImplementedError, match="is not supported; "):
+        call(Tensor.create_from_torch(torch.rand(1, 4, 8, 8)))
+
+
+def test_coordinates_of_chips_point_to_the_cluster_descriptor():
+    with pytest.raises(TbudaError, match="backend_cluster_descriptor_path"):
+        TTDevice("tt0", chip_ids=[(0, 0), (1, 0)])
+
+
+def test_fields_of_training_are_named_in_inference():
+    with pytest.warns(UserWarning, match="VerifyConfig.scale_loss has no effect: it belongs to a training test_kind"):
+        pybuda.verify.verify_module(Net(), [(1, 32, 32)], VerifyConfig(scale_loss=2.0))
+
+
+class Numpy(torch.nn.Module):
+    """A forward that goes through NumPy and back."""
+
+    def forward(self, x):
+        twice = torch.from_numpy(np.concatenate((x, x), axis=-1))
+        return torch.cat((x, x), -1) * 2 + twice
+
+
+def test_a_forward_that_calls_numpy():
+    device = TTDevice("tt0", module=pybuda.PyTorchModule("numpy", Numpy()))
+    assert error(device.run_forward((X,))[0], torch.cat((X, X), -1) * 3) < 0.01
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_whose_beginnings_are_an_input(mode):
+    torch.manual_seed(1)
+    model = torch.nn.EmbeddingBag(10, 32, mode=mode)
+    places, begins = torch.arange(9, dtype=torch.int32) % 10, torch.tensor([0, 4, 4], dtype=torch.int32)
+
+    class Bags(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bags = model
+
+        def forward(self, indices, offsets):
+            return torch.relu(self.bags(indices, offsets))
+
+    device = TTDevice("tt0", module=pybuda.PyTorchModule("bags", Bags()))
+    assert error(device.run_forward((places, begins))[0], torch.relu(model(places, begins))) < 0.01
+    later = torch.tensor([0, 2, 7], dtype=torch.int32)
+    assert error(device.run_forward((places, later))[0], torch.relu(model(places, later))) < 0.01

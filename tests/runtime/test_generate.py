@@ -177,3 +177,27 @@ def test_a_module_in_two_parts_keeps_its_caches_on_the_device() -> None:
     have = torch.cat([first[0].value(), first[1].value(), *(o[0].value() for o in later)], 1)
     wanted = nn.functional.scaled_dot_product_attention(model.q(x), model.k(x), model.v(x), is_causal=True).detach()
     torch.testing.assert_close(have, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_a_generation_begins_with_the_caches_of_the_sample(device: pybuda.TTDevice) -> None:
+    model, x = device.modules[0].module, torch.randn(1, 1, WIDTH)
+    torch.manual_seed(4)
+    caches = torch.randn(1, PLACES, WIDTH), torch.randn(1, PLACES, WIDTH)
+    open_places = torch.zeros(1, 1, PLACES + 1)
+    pybuda.initialize_pipeline(training=False, sample_inputs=(x, open_places, *caches))
+    device.push_to_inputs(x, open_places)
+    have = pybuda.run_generate(input_count=1, token_id=0).get()[0].value()
+    torch.testing.assert_close(have, model(x, open_places, *caches)[0].detach(), rtol=0.02, atol=0.02)
+
+
+def test_ops_cut_by_the_names_of_another_tracer(device: pybuda.TTDevice) -> None:
+    """TVM numbers all nodes in one count, so its names of matmuls are none of ours."""
+    model, x = device.modules[0].module, torch.randn(1, 1, WIDTH)
+    caches = torch.randn(1, PLACES, WIDTH), torch.randn(1, PLACES, WIDTH)
+    open_places = torch.zeros(1, 1, PLACES + 1)
+    pybuda.config.insert_fracture_group([("matmul_9", -1, 2), ("matmul_21", -1, 4), "keys"])
+    with pytest.warns(UserWarning, match="matmul_9 is taken for"):
+        have = device.run_forward((x, open_places, *caches))[0]
+    ops = device.get_compiled_results().lowered_graph.nodes
+    assert sum("fractured_" in name for name in ops) >= 6
+    torch.testing.assert_close(have, model(x, open_places, *caches)[0].detach(), rtol=0.02, atol=0.02)

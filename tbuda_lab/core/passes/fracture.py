@@ -1,20 +1,22 @@
 """Ops that the user wants in parts: each part an op of its own on a slice of its operands, which may run side by side.
 
 A matmul is cut along its columns (-1), its inner dimension (-2 of its weight; the parts are summed), its rows or its
-slices; an element-wise op or a concatenation along any dim of its result. A parameter means the matmul that it is the
-weight of. Part k is named `fractured_<k>_<op>`.
+slices; an element-wise op, a softmax or a concatenation along any dim of its result but the one it works along. A
+parameter means the matmul that it is the weight of. Part k is named `fractured_<k>_<op>`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.ops import Add, Concatenate, Index, Matmul
 from tbuda_lab.core.ops.binary import Binary, Where
 from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.norm import LogSoftmax, Softmax
 from tbuda_lab.core.ops.unary import Unary
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
 
@@ -59,6 +61,49 @@ class Fracture(Pass):
             return _Cutter(r.builder(node), node).cut(cuts[node.name], operands)
 
         return Report(self.name, Rewriter(graph, self.options).run(visit), tuple(notes))
+
+
+Group = tuple[str, tuple[int, ...], tuple[int, ...]]
+
+
+def named_by_place(graph: Graph, groups: Sequence[Group]) -> tuple[tuple[Group, ...], dict[str, str]]:
+    """Groups whose unknown names are replaced by names of the graph, and which for which.
+
+    TVM numbers the ops of a graph in one count, producers first: `matmul_7` is the matmul at place 7, and places depend
+    on what TVM inserts. So names `<kind>_<number>` that the graph lacks are taken in the order of their numbers for ops
+    of that kind, each for the first one that stands behind the one before it.
+    """
+    unknown = {name: _NUMBERED.fullmatch(name) for name, _, _ in groups if name not in graph}
+    wanted = sorted((int(m[2]), name, m[1]) for name, m in unknown.items() if m is not None)
+    order = [node for output in graph.outputs for node in _depth_first(graph, output)]
+    chosen: dict[str, str] = {}
+    at = 0
+    for _, name, kind in wanted:
+        place = next((k for k in range(at, len(order)) if _is_kind(order[k], kind)), None)
+        if place is not None:
+            chosen[name], at = order[place].name, place + 1
+    return tuple((chosen.get(name, name), dims, parts) for name, dims, parts in groups), chosen
+
+
+def _is_kind(node: Node, kind: str) -> bool:
+    return node.op is not None and node.op.type == kind
+
+
+_NUMBERED = re.compile(r"([a-z][a-z0-9_]*?)_(\d+)")
+
+
+def _depth_first(graph: Graph, last: Node) -> Iterator[Node]:
+    """A node behind all that it depends on, operands from left to right."""
+    seen: set[str] = set()
+    stack = [(last, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node.name not in seen:
+            seen.add(node.name)
+            stack.append((node, True))
+            stack += [(graph[source], False) for source in reversed(node.sources)]
 
 
 class _Cutter:
@@ -110,11 +155,14 @@ class _Cutter:
                 axes = [dim if len(s) >= -dim and s[dim] > 1 else None for s in shapes]
         elif isinstance(op, Binary | Unary | Where) and isinstance(dim, int):
             axes = [dim if len(s) >= -dim and s[dim] > 1 else None for s in shapes]
-        elif isinstance(op, Concatenate) and isinstance(dim, int) and op.axis % len(shapes[0]) != dim % len(shapes[0]):
+        elif isinstance(op, Softmax | LogSoftmax) and isinstance(dim, int) and (op.dim - dim) % len(shapes[0]):
+            axes = [dim]
+        elif isinstance(op, Concatenate) and isinstance(dim, int) and (op.axis - dim) % len(shapes[0]):
             axes = [dim] * len(operands)
         else:
             kind = op.type if op is not None else self.node.kind.value
-            raise _fault(self.node.name, f"{kind} is not cut along dim {dim}", "a matmul or an element-wise op")
+            fix = "a matmul, an element-wise op, or another dim"
+            raise _fault(self.node.name, f"{kind} is not cut along dim {dim}", fix)
         if all(axis is None for axis in axes):
             raise _fault(self.node.name, f"no operand has more than one element along dim {dim}", "another dim")
         for shape, axis in zip(shapes, axes, strict=True):

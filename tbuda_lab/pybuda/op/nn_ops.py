@@ -115,6 +115,7 @@ def Conv2d(
     channel_last: bool = False,
 ) -> Tensor:
     """2-D convolution of (N, Cin, H, W) (or (N, H, W, Cin)) with (Cout, Cin / groups, kH, kW); bias (Cout,)."""
+    _one_weight("Conv2d", weights)
     kernel, spread = shape_of(weights)[2:], two(dilation)
     op = ops.Conv2d(two(stride), sides(padding, (kernel[0], kernel[1])), spread, groups, channel_last)
     return apply(name, op, activations, weights, *_bias(name, bias))
@@ -133,10 +134,16 @@ def Conv2dTranspose(
     channel_last: bool = False,
 ) -> Tensor:
     """Transposed 2-D convolution; weights (Cin, Cout / groups, kH, kW)."""
+    _one_weight("Conv2dTranspose", weights)
     kernel, spread = shape_of(weights)[2:], two(dilation)
     around = sides(padding, (kernel[0], kernel[1]), pooling=True)
     op = ops.Conv2dTranspose(two(stride), around, spread, groups, (0, 0), channel_last)
     return apply(name, op, activations, weights, *_bias(name, bias))
+
+
+def _one_weight(kind: str, weights: Any) -> None:
+    if isinstance(weights, list | tuple):
+        refused(f"{kind} with weights in a list", "give one tensor (Cout, Cin / groups, kH, kW); it is split unasked")()
 
 
 def as_vector(name: str, bias: Operand) -> Operand:
@@ -242,6 +249,8 @@ def Resize2d(
     channel_last: bool = False,
 ) -> Tensor:
     """An image of another size; method "nearest_neighbor", "linear" or "bilinear"."""
+    if extrapolation_value:
+        refused("Resize2d(extrapolation_value=...)", "nothing outside the image is read")()
     mode = "nearest" if method == "nearest_neighbor" else "bilinear"
     return apply(name, ops.Resize2d((int(sizes[0]), int(sizes[1])), mode, align_corners, channel_last), operandA)
 
@@ -261,7 +270,7 @@ def Softmax(name: str, operandA: Operand, *, dim: int, stable: bool = True) -> T
 
 @operation
 def LogSoftmax(name: str, operandA: Operand, *, dim: int, stable: bool = True) -> Tensor:
-    """log(softmax(x)) along dim."""
+    """log(softmax(x)) along dim; the maximum is always subtracted first, so stable=False changes no number."""
     return apply(name, ops.LogSoftmax(dim), operandA)
 
 
@@ -289,7 +298,10 @@ def Batchnorm(
 
 @operation
 def DRAMQueue(name: str, operandA: Operand, *, num_entries: int = 1) -> Tensor:
-    """operandA through a buffer; the placer decides where it lies."""
+    """operandA through a buffer; the placer decides where it lies, and how many entries it has."""
+    if num_entries != 1:
+        refused(f"DRAMQueue(num_entries={num_entries})", "set_configuration_options(insert_queues=) puts a queue on an "
+                "edge, and the placer gives it the entries that its readers need")()
     return apply(name, ops.Buffer(), operandA)
 
 

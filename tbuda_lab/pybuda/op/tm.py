@@ -42,6 +42,9 @@ def Transpose(
     name: str, operandA: Operand, dim0: int, dim1: int, z_dim_slice: int = -1, out_dtype: Any = None
 ) -> Tensor:
     """Two dims swapped."""
+    if z_dim_slice != -1 or out_dtype is not None:
+        raise not_supported("Transpose(z_dim_slice=, out_dtype=)", "swap whole dims, and set output_df of the op that "
+                            "reads them by configure_mixed_precision")
     rank = len(shape_of(operandA))
     first, second = (d if d < 0 else d - rank for d in (dim0, dim1))
     return apply(name, ops.Transpose(min(first, second), max(first, second)), operandA)

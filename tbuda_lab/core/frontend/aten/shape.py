@@ -287,8 +287,8 @@ def embedding(c: Call) -> str:
 @maps("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 def embedding_bag(c: Call) -> Result:
     offsets = c.folded("offsets")
-    if offsets is None:
-        raise CannotMap("where its bags begin depends on an input; give the indices as (batch, bag), without offsets")
+    if offsets is None:  # where its bags begin depends on an input
+        return host_call(c)
     starts = tuple(int(n) for n in offsets.tolist())
     if c.get("include_last_offset"):
         starts = starts[:-1]

@@ -145,9 +145,22 @@ def export(
             program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
         except Cancelled:
             raise
+        except RuntimeError as error:
+            if ".numpy() is not supported" not in str(error):
+                raise _explain(error, inputs) from error
+            program = _through_numpy(module, inputs, error)
         except Exception as error:
             raise _explain(error, inputs) from error
         return functional(program)
+
+
+def _through_numpy(module: torch.nn.Module, inputs: BoundInputs, error: Exception) -> ExportedProgram:
+    """The trace of a forward that calls NumPy on its tensors: the strict mode reads the code, and knows NumPy's calls
+    as torch's. Raises as `export` does, about the first error, where it cannot either."""
+    try:
+        return torch.export.export(module, inputs.args, inputs.kwargs, strict=True)
+    except Exception:
+        raise _explain(error, inputs) from error
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
