@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        shutil.rmtree(os.environ.pop(_FOLDER), ignore_errors=True)
+        shutil.rmtree(os.environ.pop(_FOLDER, ""), ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)
