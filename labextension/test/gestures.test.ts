@@ -169,14 +169,14 @@ describe('gestures of the grid', () => {
     vi.advanceTimersByTime(130);
     expect(exact()).toMatchObject([{ edit: { do: 'resize', op: name, size: [4, 4] } }]);
     vi.advanceTimersByTime(260);
-    expect(tag().textContent).toContain('estimate, still asking');
+    expect(tag().textContent).toContain('estimate, calculating');
     const ask = exact()[0]!['ask'];
     const answer = {
       type: 'exact', ok: true, time: [1000, 900], own: [[name, 0, 0, 0, 4, 4]], epochs: [3, 4], moved: 2, epoch_cycles: [1, 1], gain: 0,
       displaced: [[name, 0, 0, 0, 0, 4, 4], ['other', 0, 0, 4, 2, 1, 3], ['gone', 0, -1, 0, 0, 1, 1]]
     };
     host.say({ ...answer, ask: Number(ask) - 1 });
-    expect(tag().textContent).toContain('estimate, still asking');
+    expect(tag().textContent).toContain('estimate, calculating');
     host.say({ ...answer, ask });
     expect(tag().textContent).toContain('1.0k → 900 (−10.0 %)');
     expect(tag().textContent).toContain('4 (+1)');
@@ -224,7 +224,7 @@ describe('gestures of the grid', () => {
     const seq = Number(host.sent.at(-1)!['seq']);
     store.put(legalFrame(ops.name[wide]!, [at.rows, at.cols], [at.row, at.col], [[at.rows, at.cols]], seq));
     window.dispatchEvent(key('t'));
-    expect(tag().textContent).toContain('turned');
+    expect(tag().textContent).toContain('transposed');
     fire(plane, 'pointerup', at.col * 74 + 40, 50);
     expect(host.sent.at(-1)).toMatchObject({ type: 'edit', do: 'move', op: ops.name[wide], transposed: true });
   });
@@ -576,7 +576,7 @@ describe('panels', () => {
     find('export-replace').click();
     expect(host.sent.at(-1)).toMatchObject({ type: 'export', replace: true });
     host.say({ type: 'exports', name: 'net', kinds: [...kinds, { name: 'tti', title: 'TTI', meaning: 'one archive', suffix: '.tti', settings: [
-      { name: 'name', default: '', meaning: 'name', choices: [] }, { name: 'weights', default: true, meaning: 'weights included', choices: [] }] }] });
+      { name: 'name', default: '', meaning: 'name', choices: [] }, { name: 'weights', default: true, meaning: 'include the weights', choices: [] }] }] });
     find('export-tti').click();
     const image = host.sent.at(-1)!;
     expect(image).toMatchObject({ type: 'export_plan', kind: 'tti', path: 'net.tti', settings: { name: '', weights: true } });

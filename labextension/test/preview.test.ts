@@ -52,7 +52,7 @@ describe('a netlist without a kernel', () => {
   });
 
   it.each([
-    ['an open list', 'a: [1', 'Not YAML'], ['other YAML', 'just: yaml', 'no netlist'], ['a list', '- 1', 'no netlist'],
+    ['an open list', 'a: [1', 'Not YAML'], ['other YAML', 'just: yaml', 'not a netlist'], ['a list', '- 1', 'not a netlist'],
     ['nothing', '', 'Not YAML'], ['too much', `graphs: {}\n#${'x'.repeat(MOST_BYTES)}`, '4 MB'],
     ['a function', 'x: !!js/function "function () {}"', 'Not YAML']
   ])('says why there is none: %s', (_, text, why) => {

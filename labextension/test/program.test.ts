@@ -30,13 +30,13 @@ describe('the host program', () => {
     const { element } = view();
     expect(all(element, '.tb-program-section')).toHaveLength(6);
     expect(all(element, '.tb-program-link')).toHaveLength(1);
-    expect(element.querySelector('header')!.textContent).toContain('130 cycles a run');
+    expect(element.querySelector('header')!.textContent).toContain('130 cycles per run');
   });
 
   it('shows another mode, and asks for another graph', () => {
     const { element, sent } = view();
     element.querySelector<HTMLElement>('[data-tb-choice=normal]')!.click();
-    expect(element.querySelector('header')!.textContent).toContain('140 cycles a run');
+    expect(element.querySelector('header')!.textContent).toContain('140 cycles per run');
     element.querySelector<HTMLElement>('[data-tb-choice="net (section)"]')!.click();
     expect(sent.at(-1)).toEqual({ type: 'graph', title: 'net (section)' });
   });

@@ -79,7 +79,7 @@ def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> 
     parser.add_argument("--device", default=None, metavar="NAME",
                         help="arch, board or device file: wormhole_b0 (default), grayskull, blackhole, e150, e300, "
                              "n150, n300, path.yaml")
-    parser.add_argument("--harvested-rows", default=None, metavar="ROWS", help="physical rows that are off, e.g. 3,7")
+    parser.add_argument("--harvested-rows", default=None, metavar="ROWS", help="harvested physical rows, e.g. 3,7")
     parser.add_argument("--df", default=None, metavar="FORMAT", help="data format: Float16_b (default), Float32, ...")
     parser.add_argument("--accumulate-df", default=None, metavar="FORMAT", help="accumulation format")
     parser.add_argument("--fidelity", default=None, metavar="NAME", help="math fidelity: HiFi3 (default), LoFi, ...")
@@ -92,7 +92,7 @@ def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> 
         parser.add_argument("--batch", type=int, default=None, metavar="N", dest="microbatch",
                             help="inputs per run for which the model is placed (default 1)")
     parser.add_argument("--policy", default=None, metavar="NAME",
-                        help="who chooses epochs: Optimal (default), Ribbon, ...")
+                        help="policy that chooses epochs: Optimal (default), Ribbon, ...")
     parser.add_argument("--objective", default=None, metavar="NAME",
                         help="what is minimised: auto (time of the batch, default), latency, throughput")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
@@ -100,7 +100,7 @@ def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> 
     parser.add_argument("--chips", type=int, default=None, metavar="N", help="how many chips")
     parser.add_argument("--cluster", default=None, metavar="FILE.yaml", help="cluster descriptor: chips and links")
     parser.add_argument("--no-cache", action="store_true",
-                        help="place the model anew, and keep nothing of it (else in $TBUDA_CACHE, or tbuda-lab in "
+                        help="neither read nor write the placement cache (in $TBUDA_CACHE, or tbuda-lab in "
                              "$XDG_CACHE_HOME or ~/.cache)")
 
 

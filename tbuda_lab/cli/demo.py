@@ -43,6 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
         modelled.trace.to_chrome_trace(folder / "trace.json")
         write_report(session, folder / "report.html", session.verify())
     print(f"compiled in {compiled - began:.1f} s, ran and compared in {ran - compiled:.1f} s")
-    print(f"modelled in time: {modelled.cycles:,} cycles for {TRACED_INPUTS} inputs through all epochs")
+    print(f"simulated: {modelled.cycles:,} cycles for {TRACED_INPUTS} inputs through all epochs")
     print(f"wrote {arguments.out}/netlist.yaml, report.html (open it in a browser), trace.json (chrome://tracing)")
     return 0 if passed else 1

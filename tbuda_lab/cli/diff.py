@@ -46,7 +46,7 @@ def run_diff(arguments: argparse.Namespace) -> int:
     try:
         diff = _diff(arguments)
         if arguments.fail_if_slower is not None and not diff.limiter_cycles[0]:
-            raise InputError(f"{diff.a}: no cycles are known, so nothing can be said about speed")
+            raise InputError(f"{diff.a}: no cycles are known, so speed cannot be compared")
         if arguments.html is not None:
             _write_page(diff, arguments.html)
     except TbudaError as error:

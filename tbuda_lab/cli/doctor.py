@@ -30,7 +30,7 @@ OPTIONAL = (
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `tbuda doctor`."""
-    parser = subparsers.add_parser("doctor", help="what is installed, what is missing, what works without it")
+    parser = subparsers.add_parser("doctor", help="list what is installed, what is missing, what works without it")
     parser.set_defaults(handler=run)
 
 

@@ -25,14 +25,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("netlist", help="check, run, rewrite and show netlists")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    command = commands.add_parser("check", help="is it valid? one line per error on stderr, exit code 1",
+    command = commands.add_parser("check", help="check a netlist; one line per error on stderr, exit code 1",
                                   epilog=_PROFILES, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("file", type=Path)
     command.add_argument("--arch", help="arch, board or device descriptor; default: the first that the netlist names")
     command.add_argument("--profile", choices=("backend", "strict"), default="backend")
     command.set_defaults(handler=_check)
 
-    command = commands.add_parser("run", help="run all its programs on arrays")
+    command = commands.add_parser("run", help="run all programs of a netlist on arrays")
     command.add_argument("file", type=Path)
     command.add_argument("--inputs", type=Path, required=True, help=".npz: (entries, t, R, C) of each host-fed queue")
     command.add_argument("--outputs", type=Path, required=True, help=".npz to write")
@@ -45,7 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                          "more is refused before it begins")
     command.set_defaults(handler=_run)
 
-    command = commands.add_parser("edges", help="would the router take these edges? one JSON object a line each way",
+    command = commands.add_parser("edges", help="judge edges by the router's rules; JSON lines in and out",
                                   description="Judges edges by the rules that balancer and `netlist check` go by. A "
                                   "case has producer, tms, consumer, arch and input_count; the answer id, verdict and "
                                   "rule.")
@@ -53,14 +53,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--out", type=Path, required=True, metavar="OUT.jsonl")
     command.set_defaults(handler=_edges)
 
-    command = commands.add_parser("roundtrip", help="read it and write it in the canonical layout")
+    command = commands.add_parser("roundtrip", help="write a netlist in the canonical layout")
     command.add_argument("file", type=Path)
     command.add_argument("--out", type=Path, required=True)
     command.set_defaults(handler=_roundtrip)
 
     command = commands.add_parser("show", help="text grid of each epoch, queues, programs")
     command.add_argument("file", type=Path)
-    command.add_argument("--graph", help="this graph alone")
+    command.add_argument("--graph", help="show only this graph")
     command.add_argument("--arch", help="default: the first arch of the netlist")
     command.set_defaults(handler=_show)
 

@@ -13,15 +13,15 @@ from tbuda_lab.core.netlist.image import image_facts, read_image
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Registers `tti` and its sub-commands."""
-    parser = subparsers.add_parser("tti", help="look into device images (*.tti)")
+    parser = subparsers.add_parser("tti", help="show and unpack device images (*.tti)")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    command = commands.add_parser("info", help="what it was made by and for, inputs, outputs, files; can it run here?")
+    command = commands.add_parser("info", help="show writer, device, inputs, outputs, files, and whether it runs here")
     command.add_argument("file", type=Path)
     command.add_argument("--files", action="store_true", help="also list every file in it")
     command.set_defaults(handler=_info)
 
-    command = commands.add_parser("netlist", help="write its netlist to a file, and what its ops cost beside it")
+    command = commands.add_parser("netlist", help="write its netlist to a file, and the cycles of its ops beside it")
     command.add_argument("file", type=Path)
     command.add_argument("--out", type=Path, required=True, metavar="FILE.yaml")
     command.set_defaults(handler=_netlist)

@@ -21,9 +21,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Register tune."""
     parser = subparsers.add_parser("tune", help="compile a model and search for a faster placement")
     target_arguments(parser)
-    parser.add_argument("--seconds", type=float, default=None, metavar="S", help="search as long as this (default 30)")
+    parser.add_argument("--seconds", type=float, default=None, metavar="S", help="seconds to search (default 30)")
     parser.add_argument("--steps", type=int, default=None, metavar="N",
-                        help="search so many steps instead: the same result every time")
+                        help="steps to search instead of seconds; gives the same result every time")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     parser.set_defaults(handler=run_tune)
 
@@ -46,7 +46,7 @@ def run_tune(arguments: argparse.Namespace) -> int:
         def tell(stage: str, fraction: float) -> None:
             if stage == "place" and time.monotonic() - told[0] >= _EVERY and sys.stderr.isatty():
                 told[0] = time.monotonic()
-                print(f"\r  searching, {fraction:.0%} of placing ", end="", file=sys.stderr, flush=True)
+                print(f"\r  searching: {fraction:.0%} of placement ", end="", file=sys.stderr, flush=True)
 
         session.on("stage", tell)
         seconds = 30.0 if arguments.seconds is None and arguments.steps is None else arguments.seconds

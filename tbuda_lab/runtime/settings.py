@@ -22,7 +22,7 @@ NO_EFFECT: dict[str, str] = {
     "enable_tm_cpu_fallback": "reshapes and slices of integers run on the host without it, all others on the device",
     "tm_cpu_fallback_max_depth": "reshapes and slices of integers run on the host without it, all others on the device",
     "enable_tvm_dropout": f"{_TVM}: a device drops nothing in training, a CPUDevice does",
-    "enable_tvm_unsupported_ops": f"{_TVM}; ops that have no form here are all named in one error",
+    "enable_tvm_unsupported_ops": f"{_TVM}; ops that are not supported are all named in one error",
     "enable_op_level_comparision": "Session.verify compares every op",
     "enable_tvm_constant_prop": f"{_TVM}: constants are folded by enable_consteval",
     "convert_framework_params_to_tvm": _TVM,

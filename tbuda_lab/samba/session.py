@@ -405,7 +405,7 @@ class SambaSession:
                        "trace one graph for each size, or pad to the largest")
 
     def add_aux_tensor(self, *_arguments: Any, **_settings: Any) -> Any:
-        """Raises `UnsupportedOp`: tensors beside inputs, outputs and parameters have no form here."""
+        """Raises `UnsupportedOp`: tensors beside inputs, outputs and parameters are not supported."""
         raise _no_form("session.add_aux_tensor", "a graph has inputs, outputs and parameters alone",
                        "make the tensor an input or an output of the model")
 
@@ -420,7 +420,7 @@ def mapping_summary(traced: Traced) -> str:
     cycles = run_cycles(traced.result, traced.mapping)
     kinds = [s.kind for s in sections_of(traced.result, traced.mapping)]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    text = f"mapping {traced.mapping}: {len(kinds)} sections ({counted}), {cycles:,.0f} cycles a run"
+    text = f"mapping {traced.mapping}: {len(kinds)} sections ({counted}), {cycles:,.0f} cycles per run"
     return "; ".join(filter(None, [text, traced.comparison()]))
 
 
@@ -436,7 +436,7 @@ def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _no_form(what: str, why: str, fix: str) -> UnsupportedOp:
-    return UnsupportedOp(f"{what} has no form here", [Diagnostic("error", what, "samba", why, fix)])
+    return UnsupportedOp(f"{what} is not supported", [Diagnostic("error", what, "samba", why, fix)])
 
 
 def _sections(names: Sequence[str] | None) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ class Traced:
             return f"a spatial mapping does not fit: {self.misfit}" if self.misfit else ""
         spatial, section = cycles["spatial"], cycles["section"]
         faster = "both take equally long" if spatial == section else f"{min(cycles, key=cycles.__getitem__)} is faster"
-        return f"spatial takes {spatial:,.0f} cycles a run, by sections {section:,.0f}: {faster}"
+        return f"spatial takes {spatial:,.0f} cycles per run, by sections {section:,.0f}: {faster}"
 
     def program(self, mapping: str | None = None) -> GraphProgram:
         """What the workbench opens. mapping: the other one, where it was placed."""

@@ -334,7 +334,7 @@ def test_a_section_compile_says_which_mapping_is_faster(
     times = {p.mapping: run_cycles(p.session().compile(), p.mapping) for p in (section, spatial)}
     faster = min(times, key=times.__getitem__)
     spatial_time, section_time = times["spatial"], times["section"]
-    text = f"spatial takes {spatial_time:,.0f} cycles a run, by sections {section_time:,.0f}: {faster} is faster"
+    text = f"spatial takes {spatial_time:,.0f} cycles per run, by sections {section_time:,.0f}: {faster} is faster"
     assert text in printed and section.notes[-1] == spatial.notes[-1] == text
     large = samba.from_torch_model_(torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(84)]))
     pef = samba.session.compile(large, [samba.randn(32, 32, name="x", batch_dim=0)], config_dict=config)

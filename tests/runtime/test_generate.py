@@ -124,7 +124,7 @@ def test_quantised_ops_are_exact() -> None:
     weights, scales = torch.randint(-127, 128, (64, 32)).float(), torch.rand(32) / 50 + 0.001
     x = torch.randn(1, 1, 32, 64)
     pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=Quantised("q", weights, scales))
-    with pytest.warns(UserWarning, match="only the host has it"):
+    with pytest.warns(UserWarning, match="only the host implements it"):
         (have,) = pybuda.run_inference(inputs=[(x,)]).get()
     real = torch.quantize_per_tensor(x, 0.05, 3, torch.qint8).dequantize()
     product = torch.quantize_per_tensor(real @ (weights * scales), 0.1, 0, torch.qint8)

@@ -89,9 +89,10 @@ def test_moves_in_time_that_the_schedule_does_not_have() -> None:
 
 def test_which_step_picked_an_op() -> None:
     session = Session(*perceptron(), "e300")
-    assert "with the whole model" in picked_by(session, "first.matmul")
+    assert "for the whole model" in picked_by(session, "first.matmul")
     now = session.placed().ops()["first.matmul"].size
     session.apply(ResizeOp("first.matmul", next(s for s in session.legal("first.matmul").legal if s != now)))
-    assert "you asked for" in picked_by(session, "first.matmul") and "made again" in picked_by(session, "first.matmul")
+    picked = picked_by(session, "first.matmul")
+    assert "set by an override" in picked and "placed its epoch again" in picked
     with pytest.raises(InputError):
         picked_by(session, "nobody")

@@ -71,7 +71,7 @@ def test_cancel_and_demands_that_cannot_be_met() -> None:
     with pytest.raises(Cancelled):
         own.tune_formats(min_pcc=0.99, cancel=stop)
     assert own.options.precision == ()
-    with pytest.raises(InputError, match="hold a correlation"):
+    with pytest.raises(InputError, match="give a correlation"):
         own.tune_formats(min_pcc=1.0)
     with pytest.raises(InputError, match="min_pcc"):
         own.tune_formats(min_pcc=2)

@@ -73,7 +73,7 @@ def test_the_view_and_its_twin(tmp_path: object) -> None:
     session.compile()
     assert len(view.figures()) == len(TITLES)
     html = view.static().html
-    assert "<td>0</td>" in html and "slowest op at its fastest" in html and len(html) < 20_000
+    assert "<td>0</td>" in html and "fastest candidate of the slowest op" in html and len(html) < 20_000
     path = export_plots(session, tmp_path / "plots.html")  # type: ignore[operator]
     assert all(title in path.read_text() for title in TITLES)
     export = session.export("plots")

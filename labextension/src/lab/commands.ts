@@ -51,13 +51,13 @@ interface Simple {
 const idle = (s: SessionInfo) => !s.running && !s.busy;
 
 const SIMPLE: Simple[] = [
-  { id: COMMAND.compile, label: 'Compile', caption: 'Compile the session; what is compiled already is not done again',
+  { id: COMMAND.compile, label: 'Compile', caption: 'Compile the session; stages that nothing changed are reused',
     name: 'compile', can: idle },
   { id: COMMAND.run, label: 'Run and Verify', caption: 'Run the netlist and compare its outputs with torch', name: 'run', can: idle },
   { id: COMMAND.cancel, label: 'Cancel', caption: 'Stop what the session is doing', name: 'cancel', can: s => s.running || s.busy },
-  { id: COMMAND.undo, label: 'Undo', caption: 'Take the last edit back', name: 'undo', can: s => idle(s) && s.undo !== '',
+  { id: COMMAND.undo, label: 'Undo', caption: 'Undo the last edit', name: 'undo', can: s => idle(s) && s.undo !== '',
     suffix: s => s.undo },
-  { id: COMMAND.redo, label: 'Redo', caption: 'Make the edit again that was taken back', name: 'redo',
+  { id: COMMAND.redo, label: 'Redo', caption: 'Redo the edit that was undone last', name: 'redo',
     can: s => idle(s) && s.redo !== '', suffix: s => s.redo }
 ];
 
@@ -117,7 +117,7 @@ export function addCommands({ app, sessions, current, palette, openTab }: Deps):
 
   commands.addCommand(COMMAND.openView, {
     label: args => `${typeof args['view'] === 'string' ? `Open ${NAMES[args['view']] ?? args['view']}` : 'Open View…'}${inside(args)}`,
-    caption: 'Any view of the session in a tab of its own', icon, isEnabled: has,
+    caption: 'Open a view of the session in its own tab', icon, isEnabled: has,
     execute: args => withPlace(args, async place => {
       let view = args['view'];
       if (typeof view !== 'string') {
@@ -133,20 +133,20 @@ export function addCommands({ app, sessions, current, palette, openTab }: Deps):
     if (view in NAMES) void commands.execute(COMMAND.openView, { view });
   });
   commands.addCommand(COMMAND.openGrid, {
-    label: args => `Open Core Grid${inside(args)}`, caption: 'The epochs of the session in a tab of their own', icon, isEnabled: has,
+    label: args => `Open Core Grid${inside(args)}`, caption: 'Open the core grid of the session in its own tab', icon, isEnabled: has,
     execute: args => withPlace(args, place => openTab(place, 'grid'))
   });
   commands.addCommand(COMMAND.openWorkbench, {
-    label: args => `Open Workbench${inside(args)}`, caption: 'All views of the session in a tab of their own', icon, isEnabled: has,
+    label: args => `Open Workbench${inside(args)}`, caption: 'Open all views of the session in one tab', icon, isEnabled: has,
     execute: args => withPlace(args, place => openTab(place, 'bringup'))
   });
 
   commands.addCommand(COMMAND.checkpoint, {
-    label: args => `Set Checkpoint…${inside(args)}`, caption: 'Remember the edits of the session under a name', isEnabled: has,
+    label: args => `Set Checkpoint…${inside(args)}`, caption: 'Save the edits of the session under a name', isEnabled: has,
     execute: args => withPlace(args, async ({ kernel, info }) => {
       const given = args['label'];
       const asked = typeof given === 'string' ? given : (await InputDialog.getText({
-        title: 'Checkpoint', label: `A name for the present state of ${info.name}`, text: freeName(info.checkpoints), okLabel: 'Remember'
+        title: 'Checkpoint', label: `Name of the checkpoint of ${info.name}`, text: freeName(info.checkpoints), okLabel: 'Save'
       })).value;
       if (!asked) return;
       const answer = await kernel.command('checkpoint', info.id, { label: asked });
@@ -155,7 +155,7 @@ export function addCommands({ app, sessions, current, palette, openTab }: Deps):
   });
 
   commands.addCommand(COMMAND.why, {
-    label: args => `Why Here?${inside(args)}`, caption: 'Why the selected op stands where it does', isEnabled: args => (placeOf(args)?.info.epochs ?? 0) > 0,
+    label: args => `Why Here?${inside(args)}`, caption: 'Show why the selected op is placed where it is', isEnabled: args => (placeOf(args)?.info.epochs ?? 0) > 0,
     execute: args => withPlace(args, async ({ kernel, info }) => {
       if (mine({ kernel, info }) && press(current, 'why')) return;
       const answer = await kernel.command('why', info.id);
@@ -165,7 +165,7 @@ export function addCommands({ app, sessions, current, palette, openTab }: Deps):
   });
 
   commands.addCommand(COMMAND.diff, {
-    label: args => `Compare with Checkpoint…${inside(args)}`, caption: 'What has changed since a checkpoint, or since the session was opened',
+    label: args => `Compare with Checkpoint…${inside(args)}`, caption: 'Show what changed since a checkpoint, or since the session was opened',
     isEnabled: args => (placeOf(args)?.info.checkpoints.length ?? 0) > 0 || Boolean(placeOf(args)?.info.undo),
     execute: args => withPlace(args, async place => {
       const { kernel, info } = place;
@@ -182,7 +182,7 @@ export function addCommands({ app, sessions, current, palette, openTab }: Deps):
   });
 
   commands.addCommand(COMMAND.export, {
-    label: args => `Export…${inside(args)}`, caption: 'Netlist, overrides, report, pictures, tables', isEnabled: has,
+    label: args => `Export…${inside(args)}`, caption: 'Write the netlist, overrides, report, pictures or tables to a file', isEnabled: has,
     execute: args => withPlace(args, place => {
       if (!mine(place) || !press(current, 'export')) openTab(place, 'bringup');
     })

@@ -63,7 +63,7 @@ class Body extends Widget {
     const path = this.context.path;
     if (!this.mounted) this.preview();
     if (contents.driveName(path)) {
-      this.say('This drive is not the kernel\'s: it cannot open the file.', true);
+      this.say('The kernel cannot read files of this drive.', true);
       return;
     }
     if (!this.mounted || this.mounted.root.dataset['tbRoot'] === 'preview') this.say('Starting a kernel…');
@@ -82,7 +82,7 @@ class Body extends Widget {
         comm.close();
         return;
       }
-      if (!ready) throw new Error('The kernel of the viewer went away.');
+      if (!ready) throw new Error('The kernel of the viewer has stopped.');
       if (this.kind === 'journal') {
         comm.onMessage((message) => {
           if (message['type'] !== 'frame' || message['key'] !== 'journal') return;
@@ -92,13 +92,13 @@ class Body extends Widget {
         });
       }
       this.mount(mountOnComm(comm, VIEW[this.kind], kernel.id, () => {
-        if (run === this.run && !this.isDisposed) this.say('The kernel of the viewer has ended; what it said last stays.', true);
+        if (run === this.run && !this.isDisposed) this.say('The kernel of the viewer has stopped. Its last result stays on the screen.', true);
       }));
       this.say('');
     } catch (error) {
       if (run !== this.run) return;
       const said = error instanceof Error ? error.message : String(error);
-      const seen = this.mounted?.root.dataset['tbRoot'] === 'preview' ? 'A preview without a kernel: no graph, no cycles, no check.' : '';
+      const seen = this.mounted?.root.dataset['tbRoot'] === 'preview' ? 'Preview without a kernel: no graph, cycles or checks.' : '';
       this.say([said, this.trouble || seen].filter(Boolean).join('\n'), true);
     }
   }

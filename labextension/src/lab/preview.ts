@@ -24,7 +24,7 @@ export function previewFrames(text: string, name: string): Frame[] {
     throw new PreviewError(`Not YAML: ${error instanceof Error ? error.message : String(error)}`);
   }
   const root = table(document);
-  if (!root['graphs'] && !root['queues']) throw new PreviewError('This YAML has neither graphs nor queues: it is no netlist.');
+  if (!root['graphs'] && !root['queues']) throw new PreviewError('This YAML is not a netlist: it has neither graphs nor queues.');
   const graphs = Object.entries(table(root['graphs'])).map(([title, graph]) => ({ title, graph: table(graph) }));
   const ops = graphs.flatMap(({ title, graph }, epoch) =>
     Object.entries(graph).filter(([, v]) => isTable(v) && 'type' in v).map(([op, v]) => ({ name: op, epoch, title, op: table(v) })));
@@ -90,7 +90,7 @@ function opsFrame(arch: string, graphs: { title: string; graph: Table }[], ops: 
   const rows = Math.min(MOST_SIDE, Math.max(deviceRows, ...boxes.map(q => q[0] + q[2])));
   const cols = Math.min(MOST_SIDE, Math.max(deviceCols, ...boxes.map(q => q[1] + q[3])));
   return b.frame('ops', {
-    device: arch || 'no arch written', arch, rows, cols, device_rows: deviceRows, device_cols: deviceCols, harvested: [],
+    device: arch || 'arch not given', arch, rows, cols, device_rows: deviceRows, device_cols: deviceCols, harvested: [],
     physical: Array.from({ length: rows }, (_, r) => r), chips: [...new Set(chips)].sort((x, y) => x - y), clock_hz: 1e9, l1: 1 << 20,
     graphs: graphs.map(g => g.title), total_cycles: 0, directions: graphs.map(() => 'fwd')
   });
@@ -159,7 +159,7 @@ function textFrame(key: string, text: string): Frame {
 }
 
 function summary(name: string, arch: string, counts: [number, string][]): Frame {
-  return new Builder().frame('summary', { name, device: `arch ${arch || 'not written'}`, counts });
+  return new Builder().frame('summary', { name, device: `arch ${arch || 'not given'}`, counts });
 }
 
 /** The lines of a top-level key. */

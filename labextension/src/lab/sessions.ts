@@ -81,7 +81,7 @@ export class KernelSessions {
   }
 
   close(): void {
-    this.waiting.forEach(f => f({ ok: false, text: 'The kernel is gone.' }));
+    this.waiting.forEach(f => f({ ok: false, text: 'The kernel has stopped.' }));
     this.waiting.clear();
     this.comm.close();
     if (this.own) this.kernel.dispose();

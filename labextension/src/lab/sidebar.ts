@@ -48,7 +48,7 @@ export class Sidebar extends Widget {
           ...DEVICES.map(d => h('option', { value: d, selected: d === this.settings.values.device }, d)))),
         this.button('new', 'New session', 'new-session', () => void this.app.commands.execute(COMMAND.newSession))),
       ...(kernels.length ? kernels.map(k => this.kernel(k)) : [
-        h('p', { class: 'tb-lab-note' }, 'No sessions. A cell with ', h('code', {}, 'BringUp(model, inputs)'), ' makes one.')]));
+        h('p', { class: 'tb-lab-note' }, 'No sessions. A cell with ', h('code', {}, 'BringUp(model, inputs)'), ' creates one.')]));
     this.node.scrollTop = top;
     if (focused) this.node.querySelector<HTMLElement>(`[data-tb-key="${CSS.escape(focused)}"]`)?.focus();
   }

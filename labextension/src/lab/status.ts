@@ -43,12 +43,12 @@ export class StatusItem extends Widget {
         title: `${info.name} on ${info.device}: ${info.epochs} epochs, ${info.overrides} overrides${info.message ? `. ${info.message}` : ''}`
       }, `${info.name}: ${phase}`),
       info.running && h('progress', { max: 100, value: share, 'aria-label': `${info.name}, ${info.phase}` }),
-      info.stale && h('span', { class: 'tb-lab-chip tb-lab-warn', 'data-tb-stale': 'stale', title: 'There are edits that are not compiled' }, 'stale'),
+      info.stale && h('span', { class: 'tb-lab-chip tb-lab-warn', 'data-tb-stale': 'stale', title: 'Some edits are not compiled yet' }, 'stale'),
       info.errors > 0 && h('span', { class: 'tb-lab-chip tb-lab-bad', 'data-tb-errors': info.errors }, `${info.errors} error${info.errors > 1 ? 's' : ''}`),
       place.kernel.memory > 0 && h('span', { 'data-tb-memory': place.kernel.memory, title: 'Memory of the kernel of this session' },
         bytes(place.kernel.memory)),
       info.running && h('button', {
-        type: 'button', class: 'tb-lab-plain', 'data-tb-action': 'status-cancel', title: 'Stop it', 'aria-label': `cancel ${info.name}`,
+        type: 'button', class: 'tb-lab-plain', 'data-tb-action': 'status-cancel', title: 'Cancel the work', 'aria-label': `cancel ${info.name}`,
         onclick: () => void this.app.commands.execute(COMMAND.cancel, { kernel: place.kernel.kernel.id, session: info.id })
       }, '✕')));
   }

@@ -93,7 +93,7 @@ export class Stored {
         this.look();
       });
     }
-    if (!kernel) this.lost(book, 'No kernel runs: run the cell to work with it.');
+    if (!kernel) this.lost(book, 'No kernel: run the cell to use this view.');
     for (const { node, html } of this.outputs(book)) {
       const shown = node.querySelector<HTMLElement>('[data-tb-stored]');
       const alive = node.querySelector('[data-tb-root]') !== null;
@@ -103,7 +103,7 @@ export class Stored {
       const picture = h('div', { class: 'tb-lab-picture' });
       picture.innerHTML = this.sanitizer.sanitize(html);
       node.append(h('div', { class: 'tb-lab-stored', 'data-tb-stored': '' },
-        h('p', { class: 'tb-lab-note', role: 'status' }, 'Stored picture. Run the cell to work with it.'), picture));
+        h('p', { class: 'tb-lab-note', role: 'status' }, 'Stored picture. Run the cell to use this view.'), picture));
     }
   }
 

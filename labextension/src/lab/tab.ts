@@ -82,7 +82,7 @@ class TabBody extends Widget {
 
   private wait(): void {
     this.node.replaceChildren(h('p', { class: 'tb-lab-note', role: 'status' },
-      `${this.wanted.name} is not there now. When its kernel runs, run the cell that makes the session: this tab goes on by itself.`));
+      `${this.wanted.name} is not running. Start its kernel and run the cell that creates the session; this tab then reconnects.`));
   }
 }
 

@@ -16,7 +16,7 @@ export class ViewerKernel {
     try {
       const session = await this.connection;
       const kernel = session.kernel;
-      if (!kernel || session.isDisposed || kernel.status === 'dead') throw new Error('The kernel of the viewer is gone.');
+      if (!kernel || session.isDisposed || kernel.status === 'dead') throw new Error('The kernel of the viewer has stopped.');
       const done = await kernel.requestExecute({ code: START, silent: true, store_history: false }).done;
       if (done.content.status === 'error') {
         throw new Error(`The kernel ${kernel.name} cannot open it: ${done.content.ename}: ${done.content.evalue}`);
@@ -37,7 +37,7 @@ export class ViewerKernel {
     const specs = kernelspecs.specs;
     const python = Object.values(specs?.kernelspecs ?? {}).filter(s => s?.language === 'python').map(s => s!.name);
     const name = python.includes(specs?.default ?? '') ? specs!.default : python[0];
-    if (!name) throw new Error('There is no Python kernel.');
+    if (!name) throw new Error('No Python kernel is installed.');
     return sessions.startNew({ path: PATH, type: 'console', name: 'Tensix viewer', kernel: { name } });
   }
 }

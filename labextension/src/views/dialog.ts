@@ -79,5 +79,5 @@ export function open(from: Element, detail: Opening): void {
 /** Puts a text into the clipboard; says what came of it. A page that isn't served safely has no clipboard. */
 export function copy(text: string, say: (ok: boolean, text: string) => void, what = text): void {
   const written = (navigator.clipboard as Clipboard | undefined)?.writeText(text) ?? Promise.reject(new Error('no clipboard'));
-  written.then(() => say(true, `copied ${what}`), () => say(false, 'The browser gives no access to the clipboard.'));
+  written.then(() => say(true, `copied ${what}`), () => say(false, 'The browser denies access to the clipboard.'));
 }

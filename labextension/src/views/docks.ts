@@ -11,7 +11,7 @@ interface Open {
   tall?: boolean;
 }
 
-const MODES = [['graph', 'Graph', 'The graph alone'], ['split', 'Both', 'Graph and core grid; the grid alone where there is no room for both'], ['grid', 'Grid', 'The core grid alone']] as const;
+const MODES = [['graph', 'Graph', 'Show only the graph'], ['split', 'Both', 'Show graph and core grid, or only the grid where space is short'], ['grid', 'Grid', 'Show only the core grid']] as const;
 
 export class Docks {
   readonly element: HTMLElement;
@@ -27,24 +27,24 @@ export class Docks {
     const button = (action: string, label: string, title: string, f: () => void) =>
       h('button', { type: 'button', 'data-tb-action': action, title, onclick: f }, label);
     this.taller = h('button', {
-      type: 'button', class: 'tb-tall-button', 'data-tb-action': 'dock-tall', 'aria-label': 'tabs over graph and grid',
+      type: 'button', class: 'tb-tall-button', 'data-tb-action': 'dock-tall', 'aria-label': 'Tabs over graph and grid',
       onclick: () => this.put({ ...this.docks.value(), tall: !this.docks.value().tall })
     });
     this.element = h('div', { class: 'tb-docks', role: 'group', 'aria-label': 'Arrangement' },
       h('button', {
-        type: 'button', class: 'tb-button tb-compact-only', 'data-tb-action': 'open-workbench', title: 'The whole workbench, in a tab beside the notebook',
+        type: 'button', class: 'tb-button tb-compact-only', 'data-tb-action': 'open-workbench', title: 'Open the whole workbench in a tab beside the notebook',
         onclick: () => this.element.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: 'bringup' }))
       }, 'Open workbench'),
       h('button', {
-        type: 'button', class: 'tb-button tb-compact-only', 'data-tb-action': 'show-here', title: 'The whole workbench, in this cell',
+        type: 'button', class: 'tb-button tb-compact-only', 'data-tb-action': 'show-here', title: 'Show the whole workbench in this cell',
         onclick: () => this.element.closest('.tb-root')?.classList.remove('tb-compact')
       }, 'Show here'),
-      h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Above' },
+      h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Views above the tabs' },
         ...MODES.map(([id, label, title]) => button(`mode-${id}`, label, title, () => {
           this.mode.tell(id);
           this.arrange();
         }))),
-      h('div', { class: 'tb-segmented' }, button('dock-inspector', 'Inspector', 'The inspector beside the tabs, or not', () =>
+      h('div', { class: 'tb-segmented' }, button('dock-inspector', 'Inspector', 'Show or hide the inspector beside the tabs', () =>
         this.put({ ...this.docks.value(), inspector: !this.docks.value().inspector }))));
   }
 
@@ -64,7 +64,7 @@ export class Docks {
     this.below(docks);
     const tall = docks.tall === true;
     this.taller.setAttribute('aria-pressed', String(tall));
-    this.taller.title = tall ? 'Show graph and grid again' : 'Give this dock all the height';
+    this.taller.title = tall ? 'Show graph and grid again' : 'Give the tabs the full height';
     this.taller.textContent = tall ? '⌄' : '⌃';
     for (const button of this.element.querySelectorAll<HTMLElement>('.tb-segmented button')) {
       const action = button.dataset['tbAction'];

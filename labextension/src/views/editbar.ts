@@ -30,7 +30,7 @@ export class EditBar {
     const step = (what: 'undo' | 'redo', sign: string, label: string, keys: string) =>
       h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': what, disabled: !label || edits.busy,
-        title: label ? `${what}: ${label} (${keys})` : `nothing to ${what}`, 'aria-label': label ? `${what} ${label}` : what,
+        title: label ? `${what}: ${label} (${keys})` : `Nothing to ${what}`, 'aria-label': label ? `${what} ${label}` : what,
         onmousedown: (event: Event) => event.preventDefault(), // the focus stays in the grid
         onclick: () => store.ask({ type: what })
       }, sign);
@@ -38,7 +38,7 @@ export class EditBar {
     this.element.replaceChildren(
       state ? h('span', {
         class: 'tb-stale-chip', 'data-tb-stale': state,
-        title: edits.shown ? `Shown, not made: ${edits.shown}` : state === 'stale' ? 'There are edits that are not compiled: press Run' : 'The last good placement stays until the new one is there'
+        title: edits.shown ? `Preview, not applied: ${edits.shown}` : state === 'stale' ? 'Some edits are not compiled yet: press Run' : 'The last placement stays visible until the new one is ready'
       }, state) : '',
       step('undo', '↶', edits.undo, 'Ctrl+Z'), step('redo', '↷', edits.redo, 'Ctrl+Shift+Z'));
   }

@@ -34,7 +34,7 @@ export class Failure {
     const placed = frames.has('ops') && !['Run', 'Verify'].includes(stage ?? ''); // else it is the placement that failed
     const more = errors.length - MOST;
     this.element.replaceChildren(
-      h('h4', {}, stage ? `${stage} failed` : 'That failed', placed ? h('small', {}, ' What you see is the last placement that worked.') : ''),
+      h('h4', {}, stage ? `${stage} failed` : 'Failed', placed ? h('small', {}, ' The views show the last placement that worked.') : ''),
       errors.length
         ? h('ul', {}, ...errors.slice(0, MOST).map(i => h('li', {},
             h('div', {}, where![i] && where![i] !== 'model' ? h('b', {}, `${where![i]}: `) : '', message![i]),

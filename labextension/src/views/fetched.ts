@@ -23,7 +23,7 @@ export const fromKernel: Bring = (store, waiting) =>
     const url = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
     try {
       const found = (await import(url)) as { build: string; default: (modules: unknown) => More };
-      if (found.build !== build) throw new Error('This page and its kernel come from two versions of tbuda_lab: restart the kernel and run the cell again.');
+      if (found.build !== build) throw new Error('The page and the kernel run different versions of tbuda_lab: restart the kernel and run the cell again.');
       return found.default(core);
     } finally {
       URL.revokeObjectURL(url);
@@ -31,10 +31,10 @@ export const fromKernel: Bring = (store, waiting) =>
   });
 
 function text(store: Store, waiting: (text: string) => void): Promise<BlobPart> {
-  if (!store.host.live) return Promise.reject(new Error('There is no kernel to bring it.'));
+  if (!store.host.live) return Promise.reject(new Error('No kernel is connected.'));
   return new Promise((resolve, reject) => {
     const ask = () => store.host.send({ type: 'need_more' });
-    const timers = [setTimeout(() => waiting('Waiting for the kernel: it is sent when what runs now is done …'), SLOW), setInterval(ask, AGAIN)];
+    const timers = [setTimeout(() => waiting('Waiting for the kernel to finish its current work …'), SLOW), setInterval(ask, AGAIN)];
     const stop = store.listen('more', (message, buffers) => {
       stop();
       timers.forEach(clearTimeout);

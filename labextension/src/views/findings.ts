@@ -26,7 +26,7 @@ export class FindingsView {
     const count = frame ? frame.column('severity').length : 0;
     this.element.dataset['tbFindings'] = String(count);
     if (!frame || !count) {
-      this.element.replaceChildren(frame ? h('div', { class: 'tb-valid' }, h('span', { 'aria-hidden': 'true' }, '✓'), 'Valid: the check finds nothing.') : '');
+      this.element.replaceChildren(frame ? h('div', { class: 'tb-valid' }, h('span', { 'aria-hidden': 'true' }, '✓'), 'Valid: no findings.') : '');
       return;
     }
     const [severity, where, target, rule, message, fix] = ['severity', 'where', 'target', 'rule', 'message', 'fix'].map(c => frame.text(c));

@@ -1,15 +1,15 @@
 /** What every number means, by which formula, and where that stands. docs/numbers.md has the same table; a test holds
  *  the two together. */
 export const FORMULAS = {
-  ops: 'Ops on the grid, those included that the compiler inserted (nops).',
+  ops: 'Ops on the grid, including nops that the compiler inserted.',
   epochs: 'Netlist graphs that a chip loads one after the other. Ops of an epoch are on the grid together.',
   cycles: 'Estimated cycles of one core of the op for one input: the slowest of the units that work side by side, each a sum of weight × amount of work, fitted to runs on silicon. Source: docs/cost-model.md.',
-  load: 'Time of the op (kernel or slowest transfer) ÷ that of the slowest op of its epoch. In the steady state all ops of an epoch go at the pace of the slowest.',
+  load: 'Time of the op (kernel or slowest transfer) ÷ that of the slowest op of its epoch. In the steady state the slowest op sets the rate of its whole epoch.',
   bound: 'What takes longest: compute (the kernel), DRAM, NoC or host link (a transfer), or stall: a full buffer holds the op and its epoch up longer than it works. Source: core/epochsim/batchtime.py.',
   batch: 'Simulated for the batch that the model is compiled for: filling, waits for full buffers and the switches between epochs are included; ÷ inputs of the batch. Source: core/epochsim/batchtime.py.',
   epoch: 'Cycles of the epoch for the whole batch ÷ inputs, simulated: its switch, filling, the pace of its slowest op, and waits for full buffers. Source: core/epochsim/batchtime.py.',
-  data: 'Kernel cycles or the way of the data, whichever takes longer. An operand or output takes its bytes per core ÷ bytes per cycle: half the peak of a NoC link, the core’s share of DRAM, or its share of the host link. Source: core/balancer/bandwidth.py.',
-  kernels: 'Per epoch the cycles of the slowest kernel, added up; of epochs that run together on several chips the slowest counts. Estimated, without the way of the data. Source: docs/cost-model.md.',
+  data: 'Kernel cycles or transfer cycles, whichever are more. An operand or output takes its bytes per core ÷ bytes per cycle: half the peak of a NoC link, the core’s share of DRAM, or its share of the host link. Source: core/balancer/bandwidth.py.',
+  kernels: 'Per epoch the cycles of the slowest kernel, added up; of epochs that run together on several chips the slowest counts. Estimated, without transfers. Source: docs/cost-model.md.',
   rate: 'Clock of the device ÷ cycles per input of the same line.',
   busy: 'Sum of cores × kernel cycles ÷ (all cores of the chip × cycles of the epoch); over several epochs the mean, weighted by their cycles.',
   used: 'Cores that have an op ÷ cores of the grid, without harvested rows.',
@@ -22,9 +22,9 @@ export const FORMULAS = {
   inner: 'Inner dimension of a matmul: m_k steps of u_kt tiles each.',
   l1: 'Buffers of one core (inputs, parameters, intermediates, output) and their share of the L1 that firmware leaves. Source: core/balancer/buffers.py.',
   format: 'Data format of the output, and how many passes the matrix unit spends on the mantissa.',
-  candidates: 'Grids × blocks × stream factors that were looked at, those of them that fit, and the least kernel cycles among these. Source: core/balancer/enumerate.py.',
-  links: 'Bytes per input over a link ÷ limiter cycles of the epoch ÷ the 32 bytes per cycle that a link carries. Every transfer takes the rings of its NoC: x then y upwards on NoC 0, y then x downwards on NoC 1. Estimated: netlists assign no NoC; it limits nothing. Source: docs/cost-model.md.',
-  trace: 'Simulated cycles of the whole batch through all epochs, and the same ÷ inputs: with loading epochs, filling them, and waits for full buffers. Source: core/epochsim.'
+  candidates: 'Combinations of grid, blocks and stream factor; how many of them are legal; the fewest kernel cycles among those. Source: core/balancer/enumerate.py.',
+  links: 'Bytes per input over a link ÷ limiter cycles of the epoch ÷ the 32 bytes per cycle that a link carries. Every transfer takes the rings of its NoC: x then y upwards on NoC 0, y then x downwards on NoC 1. Estimated: netlists assign no NoC, and links never limit the estimated time. Source: docs/cost-model.md.',
+  trace: 'Simulated cycles of the whole batch through all epochs, and the same ÷ inputs: loading and filling of epochs and waits for full buffers are included. Source: core/epochsim.'
 } as const;
 
 export type Formula = keyof typeof FORMULAS;

@@ -33,12 +33,12 @@ export class JournalFile implements View {
       steps.length + undone.length
         ? h('ol', { class: 'tb-steps' },
             ...steps.map(([label, source]) => h('li', { 'data-tb-step': label }, label, ' ', h('small', {}, source))),
-            ...undone.map(label => h('li', { class: 'tb-undone', 'data-tb-undone': label }, label, ' ', h('small', {}, 'taken back'))))
+            ...undone.map(label => h('li', { class: 'tb-undone', 'data-tb-undone': label }, label, ' ', h('small', {}, 'undone'))))
         : h('p', {}, 'No edits.'),
       h('h4', {}, 'Overrides as Python'),
       python ? this.code(python, 'copy-python') : h('p', {}, 'None.'),
-      h('h4', {}, 'To go on with it'),
-      h('p', {}, 'A session file holds the edits, not the model. With the model in a notebook:'),
+      h('h4', {}, 'Continue this session'),
+      h('p', {}, 'A session file holds the edits, not the model. Open it with the model, in a notebook:'),
       this.code(`from tbuda_lab.core.session import Session\nfrom tbuda_lab.widgets import BringUp\n\n${resume}`, 'copy-resume'));
   }
 

@@ -39,12 +39,12 @@ export const KEYS: readonly Binding[] = [
   { action: 'shrink', chords: ['['], does: 'next smaller legal shape', scope: 'grid', group: 'Edit', edits: true },
   { action: 'grow-rows', chords: ['Alt+]'], does: 'more rows, as many columns', scope: 'grid', group: 'Edit', edits: true },
   { action: 'shrink-rows', chords: ['Alt+['], does: 'fewer rows, as many columns', scope: 'grid', group: 'Edit', edits: true },
-  { action: 'move', chords: ['M'], does: 'move the op, or all selected: arrows among legal places, T turns, Enter puts down, Esc cancels', scope: 'grid', group: 'Edit', edits: true },
+  { action: 'move', chords: ['M'], does: 'move the op, or all selected: arrows choose legal places, T transposes, Enter drops, Esc cancels', scope: 'grid', group: 'Edit', edits: true },
   { action: 'later', chords: ['Alt+ArrowRight'], does: 'into the next epoch', scope: 'grid', group: 'Edit', edits: true },
   { action: 'earlier', chords: ['Alt+ArrowLeft'], does: 'into the previous epoch', scope: 'grid', group: 'Edit', edits: true },
   { action: 'break', chords: ['B'], does: 'new epoch from here', scope: 'both', group: 'Edit', edits: true },
   { action: 'chip-break', chords: ['C'], does: 'next chip from here', scope: 'both', group: 'Edit', edits: true },
-  { action: 'pin', chords: ['K'], does: 'pin where it stands, or take the pin away', scope: 'both', group: 'Edit', edits: true },
+  { action: 'pin', chords: ['K'], does: 'pin in place, or unpin', scope: 'both', group: 'Edit', edits: true },
   { action: 'clear-overrides', chords: ['U'], does: 'clear the overrides of the op', scope: 'both', group: 'Edit', edits: true },
   { action: 'undo', chords: ['Ctrl+Z'], does: 'undo', scope: 'both', group: 'Edit', edits: true },
   { action: 'redo', chords: ['Ctrl+Shift+Z', 'Ctrl+Y'], does: 'redo', scope: 'both', group: 'Edit', edits: true },
@@ -53,16 +53,16 @@ export const KEYS: readonly Binding[] = [
   { action: 'suggest', chords: ['G'], does: 'suggestions on and off', scope: 'grid', group: 'Ask', edits: true },
   { action: 'summary', chords: ['S'], does: 'summary of the epoch', scope: 'both', group: 'Ask' },
   { action: 'export', chords: ['X'], does: 'export', scope: 'both', group: 'Ask', edits: true },
-  { action: 'keys', chords: ['H', '?'], does: 'this sheet', scope: 'both', group: 'Ask' },
+  { action: 'keys', chords: ['H', '?'], does: 'keyboard shortcuts', scope: 'both', group: 'Ask' },
   { action: 'full-names', chords: ['F'], does: 'full names on and off', scope: 'grid', group: 'View' },
   { action: 'zoom-in', chords: ['+', '='], does: 'zoom in', scope: 'both', group: 'View' },
   { action: 'zoom-out', chords: ['-'], does: 'zoom out', scope: 'both', group: 'View' },
   { action: 'next-pass', chords: ['.'], does: 'the graph after the next pass', scope: 'graph', group: 'View' },
-  { action: 'previous-pass', chords: [','], does: 'the graph after the pass before', scope: 'graph', group: 'View' },
+  { action: 'previous-pass', chords: [','], does: 'the graph after the previous pass', scope: 'graph', group: 'View' },
   { action: 'direction', chords: ['L'], does: 'from left to right, or from top to bottom', scope: 'graph', group: 'View' },
   { action: 'fit', chords: ['0'], does: 'fit; graph, again: all of it', scope: 'both', group: 'View' },
-  { action: 'store-view', chords: ['V'], does: 'then a digit: keep this view under it', scope: 'both', group: 'View' },
-  { action: 'recall-view', chords: DIGITS, does: 'back to the view kept under the digit', scope: 'both', group: 'View' }
+  { action: 'store-view', chords: ['V'], does: 'then a digit: save this view under it', scope: 'both', group: 'View' },
+  { action: 'recall-view', chords: DIGITS, does: 'show the view saved under the digit', scope: 'both', group: 'View' }
 ];
 
 /** A key event as a chord: "Ctrl+Shift+Z", "Alt+]", "?", "ArrowLeft". Shift is named only with letters and named keys. */

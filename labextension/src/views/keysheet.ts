@@ -22,10 +22,10 @@ export class KeySheet {
       })))),
       h('section', {}, h('h4', {}, 'Mouse'), h('dl', { class: 'tb-keys' },
         ...([
-          ['edge of an op', 'resize: lands on the nearest legal shape'], ['Alt, dragging', 'no snapping: says why a shape is illegal'],
-          ['body of an op', 'move: in the grid, onto an epoch of the film strip, onto a chip'], ['T, dragging', 'turn the op'],
-          ['empty ground', 'a band that selects'], ['Alt+drag of a selected op', 'moves the whole selection'],
-          ['Ctrl+click', 'adds to the selection'], ['right click in the graph', 'what can be done with an op or an edge']
+          ['edge of an op', 'resize: lands on the nearest legal shape'], ['Alt while dragging', 'no snapping: says why a shape is illegal'],
+          ['body of an op', 'move: in the grid, onto an epoch of the film strip, onto a chip'], ['T while dragging', 'transpose the op'],
+          ['drag over empty cores', 'select ops with a rectangle'], ['Alt+drag of a selected op', 'moves the whole selection'],
+          ['Ctrl+click', 'adds to the selection'], ['right click in the graph', 'commands of an op or edge']
         ] as const).flatMap(([what, does]) => [h('dt', {}, h('i', {}, what)), h('dd', {}, does)]))));
     this.dialog.show();
   }

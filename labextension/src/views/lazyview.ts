@@ -7,7 +7,7 @@ import type { Store } from './store.js';
 /** Brings the code of the other views; `waiting` is told when it takes longer. May be called again after it failed. */
 export type Bring = (store: Store, waiting: (text: string) => void) => Promise<More>;
 
-let bring: Bring = () => Promise.reject(new Error('This page has no more views.'));
+let bring: Bring = () => Promise.reject(new Error('This page does not contain this view.'));
 let came: More | null = null;
 
 export function bringBy(way: Bring): void {

@@ -6,7 +6,7 @@ import { shortName } from './grid/draw.js';
 import type { Store } from './store.js';
 
 const LISTED = 8;
-const WHO = { '0': 'all over NoC 0', '1': 'all over NoC 1', both: 'each transfer over the NoC with the shorter way' };
+const WHO = { '0': 'all over NoC 0', '1': 'all over NoC 1', both: 'each over its shorter NoC' };
 
 /** Nothing where no links are shown. */
 export function linkList(store: Store): HTMLElement[] {
@@ -18,7 +18,7 @@ export function linkList(store: Store): HTMLElement[] {
   const all = Array.from({ length: count }, (_, k) => k);
   const mine = chosen.size ? all.filter(k => usersOf(frame, k).some(([from, to]) => chosen.has(from) || chosen.has(to))) : all;
   const left = Number(frame.meta['left_out']);
-  const said = [WHO[frame.meta['noc'] as keyof typeof WHO], left ? `${short(left)}B per input to and from the host and other chips are on no link` : ''].filter(Boolean).join('; ');
+  const said = [WHO[frame.meta['noc'] as keyof typeof WHO], left ? `${short(left)}B per input to and from the host and other chips use no NoC link` : ''].filter(Boolean).join('; ');
   return [
     h('h4', { title: FORMULAS.links }, `Busiest links${chosen.size ? ' of the selection' : ''}, epoch ${String(frame.meta['epoch'])} (estimated)`),
     h('p', { class: 'tb-fix' }, `${said}.`),
@@ -33,6 +33,6 @@ export function linkList(store: Store): HTMLElement[] {
               onclick: () => store.select([from, to], 'inspector')
             }, `${shortName(from)} → ${shortName(to)} ${short(bytes)}`)), more > 0 ? ` and ${more} more` : ''));
         }))
-      : h('p', {}, 'Nothing of it goes over the NoC.')
+      : h('p', {}, 'No traffic of the selection uses the NoC.')
   ];
 }

@@ -48,7 +48,7 @@ export class Metrics {
     const pcc = summary['pcc'];
     if (typeof pcc === 'number') {
       const wanted = Number(summary['pcc_wanted'] ?? 0.99);
-      add('pcc', pcc.toFixed(pcc > 0.9999 ? 6 : 5), 'PCC', `At least ${wanted} is asked. ${FORMULAS.pcc}`, pcc >= wanted ? 'tb-good' : 'tb-bad');
+      add('pcc', pcc.toFixed(pcc > 0.9999 ? 6 : 5), 'PCC', `The bar is ${wanted}. ${FORMULAS.pcc}`, pcc >= wanted ? 'tb-good' : 'tb-bad');
     }
     this.element.replaceChildren(...made);
     this.element.hidden = made.length === 0;

@@ -114,7 +114,7 @@ export class NetlistView {
     this.body = h('div', { class: 'tb-code-body' });
     this.scroller = h('div', {
       class: 'tb-code', tabindex: 0, role: 'region', 'data-lm-suppress-shortcuts': 'true',
-      'aria-label': 'Netlist text. Up and down mark a line, Enter selects what stands there, Escape takes the mark away.'
+      'aria-label': 'Netlist text. Up and down mark a line, Enter selects what stands there, Escape clears the mark.'
     }, this.body);
     this.element = h('section', { class: 'tb-view tb-netlist', 'data-tb-view': 'netlist' }, this.scroller);
     this.scroller.addEventListener('scroll', () => this.render());
@@ -233,7 +233,7 @@ export class NetlistView {
     if (this.element.hidden) return;
     const lines = this.text?.lines;
     if (!lines) {
-      this.body.replaceChildren(h('div', { class: 'tb-empty' }, 'The netlist appears here once it is written.'));
+      this.body.replaceChildren(h('div', { class: 'tb-empty' }, 'The netlist appears here once the model is placed.'));
       return;
     }
     const first = Math.max(0, Math.floor(this.scroller.scrollTop / LINE) - 5);

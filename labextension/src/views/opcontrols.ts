@@ -88,7 +88,7 @@ export class OpControls {
     const at = values.findIndex(([v]) => v === now);
     const select = h('select', {
       'aria-label': label, 'data-tb-action': `set-${id}`, disabled: busy, onchange: (e: Event) => set((e.target as HTMLSelectElement).value)
-    }, h('option', { value: AUTO, selected: !fixed }, fixed ? 'let it free' : `free (${values[at]?.[1].split(':')[0] ?? now})`),
+    }, h('option', { value: AUTO, selected: !fixed }, fixed ? 'Remove override' : `automatic (${values[at]?.[1].split(':')[0] ?? now})`),
       ...values.map(([v, text]) => h('option', { value: v, selected: fixed && v === now }, text)));
     const step = (by: number, sign: string, name: string) => h('button', {
       type: 'button', class: 'tb-button', 'data-tb-action': `${name}-${id}`, 'aria-label': `${name} ${label}`,

@@ -86,7 +86,7 @@ export class OverridesPanel {
     return h('header', { class: 'tb-bar' },
       h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Show as' }, tab('list', 'List'), tab('python', 'Python'), tab('json', 'JSON')),
       this.shown === 'list' && h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'gains', title: 'what each saves, against the placement without it',
+        type: 'button', class: 'tb-button', 'data-tb-action': 'gains', title: 'Calculate what each override saves, against the placement without it',
         disabled: this.store.edits?.busy ?? true, onclick: () => this.ask('gains')
       }, 'Estimate gains'),
       this.shown !== 'list' && this.code && h('button', {
@@ -112,7 +112,7 @@ export class OverridesPanel {
       }
     });
     return h('span', {}, file, h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'overrides-import', title: 'add the overrides of a JSON file, as Export writes it',
+      type: 'button', class: 'tb-button', 'data-tb-action': 'overrides-import', title: 'Add the overrides of a JSON file that Export wrote',
       disabled: store.edits.busy, onclick: () => file.click()
     }, 'Import'));
   }
@@ -135,7 +135,7 @@ export class OverridesPanel {
     };
     const grip: HTMLElement = h('button', {
       type: 'button', class: 'tb-button tb-order', 'data-tb-action': 'order-override', disabled: store.edits!.busy,
-      title: 'drag, or arrows up and down: of several for one op the last one holds',
+      title: 'Drag, or press up and down, to reorder: the last override of an op wins',
       'aria-label': `place ${at + 1} of the overrides: ${record.field} of ${record.target}`,
       onpointerdown: (event: PointerEvent) => grip.setPointerCapture(event.pointerId),
       onpointermove: (event: PointerEvent) => {
@@ -201,11 +201,11 @@ export class OverridesPanel {
       h('td', {}, h('code', {}, record.python)),
       h('td', {},
         h('button', {
-          type: 'button', class: 'tb-button', 'data-tb-action': 'copy-override', title: 'copy the Python line', 'aria-label': `copy ${record.python}`,
+          type: 'button', class: 'tb-button', 'data-tb-action': 'copy-override', title: 'Copy the Python line', 'aria-label': `copy ${record.python}`,
           onclick: () => copy(record.python, (ok, text) => store.say(ok, text))
         }, 'Copy'), ' ',
         (record.removable || record.ops) && on ? h('button', {
-          type: 'button', class: 'tb-button', 'data-tb-action': 'remove-override', title: 'remove this override',
+          type: 'button', class: 'tb-button', 'data-tb-action': 'remove-override', title: 'Remove this override',
           'aria-label': `remove ${field} of ${target}`, disabled: store.edits!.busy,
           onclick: () => store.ask(record.ops
             ? { type: 'edit', do: 'constrain', ops: record.ops, on: false } : { type: 'edit', do: 'clear', op: target, kinds: [field] })

@@ -60,7 +60,7 @@ export class ProblemsView {
     const vanished = gone.length
       ? [h('li', { class: 'tb-problem tb-note', 'data-tb-vanished': gone.join(' ') },
           h('span', { class: 'tb-glyph', 'aria-label': 'note', role: 'img' }, 'i'),
-          h('div', {}, `Selected before, and gone since the last compile: ${gone.join(', ')}.`))]
+          h('div', {}, `No longer in the model after the last compile: ${gone.join(', ')}.`))]
       : [];
     this.list.replaceChildren(h('ul', {}, ...vanished, ...kept.map(i =>
       h('li', { class: `tb-problem tb-${severity![i]!}` },

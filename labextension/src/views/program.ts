@@ -84,7 +84,7 @@ export class ProgramView {
         this.mode = mode;
         this.render();
       })] : []),
-      h('span', {}, `${program.mapping} · ${program.replicas} ${program.replicas === 1 ? 'device' : 'replicas'} · ${grouped(Math.round(program.timelines[this.mode]!.cycles))} cycles a run`));
+      h('span', {}, `${program.mapping} · ${program.replicas} ${program.replicas === 1 ? 'device' : 'replicas'} · ${grouped(Math.round(program.timelines[this.mode]!.cycles))} cycles per run`));
     this.body.replaceChildren(this.times(program), h('div', { class: 'tb-program-columns' }, this.sections(program), this.steps(program.steps)));
     this.mark();
   }
@@ -119,7 +119,7 @@ export class ProgramView {
     const height = bottom + (program.replicas > 1 ? ROW + GAP : 0);
     return h('div', { class: 'tb-program-times' },
       svg('svg', { viewBox: `0 0 ${WIDTH} ${height}`, role: 'group', 'aria-label': 'Replicas in time' }, ...rows),
-      ...(program.replicas > SHOWN ? [h('p', {}, `and ${program.replicas - SHOWN} replicas more, with the same times`)] : []));
+      ...(program.replicas > SHOWN ? [h('p', {}, `and ${program.replicas - SHOWN} more replicas with the same times`)] : []));
   }
 
   private sections(program: Program): HTMLElement {

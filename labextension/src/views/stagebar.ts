@@ -146,7 +146,7 @@ export class StageBar {
     }, text);
     const brake = h('button', {
       type: 'button', class: 'tb-button', 'data-tb-action': 'run-break', 'aria-pressed': String(breaks),
-      title: 'Compare every op with torch as it comes, and pause behind the first one that differs',
+      title: 'Compare every op with torch as it runs, and pause after the first that differs',
       onclick: () => host.send({ type: 'break_on_failure', on: !breaks })
     }, 'Break on failure');
     const steps = () => trains ? [button('run-step-input', 'Step', 'Train one step and pause', { type: 'step', of: 'input' })] : [
@@ -156,7 +156,7 @@ export class StageBar {
     const made: HTMLElement[] = [];
     if (status.running) this.menuOpen = false;
     if (host.live && status.running) {
-      if (paused) made.push(button('run-pause', 'Resume', 'Go on without stopping', { type: 'resume' }), ...steps());
+      if (paused) made.push(button('run-pause', 'Resume', 'Continue without pausing', { type: 'resume' }), ...steps());
       else if (going) made.push(button('run-pause', 'Pause', trains ? 'Pause before the next training step' : 'Pause before the next op', { type: 'pause' }));
       made.push(button('cancel', 'Cancel', 'Stop at the next safe point', { type: 'cancel' }, !status.cancellable));
     } else if (host.live) {

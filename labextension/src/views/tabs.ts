@@ -42,7 +42,7 @@ export class Tabs implements View {
    *  it is there. */
   detachable(): void {
     const button = h('button', {
-      type: 'button', class: 'tb-detach', 'data-tb-action': 'open-tab', title: 'Open this view in a tab of JupyterLab', 'aria-label': 'open this view in a tab',
+      type: 'button', class: 'tb-detach', 'data-tb-action': 'open-tab', title: 'Open this view in a tab of JupyterLab', 'aria-label': 'Open this view in a tab',
       onclick: () => button.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: this.front === 'ops' ? 'table' : this.front }))
     }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
       svg('path', { d: 'M4 1.5h6.5V8M8 4H1.5v6.5H8z', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
@@ -109,7 +109,7 @@ export class Tabs implements View {
 /** Where there is no JupyterLab to open a tab in: the workbench over the whole page, and back. */
 function fullWidth(): HTMLButtonElement {
   const button = h('button', {
-    type: 'button', class: 'tb-detach', 'data-tb-action': 'full-width', title: 'Over the whole page, or back (Escape)', 'aria-label': 'over the whole page',
+    type: 'button', class: 'tb-detach', 'data-tb-action': 'full-width', title: 'Full page on or off (Escape)', 'aria-label': 'Full page',
     'aria-pressed': 'false', onclick: () => show(button.getAttribute('aria-pressed') === 'false')
   }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
     svg('path', { d: 'M1.5 4V1.5H4M8 1.5h2.5V4M10.5 8v2.5H8M4 10.5H1.5V8', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));

@@ -3,7 +3,7 @@ import { grouped, percent } from './dom.js';
 import type { Ops } from './ops.js';
 
 const PARTS: [string, string][] = [
-  ['steady', 'work at the pace of the slowest op'], ['fill', 'filling and emptying the pipeline'], ['stall', 'full buffers'],
+  ['steady', 'steady work at the rate of the slowest op'], ['fill', 'filling and emptying the pipeline'], ['stall', 'waits for full buffers'],
   ['switch', 'switching epochs']
 ];
 
@@ -12,7 +12,7 @@ function said(of: (part: string) => number, total: number): string {
     .map(([cycles, words]) => `${words} ${grouped(cycles)} (${percent(cycles / Math.max(1, total))})`).join(', ');
 }
 
-/** Of an epoch: "work at the pace of the slowest op 7,164 (7 %), filling ... ". */
+/** Of an epoch: "steady work at the rate of the slowest op 7,164 (7 %), filling ... ". */
 export function partsText(ops: Ops, epoch: number): string {
   return `Cycles per input: ${said(part => ops.ofEpoch(part, epoch), ops.epochTimes[epoch]!)}.`;
 }

@@ -86,17 +86,17 @@ export class WhyPanel {
     const frame = store.frames.get('ops');
     const l1 = frame ? Ops.of(frame).l1 : 0;
     const share = (bytes: number) => (l1 ? percent(bytes / l1) : `${short(bytes)}B`);
-    const head: [string, string][] = [['Grid', ''], ['Cores', ''], ['Kernel', 'cycles per input of the kernel alone'],
-      ['Kernel or transfer', 'cycles per input of its kernel or its slowest transfer'], ['Model', 'cycles per input of the whole model, simulated for the batch of the session'],
+    const head: [string, string][] = [['Grid', ''], ['Cores', ''], ['Kernel', 'Cycles per input of the kernel alone'],
+      ['Kernel or transfer', 'Cycles per input of its kernel or its slowest transfer'], ['Model', 'Cycles per input of the whole model, simulated for the batch of the session'],
       ['L1', ''], ['Verdict', ''], ['', '']];
     const row = (cells: (string | HTMLElement)[], name: string) => h('tr', { class: name },
       ...cells.slice(0, 7).map((c, i) => h('td', { class: i > 0 && i < 6 ? 'tb-right' : '' }, c)), h('td', { class: 'tb-doings' }, ...cells.slice(7)));
     const chosen = row([
       r.grid.join('×'), grouped(r.cores), grouped(r.cycles), grouped(r.limiter_cycles), grouped(r.time), share(r.l1_bytes),
-      r.overrides.includes('op_size') ? 'chosen: you asked for it' : 'chosen', ''
+      r.overrides.includes('op_size') ? 'chosen by your override' : 'chosen', ''
     ], 'tb-chosen');
     const others = r.next_best.map(a => row([
-      a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), a.time === null ? '–' : grouped(a.time), share(a.l1_bytes), a.against.replace(/^nothing:/, 'nothing against it:'),
+      a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), a.time === null ? '–' : grouped(a.time), share(a.l1_bytes), a.against,
       h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.ask({ type: 'edit', ...a.edit })
@@ -114,8 +114,8 @@ export class WhyPanel {
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
         onclick: () => store.ask({ type: 'edit', do: 'clear', op: r.op })
-      }, 'Clear its overrides')),
-      r.refused.length === 0 ? '' : h('details', {}, h('summary', {}, `${grouped(r.total - r.legal)} of ${grouped(r.total)} candidates are refused`),
+      }, 'Clear overrides')),
+      r.refused.length === 0 ? '' : h('details', {}, h('summary', {}, `${grouped(r.total - r.legal)} of ${grouped(r.total)} candidates are illegal`),
         h('ul', {}, ...r.refused.map(([name, count, meaning, remedy]) =>
           h('li', {}, h('b', {}, `${grouped(count)} × ${name}`), ` ${meaning}${remedy ? `; ${remedy}` : ''}`)))));
   }

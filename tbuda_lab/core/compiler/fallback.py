@@ -117,7 +117,7 @@ def compile_with_fallback(
             if not automatic or not refused:
                 raise
             reasons = {name: finding.message for name, finding in zip(error.ops, error.diagnostics, strict=False)}
-            why |= {name: reasons.get(name, "the device has no form for it") for name in sorted(refused)}
+            why |= {name: reasons.get(name, "no device op implements it") for name in sorted(refused)}
             continue
         if len(compiled) == 1 and compiled[0].result is not None:
             return compiled[0].result
@@ -179,7 +179,7 @@ def wanted_on_host(graph: Graph, options: CompileOptions, automatic: bool = True
         elif named & kinds:
             why[node.name] = "cpu_fallback_ops names it"
         elif automatic and isinstance(node.op, NdOp) and node.op.host:
-            why[node.name] = "only the host has it"
+            why[node.name] = "only the host implements it"
     return why
 
 

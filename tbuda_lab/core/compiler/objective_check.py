@@ -20,8 +20,8 @@ OFF = 0.05
 def objective_notes(
     lowered: Graph, placement: Placement, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]
 ) -> list[Diagnostic]:
-    """A note where the cycles that were minimised are not those that the simulator of epochs finds for the whole
-    placement: which term is off, and by how much. Of one chip, for a batch as the objective counts it."""
+    """A note where the cycles that were minimised are not those that the epoch simulator finds for the whole
+    placement: which term is off, and by how much. Of one chip, for a batch as the objective estimates it."""
     value = placement.report.objective if placement.report is not None else None
     if value is None or len(device.chips) > 1 or not options.counts_fill or not options.enable_fork_join_buffering:
         return []
@@ -39,7 +39,7 @@ def objective_notes(
     name = max(terms, key=lambda term: abs(terms[term][0] - terms[term][1]))
     ours, theirs = terms[name]
     text = (
-        f"the objective counts {value.time:,.0f} cycles per input, the simulator of epochs finds {took:,.0f}; most of "
+        f"the objective estimates {value.time:,.0f} cycles per input, the epoch simulator finds {took:,.0f}; most of "
         f"that is in {name}: {ours:,.0f} against {theirs:,.0f}"
     )
     fix = "epoch_switch_cycles that the simulator does not have, or buffers that other epochs change, make a difference"

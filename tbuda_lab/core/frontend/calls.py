@@ -87,7 +87,7 @@ class Calls:
         self.emit.origin, self.emit.scope = origin, origin.module
 
     def refuse(self, origin: Origin, reason: str) -> None:
-        """Note an op that has no form here; the import goes on to find the others."""
+        """Note an op that is not supported; the import goes on to find the others."""
         where = origin.module or "(root)"
         at = f" ({origin.location})" if origin.location and origin.location != where else ""
         fix = "replace it by supported ops, or keep this part of the model on the host (CPU fallback)"
@@ -134,7 +134,7 @@ class Calls:
                 return self.traced(decomposition, *args, **kwargs)
             mapping = mapping_of(target)
             if mapping is None:
-                raise CannotMap(f"{target} has no mapping")
+                raise CannotMap(f"unsupported op {target}")
         example_args, example_kwargs = pytree.tree_map_only((AtenValue, Folded), self._example, (args, kwargs))
         out = target(*example_args, **example_kwargs)
         pieces = list(out) if isinstance(out, tuple | list) else [out]

@@ -139,7 +139,7 @@ def place_and_repair(
         problem, segments, name, result = choose_placement(graph, models, device, options, pinned, check, costs)
     if options.enable_fork_join_buffering:
         if name != "SingleOpPerEpoch":
-            merged = merge_epochs(problem, segments, lambda fraction: check(0.88, "joining epochs"))
+            merged = merge_epochs(problem, segments, lambda fraction: check(0.88, "merging epochs"))
             problem, segments = merged.problem, list(merged.segments)
             edits, message = (*edits, *merged.edits), [*message, *merged.notes]
         repaired = repair_stalls(problem, segments, tuple(overrides), lambda fraction: check(0.9, "repairing epochs"))
@@ -150,7 +150,8 @@ def place_and_repair(
         pairs, listed = _kept_order(problem.order, overrides)
         went = search_on(
             problem, segments, options.optimise_steps, options.optimise_seconds, pairs, listed,
-            lambda fraction: check(0.9 + 0.02 * fraction, "searching on"), len(set(phases(problem.graph).values())) < 2,
+            lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
+            len(set(phases(problem.graph).values())) < 2,
         )  # fmt: skip
         curve = went.curve
         trial = RepairedPlacement(went.problem, went.segments)

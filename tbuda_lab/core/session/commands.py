@@ -453,13 +453,13 @@ class Optimise(Command):
 
     @property
     def label(self) -> str:
-        return "choose all epochs anew"
+        return "place all epochs again"
 
     def apply(self, state: Request) -> Request:
         return dataclasses.replace(state, base=state.overrides)
 
     def python(self) -> str:
-        return "# all epochs are chosen anew from here"
+        return "# all epochs are placed again from here"
 
 
 @dataclasses.dataclass(frozen=True, init=False)

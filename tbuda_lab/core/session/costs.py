@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 BOUNDS = {
     "area": "area: cheapest cores × cycles",
-    "theoretical_matmul": "matmul maths alone",
-    "dram": "what must cross DRAM",
-    "critical_op": "slowest op at its fastest",
-    "no_packing": "best epochs without packing",
+    "theoretical_matmul": "matmul arithmetic",
+    "dram": "DRAM traffic",
+    "critical_op": "fastest candidate of the slowest op",
+    "no_packing": "best epochs, placement ignored",
 }
 """What each bound of a placement's report says."""
 

@@ -67,7 +67,8 @@ class Edits:
         if (seconds is None) == (steps is None):
             raise InputError("optimise takes seconds or steps, one of the two")
         if steps is not None:
-            self.attempt(SetOptions(optimise_steps=steps, optimise_seconds=None), label=f"search on, {steps} steps")
+            label = f"search for a faster placement, {steps} steps"
+            self.attempt(SetOptions(optimise_steps=steps, optimise_seconds=None), label=label)
             return self._curve()
         state, compiles = self._state, self._session.compiles
         with state.work_lock:
@@ -86,7 +87,7 @@ class Edits:
             counted = edit.apply(request)
             state.pipeline.take_over(timed, counted)
             state.results.store(counted.key, dataclasses.replace(result, options=counted.options))
-            self.attempt(edit, label=f"search on, {done} steps")
+            self.attempt(edit, label=f"search for a faster placement, {done} steps")
             return self._curve()
 
     def _curve(self) -> tuple[tuple[int, float], ...]:
@@ -104,7 +105,7 @@ class Edits:
         except BaseException:
             with self._state.edit_lock:
                 self._state.history.roll_back(depth)
-            self._changed(f"{label} taken back")
+            self._changed(f"{label} undone")
             raise
         with self._state.edit_lock:
             self._state.history.join(depth, label)

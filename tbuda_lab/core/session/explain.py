@@ -184,7 +184,7 @@ def _route_texts(table: LegalTable) -> tuple[str, ...]:
     """What keeps shapes of an op from its neighbours as they stand, and how many shapes each keeps."""
     counts = np.bincount(table.shapes["edge"].reshape(-1), minlength=1 + max(table.edges, default=0))
     return tuple(
-        f"{counted(int(counts[number]), 'shape')} would not join: {text}." for number, text in table.edges.items()
+        f"{counted(int(counts[number]), 'shape')} fail at an edge: {text}." for number, text in table.edges.items()
     )
 
 
@@ -257,7 +257,7 @@ def picked_by(session: Session, op: str) -> str:
     fixed = {o.kind: o for o in held}
     sentences: list[str] = []
     if "op_size" in fixed:
-        sentences.append(f"Its shape is the one you asked for{_source(fixed['op_size'])}.")
+        sentences.append(f"Its shape is set by an override{_source(fixed['op_size'])}.")
     if "op_placement" in fixed:
         sentences.append(f"Its place is pinned{_source(fixed['op_placement'])}.")
     others = sorted(fixed.keys() - {"op_size", "op_placement"})
@@ -266,13 +266,13 @@ def picked_by(session: Session, op: str) -> str:
     policy = placed.policy or session.options.balancer_policy
     base = session.placed(dataclasses.replace(state, overrides=state.base)).ops().get(op)
     if base is not None and (base.size, base.start, base.transposed) == (now.size, now.start, now.transposed):
-        sentences.append(f"The policy {policy} chose it with the whole model; edits since then left it as it was.")
+        sentences.append(f"The policy {policy} chose it for the whole model; later edits did not change it.")
     elif "op_size" in fixed or "op_placement" in fixed:
-        sentences.append("Its epoch was made again around it, moving as little else as possible.")
+        sentences.append("An edit placed its epoch again and moved other ops as little as possible.")
     else:
         sentences.append(
-            f"The policy {policy} had given it another shape or place; its epoch was made again after an edit, and it "
-            "made room."
+            f"The policy {policy} chose another shape or place first; a later edit placed its epoch again and moved it "
+            "to make room."
         )
     return " ".join(sentences)
 

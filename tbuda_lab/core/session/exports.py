@@ -281,7 +281,7 @@ def _plain(value: Any) -> Any:
 
 register(
     Kind(
-        "netlist", "Netlist", "the netlist as YAML, and beside it the cycles of every op", ".netlist.yaml",
+        "netlist", "Netlist", "The netlist as YAML, and beside it the cycles of every op", ".netlist.yaml",
         "session.export_netlist({})", export_netlist,
         (
             ExportSetting("cycles", True, "write NAME.cycles.csv beside it"),
@@ -291,21 +291,21 @@ register(
 )  # fmt: skip
 register(
     Kind(
-        "overrides", "Overrides", "the edits as PyBuda's calls, or as JSON", ".overrides.py",
+        "overrides", "Overrides", "The edits as PyBuda's calls, or as JSON", ".overrides.py",
         "session.export_overrides({})", export_overrides,
         (ExportSetting("form", "python", "python, json, or both", ("python", "json", "both")),),
     )
 )  # fmt: skip
 register(
     Kind(
-        "table", "Table", "one line per op: place, candidate, cycles, memory (CSV; Parquet if it ends in .parquet)",
+        "table", "Table", "One line per op: place, candidate, cycles, memory (CSV; Parquet if it ends in .parquet)",
         ".ops.csv",
         "session.export_table({})", export_table,
     )
 )  # fmt: skip
 register(
     Kind(
-        "trace", "Trace", "when each op works and what it waits for (Chrome trace JSON)", ".trace.json",
+        "trace", "Trace", "When each op works and what it waits for (Chrome trace JSON)", ".trace.json",
         "session.export_trace({})", export_trace,
         (ExportSetting("batch", 8, "how many inputs"),),
     )
@@ -400,7 +400,7 @@ def _compare_once(session: Session, loaded: Loaded) -> None:
         stop()
         if session.unedited and netlists.dumps(result.netlist) != netlists.dumps(loaded.netlist):
             session.problems.append(Diagnostic(
-                "note", loaded.name, "image", "this version places the model in another way than the image has it",
+                "note", loaded.name, "image", "this version places the model differently from the image",
                 "`tbuda run` runs the image as it is"))
 
     stop = session.on("compiled", compiled)
@@ -412,11 +412,11 @@ def _array(value: Any) -> np.ndarray:
 
 register(
     Kind(
-        "tti", "TTI", "the compiled model in one archive, which runs without the model", ".tti",
+        "tti", "TTI", "The compiled model in one archive, which runs without the model", ".tti",
         "session.export_tti({})", export_tti,
         (
             ExportSetting("name", "", "name of the device image; empty: the session's"),
-            ExportSetting("weights", True, "weights included"),
+            ExportSetting("weights", True, "include the weights"),
             ExportSetting("dump_format", "default", "tensors as .npy (default) or as raw numbers (backend)",
                     ("default", "backend")),
         ),

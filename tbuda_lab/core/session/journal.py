@@ -136,7 +136,7 @@ def parse_journal(text: str, name: str = "session") -> JournalFile:
     marks = re.search(r"^(<{7} |={7}$|>{7} )", text, re.MULTILINE)
     if marks:
         line = reader.line(marks.start())
-        reader.fail(line, "not JSON: a merge left its marks here", "keep the lines of both sides")
+        reader.fail(line, "not JSON: unresolved merge conflict", "keep the lines of both sides")
     head, commands = reader.document()
     if head.get("format") != FORMAT:
         reader.fail(1, f"format is {head.get('format')!r}", f"a session file has the format {FORMAT!r}")
@@ -185,7 +185,7 @@ def _actions(reader: _JournalReader, commands: list[tuple[int, Any]]) -> Iterato
         elif what in ("undo", "redo") and group is None:
             yield (what,)
         else:
-            reader.fail(line, f"{what!r} cannot stand here", "begin and end come in pairs; a checkpoint has a name")
+            reader.fail(line, f"{what!r} is not allowed here", "begin and end come in pairs; a checkpoint has a name")
     if group is not None:
         reader.fail(commands[-1][0], "a 'begin' without its 'end'", "close the group")
 
@@ -242,7 +242,7 @@ class _JournalReader:
             if not isinstance(key, str):
                 self.fail(self.line(at), "a key is a text", "see the format in the documentation")
             if key in head or (key == "commands" and commands):
-                self.fail(self.line(at), f"{key!r} stands twice", "keep one")
+                self.fail(self.line(at), f"{key!r} occurs twice", "keep one")
             at = self._expect(":", at)
             if key == "commands":
                 at = self._commands(self._expect("[", at), commands)
@@ -277,7 +277,7 @@ class _JournalReader:
         try:
             return self.decoder.raw_decode(self.text, at)
         except json.JSONDecodeError as error:
-            self.fail(error.lineno, f"not JSON: {error.msg}", "a merge may have left its marks here")
+            self.fail(error.lineno, f"not JSON: {error.msg}", "check for an unresolved merge conflict")
         except RecursionError:
             self.fail(self.line(at), "nested too deeply", "commands are flat")
         except ValueError as error:  # a whole number of thousands of digits

@@ -416,12 +416,12 @@ def edge_refusals(
 def _shapes_text(problem: Problem, shapes: np.ndarray) -> str:
     """Which shapes (row * columns + column, from 0) go with a neighbour as it stands, the largest first."""
     if not len(shapes):
-        return "with it as it stands goes no shape"
+        return "no shape is legal beside its present shape"
     sizes = np.stack([shapes // problem.device.cols + 1, shapes % problem.device.cols + 1], axis=1)
     order = np.lexsort((sizes[:, 1], sizes[:, 0], -sizes.prod(axis=1)))[:_FITTING]
     words = ", ".join(f"{r}x{c}" for r, c in sizes[order].tolist())
     more = f" and {len(shapes) - len(order)} more" if len(shapes) > len(order) else ""
-    return f"with it as it stands go {words}{more}"
+    return f"legal beside its present shape: {words}{more}"
 
 
 def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], load: Load) -> np.ndarray:

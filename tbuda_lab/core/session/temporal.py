@@ -144,7 +144,7 @@ def _order_of(placed: Placed, op: str, together: tuple[str, ...], here: int, epo
         if epoch > here + 1:
             return Constrain((order[segments[epoch - 1].last - 1], *together))
         raise refuse(
-            op, f"{order[target.first]} reads it and begins epoch {epoch}, so nothing tells that it runs there",
+            op, f"{order[target.first]} reads it and begins epoch {epoch}, so no epoch break can put it there",
             f"set an epoch break before {op}, or move {order[target.first]} later",
         )  # fmt: skip
     between = range(segments[epoch].last, min(members))
@@ -155,8 +155,8 @@ def _order_of(placed: Placed, op: str, together: tuple[str, ...], here: int, epo
         roots = [n for n in range(segments[epoch].first, segments[epoch].last) if n not in lead][-1:]
     if not roots:
         raise refuse(
-            op, f"all of epoch {epoch} leads to it, so nothing tells that it runs there",
-            "take the epoch break between them away, or let all epochs be chosen anew",
+            op, f"all of epoch {epoch} leads to it, so no epoch break can put it there",
+            "remove the epoch break between them, or place all epochs again",
         )  # fmt: skip
     return Constrain((*together, *(order[n] for n in roots)))
 
@@ -191,7 +191,7 @@ def _beside(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comm
     if not mine:
         raise refuse(
             op, f"the placer ended epoch {epoch} before {border}, because more did not fit or would be slower",
-            "make ops of that epoch smaller, or let all epochs be chosen anew",
+            "make ops of that epoch smaller, or place all epochs again",
         )  # fmt: skip
     after = at + 1
     if after < placed.segments[here].last:

@@ -102,7 +102,7 @@ def tune_formats(
         before = _correlation(result, sample, wanted, stop)
         cycles_before = session.time(result).per_input
         if before < min_pcc:
-            raise InputError(f"the formats as they are hold a correlation of {before:.6f}, not {min_pcc:g}; start from "
+            raise InputError(f"the present formats give a correlation of {before:.6f}, not {min_pcc:g}; start from "
                              "wider ones (default_df_override=Float32, math_fidelity HiFi4), or ask for less")
         changes = ranked(result, sample)
         request = state.history.state

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHOWN = 400
 """Displaced ops that an answer names at most."""
 
-BUSY = "The model is being compiled or run: edit it when that is over, or cancel."
+BUSY = "The model is being compiled or run: wait until that ends, or cancel it."
 
 
 class Desk:
@@ -186,7 +186,7 @@ class Desk:
     def _again(self, view: Listener) -> None:
         session = self.hub.session
         if session.result is not None and not session.stale:
-            answer(view, False, "Nothing to compile: the picture is as new as the edits.")
+            answer(view, False, "Nothing to compile: the placement is up to date.")
             return
         self._begin()
         try:
@@ -244,7 +244,7 @@ class Desk:
         except TbudaError as error:
             answer(view, False, refusal(error))
         else:
-            answer(view, bool(label), f"{what} {label}" if label else f"There is nothing to {what}.")
+            answer(view, bool(label), f"{what} {label}" if label else f"Nothing to {what}.")
         finally:
             self._end()
 

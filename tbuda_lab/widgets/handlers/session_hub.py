@@ -125,7 +125,7 @@ class Hub:
         """Train in a thread, by whatever trains the session. Raises `InputError` while other work goes on."""
         with self._lock:
             if self.busy:
-                raise InputError("other work goes on: wait for its end, or cancel it, before you train")
+                raise InputError("the session is busy: wait until its work ends, or cancel it, before training")
             self.error = None
             self.board.begin("run")
             self.board.step("run", 0.0)
@@ -143,7 +143,7 @@ class Hub:
             self.error = None
             self.board.begin("verify")
             self.board.step("verify", 0.0)
-            self.board.text = "Every op against torch …"
+            self.board.text = "Comparing every op with torch …"
             self._thread = threading.Thread(target=self._check, name="tbuda-check", daemon=True)
             self._at_work = True
             self._tell(force=True)

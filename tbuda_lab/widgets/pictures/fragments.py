@@ -129,7 +129,10 @@ def bringup_html(frames: Mapping[str, Frame]) -> str:
     """The workbench at a glance: numbers, the busiest epoch, the slowest ops; the graph where there is room."""
     parts = [metrics_html(frames)]
     if "ops" not in frames and not any(key.startswith("graph:") for key in frames):
-        return f"{parts[0]}<p>Still at work when this was stored; <code>view.static()</code> shows what there is.</p>"
+        return (
+            f"{parts[0]}<p>The compile was still running when this was stored; <code>view.static()</code> shows its "
+            "present state.</p>"
+        )
     if "ops" in frames and frames["ops"].columns["epoch_cycles"].size:
         epoch = int(epoch_time(frames["ops"]).argmax())
         parts.append(f"<p>Epoch {epoch}, the longest:</p>{epoch_svg(frames['ops'], epoch)}")

@@ -78,7 +78,7 @@ def _line(xs: list[float], ys: list[float], axis: int, x: int, y: int, step: int
 
 def link_legend(links: Frame, below: float) -> list[str]:
     """Under the grid, in `LEGEND` pixels: what the colours say, and that it is an estimate."""
-    words = {"0": "all over NoC 0", "1": "all over NoC 1", "both": "each way over the shorter NoC"}[links.meta["noc"]]
+    words = {"0": "all over NoC 0", "1": "all over NoC 1", "both": "each over its shorter NoC"}[links.meta["noc"]]
     parts = [f"<g font-size='10' fill='#566376' transform='translate(0 {below + 13})'>"]
     x = 0
     for load in (0.1, 0.4, 0.7, 1.0):
@@ -87,5 +87,5 @@ def link_legend(links: Frame, below: float) -> list[str]:
             f"<text x='{x + 22}'>{100 * load:.0f} %</text>"
         )
         x += 60
-    text = f"{words}; NoC 0 → ↓ whole, NoC 1 ← ↑ dashed"
+    text = f"{words}; NoC 0 → ↓ solid, NoC 1 ← ↑ dashed"
     return [*parts, f"<text x='{x}'>of what a link carries, estimated:</text><text y='14'>{text}</text></g>"]

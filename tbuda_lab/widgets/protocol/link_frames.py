@@ -38,6 +38,6 @@ def _need_links(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             hub.send_frame(view, dataclasses.replace(frame, meta={**frame.meta, "ask": ask}))
 
     if hub.desk is None:
-        view.post({"type": "refused", "key": "links", "text": "a file says nothing of links", "ask": ask}, [])
+        view.post({"type": "refused", "key": "links", "text": "a file has no link data", "ask": ask}, [])
     else:
         hub.desk.submit(work)

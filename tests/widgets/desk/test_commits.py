@@ -51,7 +51,7 @@ def test_a_refused_edit_changes_nothing_and_says_why(hub: Hub) -> None:
     for nonsense in ({"do": "resize", "op": OP, "size": ["a", 1]}, {"do": "fly", "op": OP}, {"do": "break"}):
         assert not answer(say(hub, type="edit", **nonsense))[0]
     assert not answer(say(hub, type="probe_begin", op="nobody", seq=1))[0]
-    assert answer(say(hub, type="undo")) == (False, "There is nothing to undo.")
+    assert answer(say(hub, type="undo")) == (False, "Nothing to undo.")
 
 
 def test_move_break_and_clear(hub: Hub) -> None:

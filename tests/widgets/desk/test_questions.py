@@ -27,7 +27,7 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
     reasons = session.why(OP)
     assert why["ok"] and (why["grid"], why["cycles"], why["text"]) == (list(reasons.grid), reasons.cycles, reasons.text)
     assert [a["grid"] for a in why["next_best"]] == [list(a.grid) for a in reasons.next_best]
-    assert why["next_best"][0]["edit"]["do"] == "resize" and "with the whole model" in why["picked"]
+    assert why["next_best"][0]["edit"]["do"] == "resize" and "for the whole model" in why["picked"]
     assert why["next_best"][0]["python"] == reasons.next_best[0].command.python()
     assert not said(say(hub, type="why", op="nobody"), "why")["ok"]
     choices = said(say(hub, type="choices", op=OP), "choices")

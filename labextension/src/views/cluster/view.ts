@@ -129,8 +129,8 @@ export class ClusterView {
       class: 'tb-select', 'aria-label': `chip of ${name}`, 'data-tb-action': 'op-chip',
       onchange: (event: Event) => this.put(name, Number((event.target as HTMLSelectElement).value))
     }, ...chips.map(chip => h('option', { value: String(chip), selected: ops!.get('chip', op) === chip }, `chip ${chip}`)))) : '';
-    this.bar.replaceChildren(h('h3', {}, 'Cluster'), button('temporal-previous', '‹', 'previous temporal epoch', this.temporal - 1),
-      h('b', {}, `temporal epoch ${this.temporal}`), h('span', { class: 'tb-found' }, `of ${last + 1}`), button('temporal-next', '›', 'next temporal epoch', this.temporal + 1),
+    this.bar.replaceChildren(h('h3', {}, 'Cluster'), button('temporal-previous', '‹', 'Previous temporal epoch', this.temporal - 1),
+      h('b', {}, `temporal epoch ${this.temporal}`), h('span', { class: 'tb-found' }, `of ${last + 1}`), button('temporal-next', '›', 'Next temporal epoch', this.temporal + 1),
       h('span', { class: 'tb-spring' }), choice,
       h('span', { class: 'tb-found' }, `${chips.length} chips, the slowest takes ${short(Number(this.frame!.meta['pace']))} cycles per input`));
   }
@@ -163,10 +163,10 @@ export class ClusterView {
       class: `tb-chip-card${all.length ? '' : ' tb-idle'}${share >= 1 && all.length ? ' tb-limits-pace' : ''}`, 'data-tb-chip': chip, role: 'group',
       'aria-label': `chip ${chip}: ${said}`, style: `left:${x}px;top:${y}px;width:${CARD_W}px;height:${CARD_H}px`
     },
-    h('header', {}, h('b', {}, `chip ${chip}`), frame.column('chip_mmio')[k] ? h('span', { class: 'tb-mmio', title: 'the host reaches this chip directly' }, 'host') : '',
+    h('header', {}, h('b', {}, `chip ${chip}`), frame.column('chip_mmio')[k] ? h('span', { class: 'tb-mmio', title: 'Connected directly to the host' }, 'host') : '',
       h('span', { class: 'tb-spring' }), h('span', { class: 'tb-found' }, `stage ${frame.column('chip_stage')[k]!}`)),
     mini as unknown as HTMLElement,
-    h('div', { class: 'tb-chip-now' }, here.length ? `epoch ${here.join(', ')}: ${percent(cores)} of cores` : 'nothing now'),
+    h('div', { class: 'tb-chip-now' }, here.length ? `epoch ${here.join(', ')}: ${percent(cores)} of cores` : 'idle'),
     h('div', { class: 'tb-chip-epochs' }, ...all.map(e => h('button', {
       type: 'button', class: `tb-chip-epoch${here.includes(e) ? ' tb-now' : ''}`, 'data-tb-epoch': e, 'data-tb-action': 'cluster-epoch',
       'aria-label': `epoch ${e}, ${short(ops.epochTimes[e]!)} cycles`, title: `epoch ${e}: ${ops.byEpoch[e]!.length} ops, ${short(ops.epochTimes[e]!)} cycles`
@@ -255,7 +255,7 @@ export class ClusterView {
     const elsewhere = this.target >= 0 && this.target !== from.chip;
     this.tag.dataset['tbVerdict'] = elsewhere ? 'LEGAL' : 'OUTSIDE';
     const what = from.op ? shortName(from.op) : `epoch ${from.epoch}, ${this.ops!.byEpoch[from.epoch]!.length} ops`;
-    this.tag.replaceChildren(h('b', {}, what), h('span', {}, elsewhere ? `chip ${from.chip} → chip ${this.target}` : 'let go over another chip'));
+    this.tag.replaceChildren(h('b', {}, what), h('span', {}, elsewhere ? `chip ${from.chip} → chip ${this.target}` : 'drop it on another chip'));
     const box = this.element.getBoundingClientRect();
     this.tag.style.left = `${Math.min(event.clientX - box.left + 14, box.width - 200)}px`;
     this.tag.style.top = `${Math.min(event.clientY - box.top + 16, box.height - 50)}px`;

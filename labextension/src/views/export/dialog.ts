@@ -91,7 +91,7 @@ export class ExportDialog {
       h('div', { class: 'tb-buttons' },
         h('button', { type: 'button', class: 'tb-button tb-primary', 'data-tb-action': 'export-write', onclick: () => this.write(false) }, 'Write'),
         png && h('button', {
-          type: 'button', class: 'tb-button', 'data-tb-action': 'export-png', title: 'the view as it is on the screen, at twice its size',
+          type: 'button', class: 'tb-button', 'data-tb-action': 'export-png', title: 'Save the view as it is on the screen, at twice its size',
           onclick: () => void this.png(false)
         }, 'Write PNG of the view')));
     this.plan();
@@ -174,10 +174,10 @@ export class ExportDialog {
     const view = String(this.valuesOf(kind)['view']);
     const path = this.pathOf(kind).replace(/\.svg$/i, '') + '.png';
     try {
-      this.say(true, 'Painting …');
+      this.say(true, 'Drawing …');
       sendPicture(this.store.host, await paintPicture(this.root, view), path, replace);
     } catch (error) {
-      this.say(false, error instanceof Error ? error.message : 'The view cannot be painted.');
+      this.say(false, error instanceof Error ? error.message : 'The view cannot be drawn.');
     }
   }
 

@@ -14,13 +14,13 @@ export async function paintPicture(root: HTMLElement, view: string): Promise<Uin
 
 function graphCanvas(root: HTMLElement): HTMLCanvasElement {
   const from = root.querySelector<HTMLCanvasElement>('[data-tb-view=graph] canvas.tb-canvas');
-  if (!from?.width) throw new Error('There is no graph in sight here: show it, or choose the grid.');
+  if (!from?.width) throw new Error('The graph is hidden: show it, or choose the grid.');
   return onGround(root, from.width, from.height, context => context.drawImage(from, 0, 0));
 }
 
 async function gridCanvas(root: HTMLElement): Promise<HTMLCanvasElement> {
   const from = root.querySelector<SVGSVGElement>('[data-tb-view=grid] svg.tb-cores');
-  if (!from) throw new Error('There is no grid in sight here: show it, or choose the graph.');
+  if (!from) throw new Error('The grid is hidden: show it, or choose the graph.');
   const box = from.getBoundingClientRect();
   const twin = from.cloneNode(true) as SVGSVGElement;
   inline(from, twin);
@@ -30,7 +30,7 @@ async function gridCanvas(root: HTMLElement): Promise<HTMLCanvasElement> {
   const image = new Image();
   const ready = new Promise<void>((done, fail) => {
     image.onload = () => done();
-    image.onerror = () => fail(new Error('The browser cannot paint the grid.'));
+    image.onerror = () => fail(new Error('The browser cannot draw the grid.'));
   });
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(twin))}`;
   await ready;
@@ -44,7 +44,7 @@ function onGround(
   canvas.width = Math.round(w);
   canvas.height = Math.round(h);
   const context = canvas.getContext('2d');
-  if (!context) throw new Error('The browser has no canvas.');
+  if (!context) throw new Error('The browser does not support canvas drawing.');
   context.fillStyle = getComputedStyle(root).getPropertyValue('--tb-surface').trim() || '#fff';
   context.fillRect(0, 0, canvas.width, canvas.height);
   paint(context, canvas.width, canvas.height);

@@ -42,8 +42,8 @@ export class GraphKeys {
     const found = names.length === 1 ? graph.ops?.matcher.find(names) ?? [] : [];
     const op = found.length === 1 ? graph.ops!.name[found[0]!]! : '';
     const edit = (f: () => void): void => {
-      if (!store.edits) store.say(false, 'Nothing can be edited here: there is no kernel behind this page.');
-      else if (store.edits.busy || store.status.running) store.say(false, 'Wait until the work is over, or cancel it.');
+      if (!store.edits) store.say(false, 'This page has no kernel: nothing can be edited.');
+      else if (store.edits.busy || store.status.running) store.say(false, 'Wait until the current work ends, or cancel it.');
       else if (!op) store.say(false, 'Select one placed op first.');
       else f();
     };
@@ -88,10 +88,10 @@ export class GraphKeys {
       },
       keep: () => {
         store.keep(event.key);
-        store.say(true, `this view is kept under ${event.key}`);
+        store.say(true, `View saved under ${event.key}`);
       },
       'recall-view': () => {
-        if (!store.recall(event.key)) store.say(false, `No view is kept under ${event.key}: V and ${event.key} keeps this one.`);
+        if (!store.recall(event.key)) store.say(false, `No view is saved under ${event.key}: press V, then ${event.key}, to save this one.`);
       }
     };
     actions[action]?.();

@@ -92,13 +92,13 @@ export class NodeMenu {
         ? { action: 'chip-unbreak', label: 'Remove the chip break', key: 'chip-break', run: ask({ do: 'chip_break', on: false }) }
         : { action: 'chip-break', label: 'New chip from here', key: 'chip-break', why: alone, run: ask({ do: 'chip_break', on: true }) },
       has('op_placement')
-        ? { action: 'unpin', label: 'Take its pin away', key: 'pin', run: ask({ do: 'pin', on: false }) }
-        : { action: 'pin', label: 'Pin where it stands', key: 'pin', run: ask({ do: 'pin', on: true }) },
+        ? { action: 'unpin', label: 'Unpin', key: 'pin', run: ask({ do: 'pin', on: false }) }
+        : { action: 'pin', label: 'Pin in place', key: 'pin', run: ask({ do: 'pin', on: true }) },
       {
         action: 'pin-chip', label: 'Pin to chip …', why: alone, run: () => open(this.area, {
           what: 'prompt', label: `Chip, ${chips[0]!} to ${chips.at(-1)!}`, value: String(ops.get('chip', op)), done: text => {
             if (/^\d+$/.test(text)) ask({ do: 'chip', chip: Number(text) })();
-            else store.say(false, `${text} is no chip's number`);
+            else store.say(false, `${text} is not a chip number`);
           }
         })
       },
@@ -108,7 +108,7 @@ export class NodeMenu {
       },
       { action: 'data-format', label: 'Set data format …', stays: true, run: () => this.ask(name, 'format') },
       { action: 'fidelity', label: 'Set fidelity …', stays: true, run: () => this.ask(name, 'fidelity') },
-      { action: 'clear-overrides', label: 'Clear its overrides', key: 'clear-overrides', why: own.length ? '' : 'it has none', run: ask({ do: 'clear' }) },
+      { action: 'clear-overrides', label: 'Clear overrides', key: 'clear-overrides', why: own.length ? '' : 'none set', run: ask({ do: 'clear' }) },
       {
         action: 'copy-op', label: 'Copy Python', run: () => {
           const size = [ops.get('rows', op), ops.get('cols', op)];
@@ -145,10 +145,10 @@ export class NodeMenu {
     const set = (value: string | null) => () => store.ask({ type: 'edit', do: 'format', op, of, value });
     this.fill(`${plain ? 'Data format' : 'Fidelity'} of ${op}`, [
       ...values.map(v => ({
-        action: `${of}-${v}`, label: v, why: v === now ? (has ? 'set now' : 'as it is') : '', run: set(v)
+        action: `${of}-${v}`, label: v, why: v === now ? (has ? 'set by override' : 'current') : '', run: set(v)
       })),
-      ...(has ? [{ action: `${of}-free`, label: 'As without', run: set(null) }] : []),
-      ...(values.length < 2 ? [{ action: `${of}-none`, label: 'Nothing else is legal here', why: 'the op before or the host decides', run: () => undefined }] : [])
+      ...(has ? [{ action: `${of}-free`, label: 'Remove override', run: set(null) }] : []),
+      ...(values.length < 2 ? [{ action: `${of}-none`, label: 'No other is legal here', why: 'set by the producer or the host', run: () => undefined }] : [])
     ]);
   }
 

@@ -79,7 +79,7 @@ export class Passes {
     const { host, frames } = this.store;
     this.ask++;
     if (host.live) {
-      if (this.label !== label || !label) this.said.textContent = 'the passes run again …';
+      if (this.label !== label || !label) this.said.textContent = 'Running the passes again …';
       host.send({ type: 'need_pass', pass: label, ask: this.ask });
     } else {
       const frame = frames.get(`passgraph:${this.labels.indexOf(label)}:after`);

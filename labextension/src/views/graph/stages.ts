@@ -7,12 +7,12 @@ import type { Paint } from '../theme.js';
 type Stage = [name: string, label: string, title: string, more?: string];
 
 const STAGES: Stage[] = [
-  ['traced', 'Traced', 'the model as traced'],
-  ['passed', 'Passes', 'after the passes on nD ops'],
-  ['lowered', 'Lowered', 'hardware ops, as placed']
+  ['traced', 'Traced', 'Model as traced'],
+  ['passed', 'Passes', 'Graph after the passes on nD ops'],
+  ['lowered', 'Lowered', 'Hardware ops, as placed']
 ];
 const EACH: Stage = ['pass', 'Per pass', 'Show the graph after a pass, with what the pass changed', ' pass'];
-const FILE: Stage[] = [['netlist', 'Ops and queues', 'the netlist of a file']];
+const FILE: Stage[] = [['netlist', 'Ops and queues', 'Netlist of a file']];
 
 /** A graph that is none of the compile's stages. */
 export interface Special {

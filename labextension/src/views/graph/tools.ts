@@ -7,7 +7,7 @@ export function button(action: string, label: string, title: string, f: () => vo
 
 /** [the button that opens them, the tools]; which of the two is seen is a matter of style. */
 export function tools(...buttons: HTMLButtonElement[]): [HTMLElement, HTMLElement] {
-  const list = h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' }, ...buttons);
+  const list = h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'View options' }, ...buttons);
   const more = button('graph-more', '⋯', 'More tools', () => open(more.getAttribute('aria-expanded') !== 'true'));
   const open = (on: boolean) => {
     more.setAttribute('aria-expanded', String(on));

@@ -81,7 +81,7 @@ export class GraphView {
     this.stage = h('div', {
       class: 'tb-stage', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true',
       'data-jp-suppress-context-menu': '',
-      'aria-label': 'Graph. Arrows pan, plus and minus zoom, 0 fits, slash searches, H shows all keys.'
+      'aria-label': 'Graph. Arrows pan, plus and minus zoom, 0 fits, slash searches, H shows the keyboard shortcuts.'
     }, this.canvas, this.hooks, this.breaks.element, this.map.element, this.empty);
     this.eye = new Viewpoint(store, this.stage, () => this.scene, anew => {
       if (anew) this.repaint();
@@ -100,11 +100,11 @@ export class GraphView {
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.finder.input, this.finder.found,
         ...tools(
         this.orientation.turner, this.orientation.worder,
-        button('graph-expand', '⊞', 'Open all groups; again: repeated layers too', () => this.openAll()),
-        button('graph-collapse', '⊟', 'Close all groups', () => this.closeAll()),
+        button('graph-expand', '⊞', 'Expand all groups; press again to expand repeated layers too', () => this.openAll()),
+        button('graph-collapse', '⊟', 'Collapse all groups', () => this.closeAll()),
         button('graph-out', '−', 'Zoom out', () => this.zoom(1 / 1.3)),
         button('graph-in', '+', 'Zoom in', () => this.zoom(1.3)),
-        button('graph-fit', 'Fit', 'Fit the graph at a readable size (0); again: all of it', () => this.fit()))),
+        button('graph-fit', 'Fit', 'Fit at a readable size (0); press again to fit the whole graph', () => this.fit()))),
       this.stage, this.legend);
     this.orientation.dress();
     this.passes = special ? null : new Passes(store, frame => this.passCame(frame));

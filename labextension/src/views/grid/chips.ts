@@ -57,7 +57,7 @@ export function together(
       class: current ? 'tb-chip-now' : here < 0 ? 'tb-chip-idle' : '', 'data-tb-figure': chip, 'data-tb-chip': current ? undefined : chip
     }, h('figcaption', {}, h('button', {
       type: 'button', class: 'tb-link', 'data-tb-action': 'chip-epoch', disabled: here < 0, 'aria-current': current ? 'true' : undefined,
-      title: here < 0 ? 'no ops of this time' : 'show this epoch, with its handles and links', onclick: () => choose(here)
+      title: here < 0 ? 'no ops in this temporal epoch' : 'Show this epoch with its handles and links', onclick: () => choose(here)
     }, `chip ${chip}`), h('span', {}, `${limits ? '▲ ' : ''}${said}`)),
     current ? drawing : drawEpoch(ops, here, by, dark, undefined, false, words)));
   }

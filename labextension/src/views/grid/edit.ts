@@ -250,7 +250,7 @@ export class Editor {
       if (shown.length && !picture.hidden) this.landed.watch(shown, this.ops!.name[drag.op]!);
       this.store.ask({ type: 'edit', ...picture.edit });
     }
-    else if (!legal && drag.kind !== 'group') this.store.say(false, 'The table of legal shapes is not here yet: try again.');
+    else if (!legal && drag.kind !== 'group') this.store.say(false, 'The legal shapes are still loading: try again.');
     else if (picture && (!picture.lands || !picture.good)) this.store.say(false, picture.note || picture.title);
   }
 

@@ -87,7 +87,7 @@ export class Exact {
   /** What the tag adds. */
   get lines(): [string, string][] {
     const { effect } = this;
-    if (!effect) return this.key ? [['', this.late ? 'estimate, still asking' : 'estimate']] : [];
+    if (!effect) return this.key ? [['', this.late ? 'estimate, calculating' : 'estimate']] : [];
     if (!effect.ok) return [['', effect.text ?? 'refused']];
     const [before, after] = effect.time.map(Math.round) as [number, number];
     const change = before > 0 && after !== before ? ` (${after > before ? '+' : '−'}${(100 * Math.abs(after - before) / before).toFixed(1)} %)` : '';

@@ -1,4 +1,4 @@
-/** Moving by keys: arrows go among the legal places of an op, T turns it, Enter puts it down, Escape leaves it. */
+/** Moving by keys: arrows go among the legal places of an op, T turns it, Enter drops it, Escape leaves it. */
 import type { Editor } from './edit.js';
 import { Ghost, type Picture } from './ghost.js';
 import type { Legal } from './legal.js';
@@ -32,7 +32,7 @@ export class KeyMove {
       if (this.drag?.op !== op) return;
       this.legal = legal;
       this.draw();
-      editor.say(`moving ${editor.ops!.name[op]!}: arrows choose among ${legal.starts(sizeOf(this.drag)).length} places, Enter puts it down`);
+      editor.say(`moving ${editor.ops!.name[op]!}: arrows choose among ${legal.starts(sizeOf(this.drag)).length} places, Enter drops it`);
     });
   }
 
@@ -44,7 +44,7 @@ export class KeyMove {
     this.group = new Group(editor.ops!, members, epoch);
     this.at = [0, 0];
     this.draw();
-    editor.say(`moving ${members.length} ops together: arrows choose among places where all have room, Enter puts them down`);
+    editor.say(`moving ${members.length} ops together: arrows choose among places where all have room, Enter drops them`);
   }
 
   /** The exact answer came, or the grid was drawn anew. */
@@ -82,7 +82,7 @@ export class KeyMove {
       if (near) this.at = near;
       else {
         drag.turned = !drag.turned;
-        editor.say('turned, it fits nowhere in this epoch');
+        editor.say('transposed, it fits nowhere in this epoch');
         return true;
       }
       this.draw();

@@ -63,7 +63,7 @@ export class GridKeys {
     this.storing = false;
     if (!/^[1-9]$/.test(event.key)) return false;
     this.grid.store.keep(event.key);
-    this.grid.store.say(true, `this view is kept under ${event.key}`);
+    this.grid.store.say(true, `View saved under ${event.key}`);
     return true;
   }
 
@@ -91,8 +91,8 @@ export class GridKeys {
       else f(op);
     };
     const edit = (f: (op: number) => void): void => {
-      if (!store.edits) store.say(false, 'Nothing can be edited here: there is no kernel behind this page.');
-      else if (store.edits.busy || store.status.running) store.say(false, 'Wait until the work is over, or cancel it.');
+      if (!store.edits) store.say(false, 'This page has no kernel: nothing can be edited.');
+      else if (store.edits.busy || store.status.running) store.say(false, 'Wait until the current work ends, or cancel it.');
       else withOp(i => {
         store.select([name], 'grid');
         f(i);
@@ -153,10 +153,10 @@ export class GridKeys {
       'zoom-in': () => grid.zoom(1), 'zoom-out': () => grid.zoom(-1), fit: () => grid.fit(),
       'store-view': () => {
         this.storing = true;
-        grid.editor.say('now a digit from 1 to 9');
+        grid.editor.say('Press a digit from 1 to 9');
       },
       'recall-view': () => {
-        if (!store.recall(event.key)) store.say(false, `No view is kept under ${event.key}: V and ${event.key} keeps this one.`);
+        if (!store.recall(event.key)) store.say(false, `No view is saved under ${event.key}: press V, then ${event.key}, to save this one.`);
       }
     };
     actions[action]?.();

@@ -38,7 +38,7 @@ export class Landed {
     if (!promised || same(promised, is)) return;
     const epoch = ops.epochOf(op);
     const where = epoch === this.store.epoch ? `row ${is.row}, column ${is.col}` : `epoch ${epoch}`;
-    this.store.say(true, `${ops.name[op]!} stands at ${where}: neighbours left no room where the estimate showed it`);
+    this.store.say(true, `${ops.name[op]!} was placed at ${where}: its neighbours left no room at the estimated place`);
     if (epoch !== this.store.epoch) return;
     const [from, to] = [geometry.box(promised), geometry.box(is)];
     const frame = svg('rect', { class: 'tb-ghost', x: to[0], y: to[1], width: to[2], height: to[3], rx: 5 });

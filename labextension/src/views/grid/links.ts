@@ -74,7 +74,7 @@ export class Links {
       if (known) store.put(known.as('links'));
       else store.drop('links');
       if (store.host.live) store.host.send({ type: 'need_links', epoch, noc, ask: ++this.ask });
-      else if (!known) this.refused = 'this page has no links of it';
+      else if (!known) this.refused = 'This page has no link data';
     }
     return store.frames.get('links') ?? null;
   }
@@ -152,5 +152,5 @@ export function linkLegend(state: string): HTMLElement[] {
   return [h('span', { title: FORMULAS.links }, 'links, estimated:'),
     ...[0.1, 0.4, 0.7, 1].map(v => h('span', { class: 'tb-key' },
       h('i', { class: 'tb-link-key', style: `height:${1.2 + 4.3 * v}px;background:${loadPaint(v, dark).edge}` }), v === 1 ? '≥ 100 %' : percent(v))),
-    h('span', { class: 'tb-key' }, 'NoC 0 → ↓ whole, NoC 1 ← ↑ dashed')];
+    h('span', { class: 'tb-key' }, 'NoC 0 → ↓ solid, NoC 1 ← ↑ dashed')];
 }

@@ -56,7 +56,7 @@ export function resized({ ops, geometry, legal }: Scene, { op, from, handle, alt
   const own = { do: 'resize', op: name, size: legal.turn(snapped) };
   const start = [lands.row, lands.col];
   const note = [
-    good ? '' : `${legal.name(size)} is not legal; Alt tells why`, crowded ? 'neighbours will move' : '',
+    good ? '' : `${legal.name(size)} is not legal; hold Alt to see why`, crowded ? 'neighbours will move' : '',
     moves && !same ? `starts at row ${start[0]}, column ${start[1]}, and is pinned there` : ''
   ].filter(Boolean).join('; ');
   return {
@@ -99,14 +99,14 @@ export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, d
     const said = made(under);
     if (said) {
       return {
-        wanted, good: true, lands: said.at, crowded: true, verdict: 'LEGAL', title: `row ${said.at.row}, column ${said.at.col}${turned ? ', turned' : ''}`,
+        wanted, good: true, lands: said.at, crowded: true, verdict: 'LEGAL', title: `row ${said.at.row}, column ${said.at.col}${turned ? ', transposed' : ''}`,
         lines, note: said.note, edit: said.edit
       };
     }
   }
   const spot = good ? [row, col] : alt ? null : legal.nearestStart(size, row, col);
-  const title = (spot ? `row ${spot[0]}, column ${spot[1]}` : `row ${row}, column ${col}`) + (turned ? ', turned' : '');
-  const why = inside ? 'other ops stand there' : `${size.join('×')} cores from there reach beyond the grid`;
+  const title = (spot ? `row ${spot[0]}, column ${spot[1]}` : `row ${row}, column ${col}`) + (turned ? ', transposed' : '');
+  const why = inside ? 'other ops are there' : `${size.join('×')} cores extend beyond the grid`;
   const same = spot !== null && spot[0] === from.row && spot[1] === from.col && !turned;
   return {
     wanted, good, lands: spot ? { ...wanted, row: spot[0]!, col: spot[1]! } : null, crowded: false,
@@ -129,7 +129,7 @@ export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, d
     const other = under.map(i => coresOf(ops, i))[0];
     if (under.length !== 1 || !other || other.rows !== size[0] || other.cols !== size[1]) return null;
     const start = [other.row, other.col];
-    return { at: other, note: `changes places with ${names}`, edit: {
+    return { at: other, note: `swaps places with ${names}`, edit: {
       do: 'many', label: `swap ${name} and ${names}`,
       edits: [move(op, start, lies), move(under[0]!, [from.row, from.col], ops.get('transposed', under[0]!) === 1)]
     } };
@@ -156,7 +156,7 @@ export function dropped({ ops }: Scene, { op, from }: Dragged, kind: 'epoch' | '
   if (same) return { ...base, good: false, lands: null, verdict: 'SAME', title: `it is in ${kind} ${number} already`, note: '', edit: null };
   const edit = { do: kind, op: name, [kind]: number };
   if (kind === 'chip') {
-    return { ...base, good: true, lands: from, verdict: 'LEGAL', title: `to chip ${number}`, note: 'pins it to that chip; its place is free there', edit };
+    return { ...base, good: true, lands: from, verdict: 'LEGAL', title: `to chip ${number}`, note: 'pins it to that chip; the placer chooses its position', edit };
   }
   const [first, last] = epochsFor(ops, op);
   const alone = number >= first && number <= last;
@@ -168,7 +168,7 @@ export function dropped({ ops }: Scene, { op, from }: Dragged, kind: 'epoch' | '
       note: `${ops.name[by]!} ${verb} it in epoch ${ops.epochOf(by)}; legal for it alone: ${legal.length ? `epoch ${legal.join(', ')}` : 'no other epoch'}`
     };
   }
-  const note = Math.abs(number - now) > 1 ? 'only this op goes; its neighbours there will move' : 'what lies between it and the epoch goes along';
+  const note = Math.abs(number - now) > 1 ? 'only this op moves; neighbours there will move' : 'ops between it and that epoch move too';
   return { ...base, good: true, lands: from, verdict: 'LEGAL', title: `to epoch ${number}`, note, edit };
 }
 
@@ -241,7 +241,7 @@ export function groupPlaced(ops: Ops, group: Group, from: Cores, down: number, r
   return {
     wanted: { ...from, row: from.row + down, col: from.col + right }, good, lands: { ...from, row: from.row + d, col: from.col + r },
     crowded: false, verdict: good ? 'LEGAL' : 'TAKEN', title: way ? label : `${count} ops`, lines: [],
-    note: good ? '' : 'not all of them have room there; they land on the nearest place where all have',
+    note: good ? '' : 'not enough room there; they land on the nearest place where all fit',
     edit: d || r ? { do: 'many', label, edits } : null,
     more: { wanted: group.at(down, right), lands }
   };
@@ -249,6 +249,6 @@ export function groupPlaced(ops: Ops, group: Group, from: Cores, down: number, r
 
 function waitingFor(wanted: Cores, name: string): Picture {
   return {
-    wanted, good: true, lands: null, crowded: false, verdict: 'WAITING', title: name, lines: [], note: 'asking for legal shapes', edit: null
+    wanted, good: true, lands: null, crowded: false, verdict: 'WAITING', title: name, lines: [], note: 'loading legal shapes', edit: null
   };
 }

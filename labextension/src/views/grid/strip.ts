@@ -53,7 +53,7 @@ export function drawChips(ops: Ops, alone: number | null, choose: (chip: number)
   for (let op = 0; op < ops.count; op++) count.set(ops.get('chip', op), (count.get(ops.get('chip', op)) ?? 0) + 1);
   return chips.map(chip => h('button', {
     type: 'button', class: 'tb-chip-drop', 'data-tb-chip': chip, 'data-tb-action': 'chip', 'aria-pressed': String(chip === alone),
-    title: 'Show its epochs alone, or all again; drop an op here to pin it to the chip', onclick: () => choose(chip)
+    title: 'Show only its epochs, or all again; drop an op here to pin it to the chip', onclick: () => choose(chip)
   },
     h('b', {}, `chip ${chip}`), ` ${counted(count.get(chip) ?? 0, 'op')}`));
 }

@@ -38,7 +38,7 @@ export class Suggestions {
 
   constructor(private readonly store: Store, private readonly back: () => void) {
     this.button = h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'suggest', 'aria-pressed': 'false', title: 'the ten best single edits (G)',
+      type: 'button', class: 'tb-button', 'data-tb-action': 'suggest', 'aria-pressed': 'false', title: 'Suggest the ten best single edits (G)',
       onclick: () => this.toggle()
     }, 'Suggest');
     this.list = h('div', {
@@ -80,7 +80,7 @@ export class Suggestions {
     this.button.disabled = !this.on && (!edits || edits.busy || edits.stale);
     if (!this.on || this.asked || !edits || edits.busy) return;
     this.asked = true;
-    this.note.textContent = 'Looking for edits that gain …';
+    this.note.textContent = 'Searching for edits that save cycles …';
     this.store.host.send({ type: 'suggest', n: 10 });
   }
 
@@ -95,7 +95,7 @@ export class Suggestions {
       const kept = this.at > 0 ? this.hints[this.at]?.label : undefined;
       this.hints = message['list'] as Hint[];
       this.at = Math.max(0, this.hints.findIndex(hint => hint.label === kept));
-      this.note.textContent = message['done'] === false ? 'Looking for better edits …'
+      this.note.textContent = message['done'] === false ? 'Searching for better edits …'
         : this.hints.length ? '' : 'No single edit makes this batch faster.';
     }
     this.render();

@@ -81,15 +81,15 @@ export class GridView {
   constructor(readonly store: Store, aside = false) {
     this.plane = h('div', {
       class: 'tb-plane', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
-      'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch, H shows all keys.'
+      'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch, H shows the keyboard shortcuts.'
     });
     this.bar = new EditBar(store);
     this.toast = new Toast(store);
     this.suggestions = new Suggestions(store, () => this.plane.focus({ preventScroll: true }));
     this.tools.append(this.suggestions.button, h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'export', title: 'export (X)', onclick: () => open(this.element, { what: 'export' })
+      type: 'button', class: 'tb-button', 'data-tb-action': 'export', title: 'Export (X)', onclick: () => open(this.element, { what: 'export' })
     }, 'Export'), h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'keys', title: 'all keys (H)', 'aria-label': 'all keys',
+      type: 'button', class: 'tb-button', 'data-tb-action': 'keys', title: 'Keyboard shortcuts (H)', 'aria-label': 'Keyboard shortcuts',
       onclick: () => open(this.element, { what: 'keys', scope: 'grid' })
     }, '?'));
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
@@ -261,7 +261,7 @@ export class GridView {
   // -- links -----------------------------------------------------------------------------------------------------
   private linksCame(): void {
     const frame = this.store.frames.get('links');
-    if (frame?.column('link_load').length) this.toast.speak(`busiest link: ${linkName(frame, 0)}, ${percent(frame.column('link_load')[0]!)} of what it carries`);
+    if (frame?.column('link_load').length) this.toast.speak(`busiest link: ${linkName(frame, 0)}, ${percent(frame.column('link_load')[0]!)} of its capacity`);
     this.render();
   }
 
@@ -370,7 +370,7 @@ export class GridView {
       ...(this.noc.value() === 'none' ? [] : linkLegend(this.links.refused)),
       ops.byEpoch[epoch]?.some(op => ops.isCritical(op)) ? h('button', {
         type: 'button', class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),
-        title: 'Light the ops whose work and waits decide when the epoch ends', onclick: () => {
+        title: 'Highlight the ops whose work and waits decide when the epoch ends', onclick: () => {
           this.critical.tell(!this.critical.value());
           this.render();
         }
@@ -380,10 +380,10 @@ export class GridView {
       this.noc.value() !== 'none' || this.pipes.value() !== 'none' ? this.least() : '',
       this.choice('Edges', 'show_pipes', this.pipes, ['none', 'selected', 'all'], 'Show edges between ops of the epoch'),
       store.edits ? this.choice('On collision', 'displacement', this.displacement, ['free', 'push', 'swap', 'evict'],
-        'What happens where an op is dropped on others', { free: 'find free space', push: 'move neighbours', swap: 'swap places', evict: 'move them to the next epoch' }) : '',
+        'What to do when an op is dropped on others', { free: 'find free space', push: 'move neighbours', swap: 'swap places', evict: 'move them to the next epoch' }) : '',
       many ? '' : h('span', { class: 'tb-segmented tb-small', role: 'group', 'aria-label': 'Zoom' },
         ...([['grid-out', '−', 'Zoom out (−)', () => this.zoom(-1)], ['grid-in', '+', 'Zoom in (+, Ctrl and wheel)', () => this.zoom(1)],
-          ['grid-fit', 'Fit', 'All of the grid (0)', () => this.fit()]] as const).map(([action, label, title, f]) =>
+          ['grid-fit', 'Fit', 'Fit the whole grid (0)', () => this.fit()]] as const).map(([action, label, title, f]) =>
           h('button', { type: 'button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label))));
     this.mark();
     this.light(ops);
@@ -401,7 +401,7 @@ export class GridView {
       const end = open ? last : first + (turn + 1) * period - 1;
       this.strip.querySelector(`.tb-frame[data-tb-epoch="${end}"]`)?.after(h('button', {
         type: 'button', class: 'tb-turns', 'data-tb-action': 'turns', 'data-tb-turns': `${first}-${last}`, 'aria-expanded': String(open),
-        title: open ? 'Fold them again' : `Epochs ${first} to ${last} are the same ${period === 1 ? 'epoch' : `${period} epochs`}, ${times} times, for other layers: show all`,
+        title: open ? 'Fold repeated epochs again' : `Epochs ${first} to ${last} are the same ${period === 1 ? 'epoch' : `${period} epochs`}, ${times} times, for other layers: show all`,
         onclick: () => {
           if (open) this.unfolded.delete(first);
           else this.unfolded.add(first);
@@ -429,7 +429,7 @@ export class GridView {
 
   /** The least load that is drawn. */
   private least(): HTMLElement {
-    return h('label', { class: 'tb-key', title: 'links and pipes that carry less are left out: bytes per cycle, of 32 that a link can' }, 'from', h('input', {
+    return h('label', { class: 'tb-key', title: 'Hide links and edges with less traffic, in bytes per cycle (a link carries 32)' }, 'from', h('input', {
       type: 'number', min: 0, step: 1, value: this.threshold.value(), 'data-tb-action': 'link_threshold', 'data-lm-suppress-shortcuts': 'true', onchange: (event: Event) => {
         const value = Number((event.target as HTMLInputElement).value);
         this.threshold.tell(Number.isFinite(value) && value > 0 ? value : 0);
@@ -513,7 +513,7 @@ export class GridView {
   private tell(ops: Ops, chosen: ReadonlySet<number>): void {
     const op = ops.indexOf.get(this.store.hover) ?? [...chosen][0];
     if (op !== undefined) this.card.show(ops, op);
-    else this.card.hint('Point at an op for its numbers; click it for all of them.');
+    else this.card.hint('Hover over an op for its main numbers; click it for all of them.');
   }
 
   zoom(direction: 1 | -1): void {

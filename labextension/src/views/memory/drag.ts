@@ -57,7 +57,7 @@ export class QueueDrag {
     const verdict = this.target < 0 ? 'OUTSIDE' : this.fits(data, this.target) ? 'LEGAL' : 'FULL';
     this.tag.dataset['tbVerdict'] = verdict;
     this.tag.classList.toggle('tb-refused', verdict !== 'LEGAL');
-    const text = verdict === 'OUTSIDE' ? 'let go over a DRAM channel' : verdict === 'FULL' ? `channel ${this.target} has no room for ${all}` :
+    const text = verdict === 'OUTSIDE' ? 'drop it on a DRAM channel' : verdict === 'FULL' ? `channel ${this.target} has no room for ${all}` :
       `${queue.buffers} buffer${queue.buffers > 1 ? 's' : ''}, ${all} → channel ${this.target}`;
     this.tag.replaceChildren(h('b', {}, queue.name), h('span', {}, text));
     const box = this.host.getBoundingClientRect();

@@ -37,10 +37,10 @@ function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number, chos
   const label = lane.host ? `host ${lane.channel}` : `ch ${lane.channel}`;
   return h('div', {
     class: chosen ? 'tb-lane tb-chosen' : 'tb-lane', role: 'listitem', 'data-tb-channel': lane.channel, 'data-tb-location': lane.host ? 'host' : 'dram',
-    'aria-label': `${label}: ${bytes(held)} in queues${lane.host ? '' : `, ${share} of its bandwidth asked in epoch ${epoch}`}`
+    'aria-label': `${label}: ${bytes(held)} in queues${lane.host ? '' : `, ${share} of its bandwidth used in epoch ${epoch}`}`
   },
   lane.host ? h('span', { class: 'tb-lane-name' }, label) : h('button', {
-    type: 'button', class: 'tb-lane-name', 'data-tb-action': 'memory-lane', 'data-tb-lane': lane.channel, 'aria-pressed': String(chosen), title: 'mark this channel, or no longer'
+    type: 'button', class: 'tb-lane-name', 'data-tb-action': 'memory-lane', 'data-tb-lane': lane.channel, 'aria-pressed': String(chosen), title: 'Mark or unmark this channel'
   }, label), bar, h('span', { class: 'tb-lane-held' }, bytes(held)),
   lane.host ? h('span', { class: 'tb-lane-load' }) : h('span', {
     class: `tb-lane-load${load > 1 ? ' tb-worse' : ''}`, 'data-tb-metric': 'channel-load',
@@ -52,14 +52,14 @@ function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number, chos
 export function queueCard(data: MemoryData, name: string, epoch: number, move: ((channel: number) => void) | null): HTMLElement {
   const at = data.queueOf.get(name);
   if (at === undefined) {
-    return h('p', { class: 'tb-diff-same' }, move ? 'Choose a queue; drag its blocks to another channel to put all of it there.' : 'Choose a queue to see more of it.');
+    return h('p', { class: 'tb-diff-same' }, move ? 'Choose a queue; drag its blocks to another channel to put all of it there.' : 'Choose a queue to see its details.');
   }
   const queue = data.queues[at]!;
   const mine = data.blocks.filter(b => b.queue === at);
   const channels = [...new Set(mine.map(b => b.channel))].sort((a, b) => a - b);
   const [read, written] = data.traffic(at, epoch);
-  const life = queue.shares ? `epochs ${queue.first} to ${queue.last}, then others have its place` :
-    queue.kind === 'e2e' ? `used in epochs ${queue.first} to ${queue.last}` : 'from beginning to end';
+  const life = queue.shares ? `epochs ${queue.first} to ${queue.last}, then its memory is reused` :
+    queue.kind === 'e2e' ? `used in epochs ${queue.first} to ${queue.last}` : 'used in the whole run';
   const facts: [string, string | HTMLElement][] = [
     ['queue', queue.name], ['kind', `${queue.kind}${queue.prologue ? ', preloaded' : ''}`],
     ['size', `${queue.buffers} buffer${queue.buffers > 1 ? 's' : ''} of ${bytes(queue.bytes)}, ${queue.entries} entr${queue.entries === 1 ? 'y' : 'ies'}, ${queue.df}`],
@@ -85,6 +85,6 @@ export function queueCard(data: MemoryData, name: string, epoch: number, move: (
 export function legend(): HTMLElement {
   return h('div', { class: 'tb-legend' }, ...KINDS.map(kind =>
     h('span', { class: 'tb-key' }, h('i', { class: `tb-block-key ${kindClass(kind)}` }), kind)),
-    h('span', { class: 'tb-key' }, h('i', { class: 'tb-lane-gap tb-block-key' }), 'left out'),
+    h('span', { class: 'tb-key' }, h('i', { class: 'tb-lane-gap tb-block-key' }), 'address range not drawn'),
     h('span', { class: 'tb-key' }, 'faint: not needed in this epoch'));
 }

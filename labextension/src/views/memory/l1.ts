@@ -93,5 +93,5 @@ export function core(data: MemoryData, name: string): HTMLElement {
       h('tbody', {}, line('reserved', 'reserved', 'firmware, overlay, routing tables', data.reserved, 0),
         ...parts.map(p => line(p.kind, what(p), p.source, p.bytes, p.start)),
         line('free', 'free', '', free, data.size - free))),
-    h('p', { class: 'tb-fix' }, `Sizes are ${typeof sizes === 'string' ? sizes : 'those of the compile'}; the backend gives the final addresses.`));
+    h('p', { class: 'tb-fix' }, `Sizes are ${typeof sizes === 'string' ? sizes : 'those of the compile'}; the backend assigns the final addresses.`));
 }

@@ -151,7 +151,7 @@ export class PassStepper {
     this.element.dataset['tbPass'] = String(this.shown.index);
     this.element.dataset['tbSide'] = this.shown.side;
     this.empty.hidden = steps !== undefined && !refused;
-    this.empty.textContent = refused || (asked ? 'The passes run again …' : 'The passes appear here once the model is traced.');
+    this.empty.textContent = refused || (asked ? 'Running the passes again …' : 'The passes appear here once the model is traced.');
     this.bar.hidden = !steps;
     if (!steps) return;
     const button = (action: string, label: string, title: string, f: () => void) =>
@@ -168,10 +168,10 @@ export class PassStepper {
     } });
     box.checked = this.idle;
     this.bar.replaceChildren(h('h3', {}, 'Passes'),
-      button('pass-previous', '‹', 'previous pass', () => this.go(-1)), button('pass-next', '›', 'next pass', () => this.go(1)),
+      button('pass-previous', '‹', 'Previous pass', () => this.go(-1)), button('pass-next', '›', 'Next pass', () => this.go(1)),
       h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Graph' }, side('before', 'Before'), side('after', 'After')),
       h('b', {}, at < 0 ? '' : names[at]), h('span', { class: 'tb-found' }, at < 0 ? '' : docs[at]),
-      h('span', { class: 'tb-spring' }), h('label', { class: 'tb-check' }, box, 'also those that changed nothing'));
+      h('span', { class: 'tb-spring' }), h('label', { class: 'tb-check' }, box, 'show passes that changed nothing'));
     this.list.replaceChildren(...this.visible().map(k => this.step(steps, names, k)));
     const error = (steps.meta['error'] as string | undefined) ?? '';
     if (error) this.list.append(h('li', { class: 'tb-pass-error' }, error));

@@ -44,7 +44,7 @@ export function roofline(points: Point[], ridge: number, select: (op: string) =>
       const v = low * (high / low) ** (i / 59);
       return `${i ? 'L' : 'M'}${x(v).toFixed(1)} ${y(ridge * v).toFixed(1)}`;
     }).join('') },
-      svg('title', {}, `What all of DRAM could feed: ${ridge.toFixed(0)} bytes per cycle`)));
+      svg('title', {}, `Limit of the DRAM bandwidth: ${ridge.toFixed(0)} bytes per cycle`)));
   for (const p of [...points].sort((a, b) => b.share - a.share)) {
     const dot = svg('circle', {
       class: boundClass(p.bound), cx: x(p.dram > 0 ? p.kernel / p.dram : Infinity).toFixed(1), cy: y(p.cycles ? p.kernel / p.cycles : 0).toFixed(1),

@@ -35,7 +35,7 @@ interface Row {
 
 const WHAT: Record<string, string> = {
   compute: 'arithmetic of its kernel', DRAM: 'reads from or writes to DRAM', NoC: 'transfers over the NoC', 'host link': 'transfers from or to the host',
-  stall: 'a full buffer behind it', fill: 'the pipeline fills and empties', switch: 'loading of epochs'
+  stall: 'a full buffer behind it', fill: 'the pipeline fills and empties', switch: 'loading the next epoch'
 };
 
 export class ProfileView {
@@ -97,7 +97,7 @@ export class ProfileView {
       this.element.dataset['tbState'] = 'empty';
       this.roof.hidden = true;
       this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.lazyFrames.refused ||
-        (store.host.live ? 'The profile appears here once the model is placed.' : 'The kernel makes the profile; there is none here.')));
+        (store.host.live ? 'The profile appears here once the model is placed.' : 'The profile needs a kernel; none is connected.')));
       return;
     }
     const search = Number(this.frame.meta['search']);
@@ -135,7 +135,7 @@ export class ProfileView {
     const ops = this.read(frame);
     const wanted = this.filter.value.trim().toLowerCase();
     this.rows = (by === 'module' ? this.modules(ops) : ops).filter(r => !wanted || `${r.name} ${r.module} ${r.bound}`.toLowerCase().includes(wanted));
-    const looking = meta.search < 1 ? `, looking for edits that help (${percent(meta.search)})` : '';
+    const looking = meta.search < 1 ? `, searching for edits that help (${percent(meta.search)})` : '';
     this.facts.textContent = `${grouped(meta.total)} cycles per input in a batch of ${counted(meta.batch, 'input')}${looking}`;
     const shown = this.rows.slice(0, SHOWN);
     const head = by === 'module' ? ['Module', 'Time', 'Cycles', 'Ops', 'Bound by', 'Next step'] : ['Op', 'Time', 'Cycles', 'Epoch', 'Bound by', 'Next step'];

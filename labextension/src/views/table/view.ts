@@ -343,7 +343,7 @@ export class TableView {
       const open = this.unfolded.has(stem);
       cell.append(h('button', {
         type: 'button', class: 'tb-alike', tabindex: -1, 'data-tb-alike': stem, 'aria-expanded': String(open),
-        title: open ? 'Fold them again' : `${row.alike.length} layers have this op; the row shows the first of them. Show all`
+        title: open ? 'Fold repeated layers again' : `${row.alike.length} layers have this op; the row shows the first of them. Show all`
       }, h('b', {}, open ? '▾' : '▸'), ` × ${row.alike.length}`), elide(open || row.picked ? ops.name[op]! : stem, 36));
     } else cell.append(shown);
     if (id === 'pcc' && shown) cell.classList.add(shown.startsWith('✓') ? 'tb-pass' : 'tb-fail');

@@ -113,7 +113,7 @@ export class Activity {
       const [x, y, w, h] = geometry.box({ row, col, rows, cols });
       const top = y + h - BAND - 2;
       layer.append(svg('rect', { x: x + 2, y: top, width: w - 4, height: BAND, rx: 3, fill: `url(#${id}-${doing.kind})`, stroke: paints[doing.kind]!.ink }));
-      if (w > 40 && doing.input >= 0) layer.append(svg('text', { x: x + w / 2, y: top + BAND - 3, 'text-anchor': 'middle' }, `in ${doing.input}`));
+      if (w > 40 && doing.input >= 0) layer.append(svg('text', { x: x + w / 2, y: top + BAND - 3, 'text-anchor': 'middle' }, `input ${doing.input}`));
     }
   }
 

@@ -19,9 +19,9 @@ export function dress(view: TraceView): void {
     store.host.live ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Inputs' }, ...batches.map(b =>
       choice(`trace-batch-${b}`, `${b} input${b > 1 ? 's' : ''}`, `Simulate a batch of ${b}`, b === batch, () => view.choose(b, view.whole)))) : '',
     store.host.live && batch > 1 ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Order' },
-      choice('trace-whole', 'Pipelined', 'each epoch takes all inputs before the next epoch follows', view.whole, () => view.choose(batch, true)),
-      choice('trace-rounds', 'As emitted', 'the program goes round its epochs once for every microbatch', !view.whole, () => view.choose(batch, false))) : '',
-    view.find.input, view.find.count, view.facts, h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'What is in sight' },
+      choice('trace-whole', 'Pipelined', 'Each epoch processes all inputs before the next epoch starts', view.whole, () => view.choose(batch, true)),
+      choice('trace-rounds', 'As emitted', 'The program runs all epochs once per microbatch', !view.whole, () => view.choose(batch, false))) : '',
+    view.find.input, view.find.count, view.facts, h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'View options' },
       button('trace-feeders', 'Feeders and readers only', 'Show only the selection, its feeders and its readers (D)', () => view.feeders(), view.shown.only !== null),
       button('trace-unit', view.unit === 'cycles' ? 'cycles' : 'µs',
         `Show ${view.unit === 'cycles' ? `time at the device's clock, ${short(view.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
@@ -29,11 +29,11 @@ export function dress(view: TraceView): void {
           view.dress();
           view.repaint();
         }),
-      button('trace-cursor', '⌶', 'Put a cursor at the playhead (C, or Alt+click). Two, or Shift and a drag, show what the ops do between them', () =>
+      button('trace-cursor', '⌶', 'Add a cursor at the playhead (C, or Alt+click). Two cursors, or Shift+drag, show what the ops do between them', () =>
         view.cursors.add(view.player.cycle ?? (view.time.start + view.time.end) / 2)),
       button('trace-play', view.player.playing ? '❚❚' : '▶', view.player.playing ? 'Stop' : 'Play (Space)', () => view.player.play(), view.player.playing !== 0),
       button('trace-out', '−', 'Zoom out', () => view.zoom(1 / 1.6)), button('trace-in', '+', 'Zoom in', () => view.zoom(1.6)),
-      button('trace-fit', 'Fit', 'Show the whole trace (0)', () => view.show(0, view.time.cycles))));
+      button('trace-fit', 'Fit', 'Show the whole timeline (0)', () => view.show(0, view.time.cycles))));
   view.legend.replaceChildren(
     ...KINDS.map((name, kind) => h('span', { class: 'tb-key' }, swatch(kind, isDark()), name)),
     h('span', { class: 'tb-key' }, '⚠ fork-join stall'),

@@ -21,10 +21,10 @@ function entry(store: Store, stall: Stall, batch: number, show: (stall: Stall) =
     h('div', {},
       h('button', { type: 'button', class: 'tb-link', 'data-tb-action': 'trace-stall', title: stall.fork, onclick: () => show(stall) },
         `${shortName(stall.fork)} → ${shortName(stall.join)}`),
-      ` epoch ${stall.epoch}: waits ${grouped(stall.cycles / batch)} cycles per input for space; ${way(stall.short)} is short, ${way(stall.long)} is slower `,
+      ` epoch ${stall.epoch}: waits ${grouped(stall.cycles / batch)} cycles per input for space; the short branch (${way(stall.short)}) fills while the long branch (${way(stall.long)}) is slower `,
       store.host.live ? h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'insert-nop',
-        title: `a nop between ${stall.source} and ${stall.target} holds what the short branch has to wait with`,
+        title: `A nop between ${stall.source} and ${stall.target} buffers the short branch`,
         onclick: () => store.ask({ type: 'edit', do: 'nop', op: stall.source, to: stall.target })
       }, 'Insert buffering nop here') : ''));
 }

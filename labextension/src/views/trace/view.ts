@@ -74,7 +74,7 @@ export class TraceView {
     this.stage = h('div', {
       class: 'tb-trace-stage', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
       'aria-label': 'Timeline. Plus and minus zoom, arrows pan, 0 shows all, F the epoch of the selection, Space plays, C puts a ' +
-        'cursor at the playhead, X takes cursors away, D shows what feeds and drains the selection.'
+        'cursor at the playhead, X removes cursors, D shows only the feeders and readers of the selection.'
     }, this.scroller, this.canvas, this.cursors.element, this.head, this.empty);
     this.element = h('section', { class: 'tb-view tb-trace', 'data-tb-view': 'trace', 'aria-label': 'Timeline' },
       this.bar, this.stage, this.slice, this.stalls, this.legend);

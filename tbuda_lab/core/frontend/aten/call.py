@@ -14,7 +14,7 @@ from tbuda_lab.core.ops import Reshape
 
 
 class CannotMap(Exception):
-    """This use of an op has no form here; the message says which argument is at fault and what would work."""
+    """This use of an op is not supported; the message says which argument is at fault and what would work."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -370,7 +370,7 @@ def batch_norm(c: Call) -> Result:
     if c.get("training"):
         raise CannotMap("batch norm that updates its statistics needs training; call .eval() on the model")
     if not c.has("running_mean"):
-        raise CannotMap("batch norm without running statistics (track_running_stats=False) has no form here")
+        raise CannotMap("batch norm without running statistics (track_running_stats=False) is not supported")
     x = c.x("input")
     channels = (c.shape(x)[1],)
     epsilon = float(c.get("eps"))

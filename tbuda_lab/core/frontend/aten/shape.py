@@ -132,7 +132,7 @@ def sliced(c: Call, x: str, dim: int, start: int, stop: int, step: int = 1) -> s
     first, last, _ = slice(start, stop, step).indices(shape[dim])
     if last <= first:
         raise CannotMap(
-            f"the slice {start}:{stop} of a dim of size {shape[dim]} is empty; empty tensors have no form here"
+            f"the slice {start}:{stop} of a dim of size {shape[dim]} is empty; empty tensors are not supported"
         )
     if (first, last, step) == (0, shape[dim], 1):
         return x
@@ -229,7 +229,7 @@ def pad(c: Call) -> str:
     default = "reflect" if "reflection" in name else "replicate" if "replication" in name else "constant"
     mode = c.get("mode", default)
     if mode not in ("constant", "reflect", "replicate"):
-        raise CannotMap(f"padding mode {mode!r} has no form here; constant, reflect and replicate have")
+        raise CannotMap(f"padding mode {mode!r} is not supported; constant, reflect and replicate are")
     flat, x = c.get("pad", c.arguments.get("padding")), c.x()
     rank = len(c.shape(x))
     pairs = [(0, 0)] * (rank - len(flat) // 2) + [(flat[i], flat[i + 1]) for i in range(len(flat) - 2, -1, -2)]

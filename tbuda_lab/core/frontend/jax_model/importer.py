@@ -128,7 +128,7 @@ class _Reader:
             if inner is not None and kind != "while":
                 return self._inlined(inner, operands, origin)
             if kind not in TABLE:
-                raise CannotMap("it has no form here")
+                raise CannotMap("unsupported op")
             result = TABLE[kind](Equation(self.calls, kind, params, operands, [v.aval for v in equation.outvars]))
             return list(result) if isinstance(result, tuple | list) else [result]
         except (CannotMap, ShapeError) as error:

@@ -160,7 +160,7 @@ def cast(n: OnnxNode) -> Any:
     to = int(n.attr("to"))
     kind = read.onnx.TensorProto.DataType.Name(to)
     if kind.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "STRING")):
-        raise CannotMap(f"a cast to {kind} has no form here")
+        raise CannotMap(f"a cast to {kind} is not supported")
     if kind == "BFLOAT16":
         return as_dtype(n, n.x(), torch.bfloat16)
     return as_dtype(n, n.x(), read.dtype_of(to))

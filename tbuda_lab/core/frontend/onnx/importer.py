@@ -84,7 +84,7 @@ class _Importer:
         for k, output in enumerate(graph.output):
             value = scope.find(output.name)
             if not isinstance(value, AtenValue | Folded):
-                raise ModelError(f"output {output.name!r} is no tensor; sequences and maps have no form here")
+                raise ModelError(f"output {output.name!r} is no tensor; sequences and maps are not supported")
             self.calls.output(value, f"{self.calls.graph.name}.output_{k}", output.name)
         return finish(self.calls)
 
@@ -127,7 +127,7 @@ class _Importer:
         self.calls.at(origin)
         lacking = [v for v in operands if isinstance(v, _Lacking)]
         if lacking:
-            self.calls.refuse(lacking[0].origin, f"its output {lacking[0].position} has no form here")
+            self.calls.refuse(lacking[0].origin, f"its output {lacking[0].position} is not supported")
         if lacking or any(isinstance(v, NotMapped) for v in operands):
             return (NOT_MAPPED,) * len(node.output)
         try:

@@ -123,7 +123,7 @@ def dtype_of(data_type: int) -> torch.dtype:
     try:
         array = np.zeros((), helper.tensor_dtype_to_np_dtype(data_type))
     except Exception:
-        raise ModelError(f"element type {data_type} has no form here") from None
+        raise ModelError(f"element type {data_type} is not supported") from None
     return torch_of(array, data_type).dtype
 
 
@@ -138,7 +138,7 @@ def _external(proto: Any, dims: list[int], folder: Path | None) -> np.ndarray:
         raise ModelError(f"tensor {proto.name!r} lies in {location!r}, which is no file below the model's folder")
     kind = helper.tensor_dtype_to_np_dtype(proto.data_type)
     if kind.name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn"):
-        raise ModelError(f"tensor {proto.name!r}: packed {kind.name} in external data has no form here")
+        raise ModelError(f"tensor {proto.name!r}: packed {kind.name} in external data is not supported")
     offset, size = int(facts.get("offset", 0)), math.prod(dims) * kind.itemsize
     length = int(facts.get("length", size))
     if offset < 0 or length != size or offset + size > path.stat().st_size:

@@ -30,7 +30,7 @@ def constant(n: OnnxNode) -> Any:
         value = n.attr(name)
         if value is not None:
             return n.constant(value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtype))
-    raise CannotMap("a constant of strings or of a sparse tensor has no form here")
+    raise CannotMap("a constant of strings or of a sparse tensor is not supported")
 
 
 @translates("ConstantOfShape")

@@ -145,7 +145,7 @@ class _Reader:
         if not any(isinstance(v, NotMapped) for v in operands):
             try:
                 if kind not in TABLE:
-                    raise CannotMap("it has no form here")
+                    raise CannotMap("unsupported op")
                 results = TABLE[kind](Operator(self.calls, self.schema, kind, operator, operands, shapes))
             except (CannotMap, ShapeError) as error:
                 self.calls.refuse(origin, str(error))
@@ -163,7 +163,7 @@ def _shape(tensor: Any) -> list[int]:
 
 def _kind(tensor: Any) -> Any:
     if tensor.Type() not in KINDS:
-        raise ModelError(f"a tensor has element type {tensor.Type()}, which has no form here")
+        raise ModelError(f"a tensor has element type {tensor.Type()}, which is not supported")
     return KINDS[tensor.Type()]
 
 

@@ -158,7 +158,7 @@ class _Importer:
             elif spec.kind in (InputKind.CUSTOM_OBJ, InputKind.TOKEN):
                 values[position] = None  # a random generator, say; the op that draws from it is refused
             elif spec.kind is not InputKind.USER_INPUT:
-                raise ModelError(f"the model needs an input of kind {spec.kind.name}, which has no form here")
+                raise ModelError(f"the model needs an input of kind {spec.kind.name}, which is not supported")
         return values
 
     def _input(self, path: str, tensor: torch.Tensor) -> AtenValue:
@@ -244,7 +244,7 @@ class _Importer:
             return self._refuse(node, "Unsupported op")
         if any(isinstance(v, _Poison) for v in leaves):
             if mapping is host_call:
-                self.deferred.append(self._finding(node, "only the host has it"))
+                self.deferred.append(self._finding(node, "only the host implements it"))
             return POISON
         assert isinstance(target, torch._ops.OpOverload)
         if target._schema.name in ONE_KIND:
@@ -260,7 +260,7 @@ class _Importer:
         entry = self.graph.nodes.get(result) if isinstance(result, str) else None
         first = entry or self.graph.nodes.get(next((r for r in result if r), "") if isinstance(result, tuple) else "")
         if first is not None and isinstance(first.op, HostCall):
-            self.deferred.append(self._finding(node, "only the host has it"))
+            self.deferred.append(self._finding(node, "only the host implements it"))
         return self._result(node, result)
 
     def _blank(self, source: torch.fx.Node) -> Folded:
@@ -290,7 +290,7 @@ class _Importer:
                 node.meta, node.args[0].target if isinstance(node.args[0], torch.fx.Node) else ""
             )
             return self._refuse(
-                node, f"its output {position} (indices or statistics) has no form here; only output 0 has"
+                node, f"its output {position} (indices or statistics) is not supported; only output 0 is"
             )
         return item
 

@@ -37,7 +37,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
         )[:, 0]
         what = limiter_name(int(here.argmax()), where, output)
         none = "none of the candidates that its override leaves" if table.held else "no legal candidate"
-        return f"{none} is faster, its {spoken(what)} holds it"
+        return f"{none} is faster: it is limited by its {spoken(what)}"
     cores = table.rows["cores"][faster].astype(np.int64)
     own = int(table.rows["cores"][rows[op]])
     free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items())
@@ -59,7 +59,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
             unplaced += 1
         elif placed.limiter_cycles < limiter:
             grid = table.rows[row]
-            return f"nothing: {int(grid['grid_r'])}x{int(grid['grid_c'])} would make the epoch faster"
+            return f"legal: {int(grid['grid_r'])}x{int(grid['grid_c'])} would make the epoch faster"
     if unplaced == len(joined):
         return f"{free} cores are free, but in no rectangle for a faster candidate"
     return "the epoch would be no faster: its traffic, or another op, takes as long"

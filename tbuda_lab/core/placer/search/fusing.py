@@ -66,10 +66,10 @@ class Pattern:
         count = f" ({len(self.ops)} alike)" if len(self.ops) > 1 else ""
         if self.tried is None:
             if not self.ends:
-                return f"{chain}{count}: {price}; fused: every value goes on in dest"
+                return f"{chain}{count}: {price}; fused: every intermediate stays in dest"
             return (
-                f"{chain}{count}: {price}; fused: with {self.share:.1%} of all core-cycles, in epochs that wait for "
-                "kernels, it matters too little to try"
+                f"{chain}{count}: {price}; fused: with {self.share:.1%} of all core-cycles, in "
+                "epochs bound by kernels, it is too small to price both ways"
             )
         fused, cut = (f"{n:,}" for n in self.tried)
         verdict = "cut" if self.cut else "fused"

@@ -37,8 +37,8 @@ def infeasible_notes(edits: tuple[Override, ...], error: PlacementError) -> list
     notes = []
     for record in edits:
         (reader,) = record.value["dest"]
-        text = f"a nop was put between {record.target} and {reader}, which fits no epoch otherwise: {why[reader]}"
-        notes.append(Diagnostic("note", reader, "repair", text, "another size of either op may do without it"))
+        text = f"nop inserted between {record.target} and {reader}, which fits no epoch otherwise: {why[reader]}"
+        notes.append(Diagnostic("note", reader, "repair", text, "another size of either op may avoid it"))
     return notes
 
 
@@ -62,7 +62,7 @@ def hops(
                 pins.append(Override("op_placement", f"buffer_0_{name}_{some[0]}", {"chip": home}, "placer"))
                 pins.append(Override("op_placement", some, {"chip": chip}, "placer"))
                 text = f"read on chip {home} and on chip {chip}: a nop on chip {home} writes it to the other one"
-                notes.append(Diagnostic("note", name, "repair", text, "pin its readers to one chip to do without"))
+                notes.append(Diagnostic("note", name, "repair", text, "pin its readers to one chip to avoid it"))
     return tuple(edits), tuple(pins), notes
 
 

@@ -263,9 +263,12 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
     where = f"epoch {index}"
     if widened:
         names = sorted(widened)
-        text = f"larger input buffers in {counted(len(names), 'op')}, so that short branches can wait: {_listed(names)}"
+        text = (
+            f"input buffers of {counted(len(names), 'op')} enlarged so that the short branch of a fork does not stall: "
+            f"{_listed(names)}"
+        )
         message.append(
-            Diagnostic("note", where, "fork-join", text, "an output buffer multiplier of the fork does the same")
+            Diagnostic("note", where, "fork-join", text, "a larger output buffer of the fork has the same effect")
         )
     if unmet:
         missing, pair = max(unmet, key=lambda u: u[0])
@@ -273,7 +276,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
         through = _listed([problem.order[op] for op in pair.long.ops]) or "nothing"
         text = (
             f"{counted(len(unmet), 'fork')} may stall: {fork} -> {join} waits for {through}; its short branch lacks "
-            f"room for {missing} tiles after all free L1 was given to it"
+            f"buffer space for {missing} tiles, even with all free L1"
         )
         message.append(
             Diagnostic("warning", where, "fork-join", text, f"an epoch break before {join}, or more cores for it")

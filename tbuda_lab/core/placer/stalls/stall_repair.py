@@ -395,7 +395,7 @@ class _StallRepair:
             if action.kind == "nop":
                 shifted.insert(action.reader, "nop")
         slowest = max(part.limiter_cycles for part in state.parts)
-        gain = "it would hang" if was.deadlocked else f"{int(was.cycles)} cycles a batch without"
+        gain = "it would deadlock" if was.deadlocked else f"{int(was.cycles)} cycles a batch without"
         text = (
             f"{'; '.join(done)}: {int(now)} cycles a batch, {gain}; the slowest op takes {slowest} an input, it took "
             f"{old.limiter_cycles}"
