@@ -203,7 +203,7 @@ def _next_best(
         except TbudaError as error:
             refused = str(error).splitlines()[0]
         if time is not None and time < now:
-            against = "nothing: the model would be faster"
+            against = "legal: the model would be faster"
         else:
             against = _against(placed, op, table, (r, c)) or refused or "the model would be no faster"
         next_best.append(

@@ -40,7 +40,7 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
         )
         assert (int(row["u_kt"]), int(row["cycles"])) == (value, cycles)
     assert answer(say(hub, type="edit", do="resize", op=OP, size=[1, 1]))[0]
-    assert "one you asked for" in said(say(hub, type="why", op=OP), "why")["picked"]
+    assert "set by an override" in said(say(hub, type="why", op=OP), "why")["picked"]
     gains = said(say(hub, type="gains"), "gains")["gains"]
     cleared = session.whatif(ClearOp(OP, ("op_size",)))
     assert cleared.time[0] == session.time().per_input
