@@ -105,7 +105,7 @@ def test_a_small_part_of_the_model_is_not_worth_trying(monkeypatch: pytest.Monke
 
     result = decide(passed(), lower(passed(), spec, OPTIONS), spec, OPTIONS, place)
     assert len(calls) == 1 and all(p.tried is None for p in result.patterns)
-    assert any("too little to try" in p.text for p in result.patterns)
+    assert any("too small to price both ways" in p.text for p in result.patterns)
 
 
 def test_a_session_decides_as_a_compile_does_and_an_edit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
