@@ -249,3 +249,21 @@ def test_bags_whose_beginnings_are_an_input(mode):
     assert error(device.run_forward((places, begins))[0], torch.relu(model(places, begins))) < 0.01
     later = torch.tensor([0, 2, 7], dtype=torch.int32)
     assert error(device.run_forward((places, later))[0], torch.relu(model(places, later))) < 0.01
+
+
+def test_dim_0_of_a_sum_with_a_matrix_is_no_microbatch():
+    """One row and a square parameter give as many rows as all of them do: the rows are no elements."""
+
+    class Rows(pybuda.PyBudaModule):
+        def __init__(self):
+            super().__init__("rows")
+            self.square = pybuda.Parameter(torch.rand(64, 64, generator=torch.Generator().manual_seed(3)))
+
+        def forward(self, x):
+            return pybuda.op.Add("add", pybuda.op.ReduceSum("sum", x, dim=-1), self.square)
+
+    module = Rows()
+    x = torch.rand(64, 64)
+    (have,) = TTDevice("tt0", module=module).run_forward((x,))
+    assert have.shape == (64, 64)
+    assert error(have, x.sum(-1, keepdim=True) + module.square.value()) < 0.01

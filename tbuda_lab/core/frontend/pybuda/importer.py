@@ -125,7 +125,8 @@ def _trace_one_element(module: PyBudaModule, bound: BoundInputs) -> Graph:
         raise failed
     first, whole = parameters[0], parameters[-1]
     shapes = [(a.shape, w.shape) for a, w in zip(first.outputs, whole.outputs, strict=True)]
-    return first if len(parameters) == 1 or all(w == (size, *a[1:]) for a, w in shapes) else whole
+    of_one = all(a[:1] == (1,) and w == (size, *a[1:]) for a, w in shapes)
+    return first if len(parameters) == 1 or of_one else whole
 
 
 def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:
