@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.core.session import Preload, ResizeOp, Session
 from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import box_of, expect
@@ -57,6 +57,40 @@ def test_where_the_time_goes_and_what_helps(bare: Bare, shots: Path) -> None:
     apply.click()
     bare.until(lambda: len(session.history) == 2 and not session.stale)
     assert before - session.time().per_input == pytest.approx(gain, abs=0.1)
+    assert page.errors == []
+
+
+def test_a_parameter_is_preloaded_or_streamed_by_a_press(bare: Bare, shots: Path) -> None:
+    """On the grid's card, in the table and in the inspector: what it would take is shown before it is made."""
+    page, session = bare.page, bare.hub.session
+
+    def preloaded(operand: int) -> bool:
+        return bool(session.result.placement.candidate(OP)["prologue"] >> operand & 1)
+
+    bare.sees(f"[data-tb-view=grid] .tb-tile[data-tb-op='{OP}']")
+    bare.hub.select([OP])
+    page.evaluate("s => window.tell('selection', s)", bare.hub.selection)
+    places = {place: page.locator(f"[data-tb-view={place}]") for place in ("grid", "table", "inspector")}
+    for turn, (name, place) in enumerate(places.items()):
+        row = place.locator(f"[data-tb-op='{OP}']") if name == "table" else place
+        button = row.locator("[data-tb-action=preload][data-tb-operand='1']")
+        was = preloaded(1)
+        expect(button).to_have_attribute("aria-pressed", str(was).lower())
+        button.scroll_into_view_if_needed()
+        button.hover()
+        effect = session.whatif(Preload(OP, 1, not was))
+        bare.sees(f"[data-tb-view={name}] [data-tb-whatif=exact]")
+        said = place.locator("[data-tb-whatif]")
+        expect(said).to_contain_text(f"{'Stream' if was else 'Preload'} input 1")
+        assert ("no gain" in said.inner_text()) == (round(effect.gain) == 0)
+        assert len(session.history) == 1 + turn, "nothing is made yet"
+        if name != "table":
+            page.screenshot(path=shots / f"preload_{name}_{page.theme}.png", full_page=True)
+        button.click()
+        bare.until(lambda: len(session.history) == 2 + turn and not session.stale)  # noqa: B023
+        assert preloaded(1) is not was
+        assert session.time().per_input == pytest.approx(effect.time[1])
+        bare.until(lambda: button.get_attribute("aria-pressed") == str(not was).lower())  # noqa: B023
     assert page.errors == []
 
 

@@ -13,7 +13,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import report
 from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tests.browser.bare import Bare, bare_page
-from tests.browser.conftest import PATIENCE, Lab, Watched, box_of, centre, expect, open_and_run, until
+from tests.browser.conftest import PATIENCE, Lab, Watched, box_of, centre, expect, in_kernel, open_and_run, until
 from tests.session.models import encoder
 
 pytestmark = [
@@ -150,6 +150,8 @@ def test_panes_resize_and_the_tabs_take_all_the_room(bare: Bare, shots: Path) ->
     page.set_viewport_size({"width": 760, "height": 768})
     expect(graph).to_be_hidden()  # no room for both
     assert box_of(page.locator(GRID))["width"] > 600
+    assert box_of(page.locator(".tb-head"))["height"] < 40, "still one line"
+    page.screenshot(path=shots / f"narrow_{page.theme}.png")
     assert page.errors == []
 
 
@@ -213,4 +215,35 @@ def test_the_workbench_opens_in_a_tab_and_the_cell_is_compact(browser: Any, lab_
     cell.locator("[data-tb-action=show-here]").click()
     expect(cell.locator(TABLE)).to_be_visible()
     assert watched.errors == []
+    context.close()
+
+
+def test_a_reload_before_the_first_save_finds_its_session_again(browser: Any, lab_with_tabs: Lab, shots: Path) -> None:
+    """What a cell showed was never saved; the tab of the workbench shows the session that the kernel still holds, with
+    the edit that was made. Once the kernel is another one, the tab says so and its controls are off."""
+    lab = lab_with_tabs
+    context = browser.new_context(viewport={"width": 1600, "height": 1000})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.on("dialog", lambda dialog: dialog.accept())
+    watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
+    page.goto(lab.url("lab"))
+    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
+    page.locator(".jp-Launcher").first.wait_for()
+    open_and_run(watched, lab, "unsaved", CELL)
+    tab = page.locator("[data-tb-tab=bringup] [data-tb-root=bringup]")
+    tab.locator(f"{GRID} .tb-tile").first.wait_for()
+    tab.locator("[data-tb-metric=pcc]").wait_for()
+    assert "BringUp(model" in (lab.folder / "unsaved.ipynb").read_text()
+    assert '"outputs": []' in (lab.folder / "unsaved.ipynb").read_text(), "nothing was saved"
+    ran = in_kernel(page, "view.session.rev; print(view.session.rev)", "unsaved.ipynb")
+    page.reload()
+    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
+    tab.locator(f"{GRID} .tb-tile").first.wait_for()
+    expect(tab.locator("[data-tb-metric=pcc]")).to_be_visible()
+    assert in_kernel(page, "print(view.session.rev)", "unsaved.ipynb") == ran
+    page.screenshot(path=shots / "reloaded_light.png")
+    expect(tab.locator("[data-tb-action=run]")).to_be_enabled()
     context.close()

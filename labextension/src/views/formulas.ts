@@ -21,6 +21,7 @@ export const FORMULAS = {
   ublock: 'Micro block: rows × columns of tiles that the math unit handles at once. Half of the destination register has to hold it.',
   inner: 'Inner dimension of a matmul: m_k steps of u_kt tiles each.',
   l1: 'Buffers of one core (inputs, parameters, intermediates, output) and their share of the L1 that firmware leaves. Source: core/balancer/buffers.py.',
+  preload: 'Parameters that wait in L1 from before the first input of an epoch, or are read from DRAM for every input. Preloading takes L1 and time before the first input. Source: core/balancer/parameters.py.',
   format: 'Data format of the output, and how many passes the matrix unit spends on the mantissa.',
   candidates: 'Combinations of grid, blocks and stream factor; how many of them are legal; the fewest kernel cycles among those. Source: core/balancer/enumerate.py.',
   links: 'Bytes per input over a link ÷ limiter cycles of the epoch ÷ the 32 bytes per cycle that a link carries. Every transfer takes the rings of its NoC: x then y upwards on NoC 0, y then x downwards on NoC 1. Estimated: netlists assign no NoC, and links never limit the estimated time. Source: docs/cost-model.md.',

@@ -7,6 +7,7 @@ import { OpControls } from './opcontrols.js';
 import { linkList } from './linklist.js';
 import { NetlistText } from './netlist.js';
 import { Ops } from './ops.js';
+import { PreloadButtons } from './preload.js';
 import type { Store } from './store.js';
 import { Compare } from './trace/compare.js';
 
@@ -17,10 +18,12 @@ export class Inspector {
   private text: NetlistText | null = null;
   private readonly opControls: OpControls;
   private readonly compare: Compare;
+  private readonly preload: PreloadButtons;
 
   constructor(private readonly store: Store) {
     this.opControls = new OpControls(store);
     this.compare = new Compare(store);
+    this.preload = new PreloadButtons(store);
     this.stops.push(store.on('selection', () => this.render()), store.on('frame', key => this.load(key)));
     for (const key of store.frames.keys()) this.load(key);
     this.render();
@@ -30,6 +33,7 @@ export class Inspector {
     this.stops.forEach(stop => stop());
     this.opControls.dispose();
     this.compare.dispose();
+    this.preload.dispose();
   }
 
   private load(key: string): void {
@@ -66,6 +70,8 @@ export class Inspector {
       made.push(h('h4', {}, `Placed as ${chosen.length} ops`), this.links(chosen));
     } else if (ops && op !== undefined) {
       made.push(definition(numbers(ops, op), 'tb-facts'));
+      const parameters = this.preload.of(ops, op);
+      if (parameters.length) made.push(h('h4', {}, 'Parameters'), h('div', { class: 'tb-chips' }, ...parameters), this.preload.effect);
       this.opControls.offer(ops.name[op]!);
       made.push(this.opControls.element);
       if (this.store.edits) {

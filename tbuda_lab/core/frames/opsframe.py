@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.balancer.types import CANDIDATE, Placement
+from tbuda_lab.core.balancer.types import CANDIDATE, OpModels, Placement
 from tbuda_lab.core.balancer.types import total_cycles as total_cycles
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.batchtime import BatchTime, OpTime
@@ -69,10 +69,12 @@ def ops_frame(
 
     `op_*`: name, type, epoch, chip, rectangle (row, col, rows, cols in logical cores), the chosen candidate's fields,
     cycles per input of the op's kernel (`cycles`), with its operands and output (`limiter_cycles`; `limiter`: what
-    takes longest), bytes of L1, bytes handed on per input (`out_bytes`), how many candidates the op had and how many
-    were legal. `epoch_*`: temporal number, chip, cycles per input of the slowest kernel (`cycles`) and of the slowest
-    op with its data (`limiter_cycles`), `kernel_work` (sum of cores x kernel cycles) and busy (that over all cores x
-    the epoch's cycles: `epoch_time` where it is simulated, else its slowest kernel).
+    takes longest), bytes of L1, which operands are parameters and which of these wait in L1 from before the first input
+    (`parameters`, `preloaded`: bit k is operand k; others are streamed for every input), bytes handed on per input
+    (`out_bytes`), how many candidates the op had and how many were legal. `epoch_*`: temporal number, chip, cycles per
+    input of the slowest kernel (`cycles`) and of the slowest op with its data (`limiter_cycles`), `kernel_work` (sum of
+    cores x kernel cycles) and busy (that over all cores x the epoch's cycles: `epoch_time` where it is simulated, else
+    its slowest kernel).
     `edge_*`: producer and consumer as op indices. `edges between epochs` go through queues and are listed alike.
 
     With `times`, the simulation of a batch, also these, in cycles per input unless they say otherwise. `epoch_time` =
@@ -125,6 +127,8 @@ def ops_frame(
         columns[f"op_{field}"] = chosen[field].astype("<i4")
     for field in BYTES:
         columns[f"op_{field}"] = chosen[field].astype("<f8")
+    columns["op_parameters"] = np.array([_parameter_bits(m) for m in models], dtype="<u4")
+    columns["op_preloaded"] = chosen["prologue"].astype("<u4") & columns["op_parameters"]
     columns |= _epochs(placement, device, columns)
     if times is not None:
         columns |= _times(names, placement, times, timed, strings)
@@ -166,6 +170,12 @@ def _times(
     for name, field in (("time", "cycles"), *((f, f) for f in ("steady", "fill", "stall", "switch"))):
         columns[f"epoch_{name}"] = np.array([getattr(t, field) for t in times.epochs], dtype="<f8") / times.batch
     return columns
+
+
+def _parameter_bits(table: OpModels) -> int:
+    """Bit k: operand k is a parameter."""
+    operands = table.profile.operands if table.profile is not None else ()
+    return sum(1 << port for port, operand in enumerate(operands[:31]) if operand.feed == "parameter")
 
 
 def _out_bytes(node: Node) -> int:

@@ -15,6 +15,7 @@ from tbuda_lab.core.session import (
     EpochBreak,
     FormatOp,
     PlaceOp,
+    Preload,
     QueueChannel,
     Reorder,
     ResizeOp,
@@ -172,6 +173,14 @@ def _buffer(op: str, content: Mapping[str, Any], session: Session) -> Commands:
     return (SetOverride(Override(kind, op, dict(sorted(now.items())), "edit")),)
 
 
+def _prologue(op: str, content: Mapping[str, Any], _session: Session) -> Commands:
+    """A parameter kept in L1 from before the first input, or streamed for every input."""
+    operand, on = content.get("operand"), content.get("on")
+    if type(operand) is not int or type(on) is not bool:
+        raise InputError("a parameter is an operand's number, and on is true (preload) or false (stream)")
+    return (Preload(op, operand, on),)
+
+
 def _channel(queue: str, content: Mapping[str, Any], session: Session) -> Commands:
     """A queue to a DRAM channel, and to a chip where one is given."""
     if session.result is None or queue not in session.result.placement.queues:
@@ -234,7 +243,7 @@ _LISTS = {"reorder": _reorder, "constrain": _constrain, "load": _load}
 _EDITS = {
     "resize": _resize, "move": _move, "pin": _pin, "chip": _chip, "epoch": _epoch, "break": _break,
     "chip_break": _chip_break, "shift_break": _shift, "clear": _clear, "switch": _switch, "u_kt": _ukt,
-    "stream": _stream, "buffer": _buffer, "channel": _channel, "format": _format,
+    "stream": _stream, "buffer": _buffer, "prologue": _prologue, "channel": _channel, "format": _format,
     "nop": _edge(InsertNop), "queue": _edge(InsertQueue),
 }  # fmt: skip
 
@@ -266,6 +275,8 @@ def message_of(command: Command) -> dict[str, Any]:
     if isinstance(command, StreamOp):
         shape = None if command.shape is None else list(command.shape)
         return {"do": "stream", "op": command.op, "direction": command.direction, "shape": shape}
+    if isinstance(command, Preload):
+        return {"do": "prologue", "op": command.op, "operand": command.operand, "on": command.on}
     if isinstance(command, InsertNop) and len(command.to) == 1:
         return {"do": "nop", "op": command.op, "to": command.to[0]}
     if type(command) is ClearOp:

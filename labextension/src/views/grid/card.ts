@@ -2,21 +2,36 @@
 import { bytes, grouped, h, percent } from '../dom.js';
 import { slowText } from './legal.js';
 import type { Ops } from '../ops.js';
+import { PreloadButtons } from '../preload.js';
+import type { Store } from '../store.js';
 
 export class Card {
+  private readonly preload: PreloadButtons;
+  private shown: Ops | null = null;
   readonly element = h('div', { class: 'tb-card', 'data-tb-card': '', 'aria-label': 'Op under the pointer' });
 
+  constructor(store: Store) {
+    this.preload = new PreloadButtons(store);
+  }
+
+  dispose(): void {
+    this.preload.dispose();
+  }
+
+  /** The same op again changes nothing: a button that is pointed at stays. */
   show(ops: Ops, op: number): void {
+    if (this.shown === ops && this.element.dataset['tbCard'] === ops.name[op]!) return;
+    this.shown = ops;
     const fact = (term: string, text: string) => h('span', {}, h('i', {}, term), text);
     const limiter = ops.frame.has('op_limiter_cycles') ? ops.get('limiter_cycles', op) : 0;
     const what = limiter > 0 ? ops.frame.text('op_limiter')[op]! : 'kernel';
     const cycles = limiter > 0 ? limiter : ops.get('cycles', op);
     this.element.dataset['tbCard'] = ops.name[op]!;
     this.element.replaceChildren(
-      h('header', {}, h('strong', { title: ops.name[op] }, ops.name[op]), h('span', {}, ops.type[op])),
+      h('header', {}, h('strong', { title: ops.name[op] }, ops.name[op]), h('span', {}, ops.type[op]), ...this.preload.of(ops, op, false), this.preload.effect),
       h('p', {}, ...[
         fact('at', `${ops.where(op)}, ${ops.get('rows', op)}×${ops.get('cols', op)}`),
-        cycles > 0 && fact('cycles / input', `${grouped(cycles)}, ${percent(ops.load(op))} of the slowest`),
+        cycles > 0 && fact(limiter > 0 ? 'kernel or transfer' : 'kernel', `${grouped(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest`),
         ops.frame.has('op_bound') && ops.bound(op) !== '' && fact('bound by', what === 'kernel' ? ops.bound(op) : slowText(what)),
         ops.frame.has('op_l1_total') && fact('L1', `${bytes(ops.get('l1_total', op))}, ${percent(ops.get('l1_total', op) / ops.l1)}`),
         fact('format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', '))
@@ -25,6 +40,7 @@ export class Card {
 
   hint(text: string): void {
     this.element.dataset['tbCard'] = '';
+    this.shown = null;
     this.element.replaceChildren(h('p', { class: 'tb-card-hint' }, text));
   }
 }

@@ -43,7 +43,7 @@ export class GridView {
   private readonly chips = h('div', { class: 'tb-chip-strip', role: 'group', 'aria-label': 'Chips', hidden: true });
   private readonly modes = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Colour by' });
   private readonly legend = h('div', { class: 'tb-legend' });
-  private readonly card = new Card();
+  private readonly card: Card;
   readonly lens: Lens;
   private readonly critical: SyncedTrait<boolean>;
   private readonly twin = new Twin();
@@ -83,6 +83,7 @@ export class GridView {
       class: 'tb-plane', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
       'aria-label': 'Core grid. Arrows move between ops, Enter selects, N and P change the epoch, H shows the keyboard shortcuts.'
     });
+    this.card = new Card(store);
     this.bar = new EditBar(store);
     this.toast = new Toast(store);
     this.suggestions = new Suggestions(store, () => this.plane.focus({ preventScroll: true }));
@@ -123,7 +124,7 @@ export class GridView {
     cancelAnimationFrame(this.scrolling);
     this.stops.forEach(stop => stop());
     [
-      this.bar, this.toast, this.editor, this.suggestions, this.activity, this.links,
+      this.bar, this.card, this.toast, this.editor, this.suggestions, this.activity, this.links,
       this.pipes, this.threshold, this.displacement, this.noc, this.perRow, this.chip, this.critical, this.lens
     ].forEach(part => part.dispose());
   }

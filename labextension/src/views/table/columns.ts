@@ -3,6 +3,7 @@ import { elide, grouped, percent, short } from '../dom.js';
 import { FORMULAS } from '../formulas.js';
 import { slowText } from '../grid/legal.js';
 import type { Ops } from '../ops.js';
+import { preloadText } from '../preload.js';
 
 export interface TableColumn {
   id: string;
@@ -64,6 +65,7 @@ export const COLUMNS: TableColumn[] = [
     id: 'l1', label: 'L1', title: FORMULAS.l1, width: 108, text: false,
     value: (o, i) => o.get('l1_total', i), show: (o, i) => `${short(o.get('l1_total', i))} ${percent(o.get('l1_total', i) / o.l1)}`
   },
+  { id: 'weights', label: 'Parameters', title: FORMULAS.preload, width: 176, text: true, value: preloadText, show: preloadText },
   { id: 'df', label: 'Format', title: FORMULAS.format, width: 84, text: true, value: (o, i) => o.df[i]!, show: (o, i) => o.df[i]! },
   { id: 'stream', label: 't-stream', title: 'direction of t-streaming', width: 84, text: true, value: (o, i) => o.stream[i]!, show: (o, i) => o.stream[i]! },
   plain('chip', 'Chip', 'chip', 60),

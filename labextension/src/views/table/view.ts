@@ -5,6 +5,7 @@ import { stemOf } from '../folds.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
+import { PreloadButtons } from '../preload.js';
 import type { Store } from '../store.js';
 import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
@@ -26,6 +27,7 @@ export class TableView {
   private readonly filter: HTMLInputElement;
   private readonly only: HTMLInputElement;
   private readonly count = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  private readonly preload: PreloadButtons;
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;
   /** Where ops stand is seen first, in the grid: the table follows behind. */
@@ -57,6 +59,8 @@ export class TableView {
       type: 'search', class: 'tb-search', placeholder: 'Filter ops', 'aria-label': 'Filter ops', spellcheck: 'false',
       'data-tb-action': 'table-filter', 'data-lm-suppress-shortcuts': 'true'
     });
+    this.preload = new PreloadButtons(store);
+    this.stops.push(() => this.preload.dispose());
     this.only = h('input', { type: 'checkbox', 'data-tb-action': 'table-epoch-only' });
     const box = (action: string, tell: () => void) => h('input', { type: 'checkbox', 'data-tb-action': action, onchange: () => {
       tell();
@@ -73,7 +77,7 @@ export class TableView {
     this.element = h('section', { class: 'tb-view tb-ops', 'data-tb-view': 'table', 'aria-label': 'Ops' },
       h('header', { class: 'tb-bar' }, this.filter, h('label', { class: 'tb-check' }, this.only, 'this epoch only'),
         h('label', { class: 'tb-check' }, this.grouped, 'by epoch'), h('label', { class: 'tb-check' }, this.cores, 'per core'),
-        h('label', { class: 'tb-check', title: 'One row for the same op of layers that repeat' }, this.layers, 'fold layers'), this.count,
+        h('label', { class: 'tb-check', title: 'One row for the same op of layers that repeat' }, this.layers, 'fold layers'), this.count, this.preload.effect,
         h('span', { class: 'tb-spring' }), columns),
       choices, this.scroller);
     const hear = <T>(name: string, plain: T, take: (value: T) => void = () => undefined, rest = 0): SyncedTrait<T> => {
@@ -345,7 +349,8 @@ export class TableView {
         type: 'button', class: 'tb-alike', tabindex: -1, 'data-tb-alike': stem, 'aria-expanded': String(open),
         title: open ? 'Fold repeated layers again' : `${row.alike.length} layers have this op; the row shows the first of them. Show all`
       }, h('b', {}, open ? '▾' : '▸'), ` × ${row.alike.length}`), elide(open || row.picked ? ops.name[op]! : stem, 36));
-    } else cell.append(shown);
+    } else if (id === 'weights' && this.store.edits) cell.append(...this.preload.of(ops, op, false));
+    else cell.append(shown);
     if (id === 'pcc' && shown) cell.classList.add(shown.startsWith('✓') ? 'tb-pass' : 'tb-fail');
     return cell;
   }
