@@ -146,7 +146,7 @@ class CompileOptions:
         policy counts what loading them takes."""
         if self.default_dram_parameters is not None:
             return self.default_dram_parameters
-        counts_loads = self.balancer_policy == "Optimal" and self.counts_fill
+        counts_loads = self.balancer_policy.lower() in ("", "default", "optimal") and self.counts_fill
         return self.inputs_counted == 1 and not counts_loads
 
 
