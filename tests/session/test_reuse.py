@@ -57,9 +57,13 @@ def _stream(session: Session) -> Command:
 
 
 def _move(session: Session) -> Command:
-    mover = "1.out.matmul"  # of the same epoch; OP has no other place there
-    table = session.legal(mover)
-    return PlaceOp(mover, next(s for s in table.starts(*table.grid) if s != table.start))
+    placement = session.compile().placement
+    neighbours = [op for op, place in placement.ops.items() if place.epoch == placement.ops[OP].epoch]
+    for table in map(session.legal, neighbours):
+        for start in table.starts(*table.grid):
+            if start != table.start:
+                return PlaceOp(table.op, start)
+    raise AssertionError("no op of this epoch has another place")
 
 
 def _channel(session: Session) -> Command:
