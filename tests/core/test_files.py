@@ -76,6 +76,14 @@ def test_places_are_counted_from_one() -> None:
     assert fault is not None and (fault.line, fault.column) == (2, 7)
 
 
+def test_a_yaml_list_has_a_limit_and_a_map_has_none() -> None:
+    limits = Limits(items=4)
+    assert yaml_fault("a: [1, [2], {b: 3}, 4]\n", limits) is None
+    assert yaml_fault("".join(f"k{i}: [1, 2]\n" for i in range(9)), limits) is None
+    fault = yaml_fault("a: 1\nb: [1, 2, [3, 3], 4, 5]\n", limits)
+    assert fault is not None and (fault.message, fault.line) == ("a list of more than 4 items", 2)
+
+
 def test_plain_values_are_what_yaml_says() -> None:
     text = "a: 1\nb: [0x10, -2.5, .inf, true, null, 2020-01-01, 1e3, '7', 017, 1_000]\nc: {1: 2}\n"
     text += "d: &d [1]\ne: [*d, *d]"

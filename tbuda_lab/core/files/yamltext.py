@@ -23,11 +23,12 @@ MAX_NUMBER = 400
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """How much a text may hold. levels: of lists and maps within each other, aliases followed. nodes: of the text as it
-    stands. repeated: nodes that aliases add, all together, beside four for each byte of the text."""
+    stands. repeated: nodes that aliases add, all together, beside four for each byte of the text. items: of a list."""
 
     levels: int = 100
     nodes: int = 20_000_000
     repeated: int = 200_000
+    items: int = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +119,8 @@ def _survey(text: str, limits: Limits) -> Fault | None:
     """Counts what a text holds, from its events: what an anchor names counts again at each alias of it."""
     named: dict[str, tuple[int, int]] = {}  # anchor -> nodes and levels of what it names
     open_: list[tuple[int, int, str | None]] = []  # of every collection begun: nodes, levels below it so far, anchor
+    uncounted = -2 * (limits.nodes + limits.items)
+    items = [uncounted]  # of every list begun; maps are not counted
     nodes, repeated, most = 0, 0, limits.repeated + 4 * len(text)
 
     def fault(event: Any, message: str, fix: str) -> Fault:
@@ -129,14 +132,18 @@ def _survey(text: str, limits: Limits) -> Fault | None:
         kind = type(event)
         if kind is yaml.ScalarEvent:
             nodes += 1
+            items[-1] += 1
             size, levels, anchor = 1, 0, event.anchor
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            items[-1] += 1
+            items.append(0 if kind is yaml.SequenceStartEvent else uncounted)
             open_.append((1, 1, event.anchor))
             if len(open_) > limits.levels:
                 return fault(event, f"nested more than {limits.levels} levels deep", "a file of this kind is flat")
             continue
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             size, levels, anchor = open_.pop()
+            items.pop()
             nodes += 1
         elif kind is yaml.AliasEvent:
             if any(anchor == event.anchor for _, _, anchor in open_):
@@ -144,6 +151,7 @@ def _survey(text: str, limits: Limits) -> Fault | None:
                              "write the values out")
             size, levels = named.get(event.anchor, (1, 0))
             anchor = None
+            items[-1] += 1
             repeated += size
             if repeated > most:
                 return fault(event, f"aliases (`*name`) expand to more than {most} values", "write the values out")
@@ -154,6 +162,8 @@ def _survey(text: str, limits: Limits) -> Fault | None:
             if kind is yaml.DocumentStartEvent:
                 named.clear()
             continue
+        if items[-1] > limits.items:
+            return fault(event, f"a list of more than {limits.items} items", "lists of a file of this kind are shorter")
         if nodes > limits.nodes:
             return fault(event, f"more than {limits.nodes} values", "a file of this kind is smaller")
         if anchor is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from tbuda_lab.core.files import Fault, compose_yaml
+from tbuda_lab.core.files import Fault, Limits, compose_yaml
 from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.netlist.reader.core import Node, Reader, is_null, kind_of
 from tbuda_lab.core.netlist.reader.fused import read_fused_ops
@@ -29,9 +29,13 @@ def read_text(text: str, path: str | None = None) -> Netlist:
     return out
 
 
+_LIMITS = Limits(items=1 << 15)
+"""The longest list is the one of a program's instructions; a queue has a buffer for each core of its grid."""
+
+
 def _compose(text: str) -> Node | Finding:
     """The node graph of the first document; a finding if it is no YAML, or beyond the limits of a file."""
-    root = compose_yaml(text)
+    root = compose_yaml(text, _LIMITS)
     if isinstance(root, Fault):
         return Finding("error", "Y1", (), root.message, root.fix, root.line, root.column)
     if root is None:
