@@ -132,7 +132,7 @@ class Generator:
         loaded = load_image(path)
         facts = loaded.manifest.get("compiler_cfg", {}).get("generation")
         numbers = [facts.get(k) for k in ("start", "cycles", "places")] if isinstance(facts, dict) else [None]
-        if not all(isinstance(n, int) and n >= 0 for n in numbers):
+        if not all(isinstance(n, int) and n >= 0 for n in numbers) or not facts["cycles"]:
             raise InputError(f"{path} was not made for generation; Generator.save writes an image that was")
         start, cycles, places = (int(n) for n in numbers if n is not None)
         result = cls.__new__(cls)
@@ -180,8 +180,12 @@ class Generator:
         return self._used
 
     def tokens_per_second(self) -> float:
-        """How many tokens the decode program makes, by its simulated time; 0 before one was made."""
-        return self._used.clock_hz / self._used.cycles if self._used is not None and self._used.cycles else 0.0
+        """How many tokens a second the decode program makes, by its simulated time. What was not compiled yet is now,
+        for a prompt of one bucket; that needs no weights (a model on the meta device)."""
+        if self._used is None:
+            session = self.session()
+            return float(session.device.clock_hz / decode_cycles(session))
+        return float(self._used.clock_hz / self._used.cycles)
 
     def generate(
         self, prompt: Sequence[int], max_new_tokens: int = 32, sampling: Sampling | None = None, stop: int | None = None

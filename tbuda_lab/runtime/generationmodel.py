@@ -44,7 +44,8 @@ class GenerationModel(nn.Module):
         self.sizes = sizes
         self.two_stacks = bool(model.config.is_encoder_decoder)
         _refuse_window(model.config, sizes)
-        self.cache = nn.ModuleList([Rams(*layer, sizes) for layer in cache_shapes(model)])
+        self.device = next(model.parameters()).device
+        self.cache = nn.ModuleList([Rams(*layer, sizes, self.device) for layer in cache_shapes(model)])
 
     @property
     def rams(self) -> list[Rams]:
@@ -53,14 +54,14 @@ class GenerationModel(nn.Module):
 
     def sample(self) -> dict[str, torch.Tensor]:
         """Inputs of the right shapes."""
-        one = torch.ones(1, 1, dtype=torch.int64)
-        ids = {"input_ids": torch.zeros(1, self.sizes.prompt, dtype=torch.int64)}
+        one = torch.ones(1, 1, dtype=torch.int64, device=self.device)
+        ids = {"input_ids": one.repeat(1, self.sizes.prompt) * 0}
         length = {"length": one * self.sizes.prompt} if self.two_stacks else {}
         return {**ids, **length, "token": one.clone(), "held": one * self.sizes.prompt, "step": one * 0}
 
     def _here(self, step: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Of the places for new tokens: which hold one by now, which is this token's, and which are not."""
-        places = torch.arange(self.sizes.new)
+        places = torch.arange(self.sizes.new, device=self.device)
         mine = (places == step).reshape(1, 1, -1, 1)
         return places <= step, mine.float(), (~mine).float()
 
@@ -74,7 +75,7 @@ class DecoderGeneration(GenerationModel):
         prompt = layers_cache([_PromptLayer() for _ in self.rams])
         logits = self.model(input_ids=input_ids, past_key_values=prompt, use_cache=True).logits
         filled, here, elsewhere = self._here(step)
-        seen = torch.cat([torch.arange(self.sizes.prompt) < held, filled.reshape(1, -1)], -1)
+        seen = torch.cat([torch.arange(self.sizes.prompt, device=self.device) < held, filled.reshape(1, -1)], -1)
         layers = []
         for rams, layer in zip(self.rams, prompt.layers, strict=True):
             before = left(layer.keys, rams.prompt_keys), left(layer.values, rams.prompt_values)
@@ -95,7 +96,7 @@ class TwoStackGeneration(GenerationModel):
         from transformers import EncoderDecoderCache
         from transformers.modeling_outputs import BaseModelOutput
 
-        places = torch.arange(self.sizes.prompt)
+        places = torch.arange(self.sizes.prompt, device=self.device)
         states = self.model.get_encoder()(
             input_ids=input_ids, attention_mask=_mask((places < length).reshape(1, -1))
         ).last_hidden_state
@@ -128,11 +129,11 @@ class Rams(nn.Module):
     new_keys: torch.Tensor
     new_values: torch.Tensor
 
-    def __init__(self, keys: tuple[int, int], values: tuple[int, int], sizes: Sizes) -> None:
+    def __init__(self, keys: tuple[int, int], values: tuple[int, int], sizes: Sizes, device: torch.device) -> None:
         super().__init__()
         for kind, (heads, size) in (("keys", keys), ("values", values)):
             for part, count in (("prompt", sizes.prompt), ("new", sizes.new)):
-                self.register_buffer(f"{part}_{kind}", torch.zeros(1, heads, count, size))
+                self.register_buffer(f"{part}_{kind}", torch.zeros(1, heads, count, size, device=device))
 
 
 def cache_shapes(model: Any) -> list[Shapes]:

@@ -106,6 +106,14 @@ def test_an_image_is_opened_without_the_model(llama: Generator, tmp_path: Path) 
         facts_of(from_any(torch.nn.Linear(4, 4), torch.zeros(1, 4)))
 
 
+def test_the_speed_of_a_model_without_weights_is_that_of_the_real_one(llama: Generator) -> None:
+    with torch.device("meta"):
+        bare = Generator(type(llama.model)(llama.model.config), options=FLOAT, places=16, bucket=8)
+    assert bare.tokens_per_second() == llama.tokens_per_second()
+    with pytest.raises(InputError, match="has no weights"):
+        bare.generate([5, 17], 2)
+
+
 def test_every_op_of_both_programs_is_checked_against_torch(llama: Generator) -> None:
     session = llama.session()
     want, (got,) = frontend.reference(session.model, session.sample_inputs), session.run()
