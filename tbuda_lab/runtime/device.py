@@ -270,6 +270,11 @@ class CPUDevice(Device):
                 f"CPUDevice {self.name!r} runs PyTorch modules; {module.get_name()!r} is a {type(module).__name__}"
             )
 
+    # PyBuda's names of the same for each framework; a TensorFlow module is no module of a CPUDevice (`_accepts`).
+    forward_pt = forward_tf = DeviceInternals.forward
+    compile_for_pt = compile_for_tf = DeviceInternals.compile_for
+    cpueval_forward_pt = cpueval_forward_tf = DeviceInternals.cpueval_forward
+
     def set_debug_gradient_trace_queue(self, q: Any) -> None:
         """A queue that gets, at every backward pass, the gradients that come in and then those that go out."""
         self.gradient_trace = q

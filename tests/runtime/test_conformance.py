@@ -267,3 +267,13 @@ def test_dim_0_of_a_sum_with_a_matrix_is_no_microbatch():
     (have,) = TTDevice("tt0", module=module).run_forward((x,))
     assert have.shape == (64, 64)
     assert error(have, x.sum(-1, keepdim=True) + module.square.value()) < 0.01
+
+
+def test_the_host_answers_by_the_names_for_each_framework():
+    model = torch.nn.Linear(4, 3)
+    device = pybuda.CPUDevice("cpu0", module=pybuda.PyTorchModule("linear", model))
+    x = torch.rand(1, 4)
+    (have,) = device.cpueval_forward_pt([x])
+    torch.testing.assert_close(have, model(x).detach())
+    assert pybuda.CPUDevice.forward_pt is pybuda.CPUDevice.forward
+    assert pybuda.CPUDevice.compile_for_pt is pybuda.CPUDevice.compile_for
