@@ -61,7 +61,8 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"usage: tbuda {command}" in capsys.readouterr().out
 
 
-def test_request_of_a_compiled_folder(tmp_path: Path) -> None:
+def test_request_of_a_compiled_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It leads to a Python file of the user's, which is named before it is executed."""
     out = tmp_path / "out"
     out.mkdir()
     record = {"request": {"target": "../model.py:make", "device": "n150", "harvested_rows": [3], "op_size": ["a=1x1"]}}
@@ -69,6 +70,7 @@ def test_request_of_a_compiled_folder(tmp_path: Path) -> None:
     arguments = build_parser().parse_args(["run", str(out)])
     request = read_request(arguments)
     assert request.target == f"{tmp_path / 'model.py'}:make"
+    assert capsys.readouterr().err == f"{out} was compiled from {tmp_path / 'model.py'}: executing it\n"
     assert (request.device, request.harvested_rows, request.op_size) == ("n150", (3,), ("a=1x1",))
 
 

@@ -233,4 +233,8 @@ def test_queues_stay_on_their_chip_where_only_a_channel_is_asked_for_and_on_gray
                 placed(graph, device, asked)
             assert "own DRAM only" in caught.value.diagnostics[0].message
         else:
-            assert placed(graph, device, asked).queues["up.w"].chip == other
+            assert plain.queues["up.w"].prologue
+            with pytest.raises(OverrideError, match="queues of their own chip only"):
+                placed(graph, device, asked)
+            streamed = placed(graph, device, (*asked, Override("prologue", "up", {1: False})))
+            assert streamed.queues["up.w"].chip == other and not streamed.queues["up.w"].prologue

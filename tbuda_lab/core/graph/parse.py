@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.files import Budget, shape_text
+from tbuda_lab.core.files import Budget, shape_text, size_text
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph.graph import Edge, Graph, GraphError, Node, NodeKind, Origin
 from tbuda_lab.core.graph.op import REGISTRY, Op, Payload
-from tbuda_lab.core.graph.text import DIGEST, ORIGIN_KEYS, PACKED
+from tbuda_lab.core.graph.text import DIGEST, MAX_FILL, ORIGIN_KEYS, PACKED
 from tbuda_lab.core.graph.tm import TM
 
 TOKEN = re.compile(
@@ -33,8 +33,9 @@ ENUMS = {"DataFormat": DataFormat, "MathFidelity": MathFidelity}
 KINDS = {kind.value: kind for kind in NodeKind if kind is not NodeKind.OP}
 MAX_UNPACKED = 8 * PACKED
 """Bytes a packed payload may unpack to: longer ones are written by digest."""
-MAX_MADE = 1 << 30
-"""Bytes of arrays that a text may ask for without writing them out (`fill`, `packed`), all together."""
+MAX_MADE = 1 << 29
+"""Bytes of arrays that a text may ask for without writing them out (`fill`, `packed`), all together; each `fill` at most
+the `MAX_FILL` that graphs are printed with."""
 MAX_RANK, MAX_SIZE, MAX_NUMBER = 64, 1 << 48, 400
 _UNFIT = (ValueError, TypeError, OverflowError, AttributeError, LookupError, ArithmeticError, MemoryError, zlib.error)
 """What constructors and NumPy raise about values that do not fit."""
@@ -219,6 +220,9 @@ class _Parser:
                 node.value = np.array(self.literal(), dtype).reshape(node.shape)
                 return ""
             if self.accept("fill"):
+                if math.prod(node.shape) * dtype.itemsize > MAX_FILL:
+                    raise self.error(f"the value of {node.name!r}: fill makes {size_text(MAX_FILL)} at most, not "
+                                     f"{shape_text(node.shape)} of {dtype}", 1)
                 self.budget.take_array(node.shape, dtype.itemsize, f"the value of {node.name!r}")
                 node.value = np.full(node.shape, self.literal(), dtype)
                 return ""

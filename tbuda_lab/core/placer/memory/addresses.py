@@ -144,6 +144,17 @@ class Addresses:
                             f"leave it on chip {by_name[name].chip}, or pin its readers to chip {chip}",
                         )
                     )
+                elif by_name[name].prologue and chip != by_name[name].chip:
+                    wrong.append(
+                        Diagnostic(
+                            "error",
+                            name,
+                            "queue-chip",
+                            f"it is preloaded on chip {by_name[name].chip}, and ops preload queues of their own chip only",
+                            f"leave it on chip {by_name[name].chip}, stream it to its readers (prologue off), or pin "
+                            f"them to chip {chip}",
+                        )
+                    )
                 elif by_name[name].location == "host":
                     wrong.append(
                         Diagnostic(
