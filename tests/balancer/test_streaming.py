@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.edges import EdgeReason, pipe
 from tbuda_lab.core.balancer.layout import buffer_address, consumer_walk
 from tbuda_lab.core.balancer.streaming import edge_tms, simplify, stored_shape, stream_tms, to_source, unstream_tms
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import TM
 from tbuda_lab.core.graph.tm import broadcast, hslice, hstack, transpose, vslice, vstack
+from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tests.placer.graphs import Sketch, convolutions, encoder
@@ -190,3 +194,26 @@ def test_one_core_feeding_twenty_is_refused() -> None:
     assert reason((1, 1), (5, 4)) is EdgeReason.FAN_OUT
     assert reason((1, 1), (4, 4)) is EdgeReason.LEGAL
     assert reason((2, 1), (5, 4)) is EdgeReason.LEGAL
+
+
+def test_a_depthwise_reads_its_first_operand_in_columns_of_ublocks() -> None:
+    """As the router has it: m x (taps * n) ublocks a core, one column after the other, tiles of a ublock by rows."""
+    device, options = load_device("wormhole_b0"), CompileOptions()
+    model = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64).eval()
+    graph = from_torch(model, (torch.zeros(1, 64, 16, 16),), name="depthwise")
+    lowered = lower(passes.run(graph, options).graph, device, options)
+    models = [m for m in op_models(lowered, device, options).values() if m.profile and m.profile.kind == "depthwise"]
+    seen = set()
+    for one in models:
+        assert one.profile is not None
+        for row in one.rows[one.legal()][::7]:
+            m, n, ur, uc = (int(row[k]) for k in ("mblock_m", "mblock_n", "ublock_r", "ublock_c"))
+            wanted = [
+                [(t, (core * m + i) * ur + a, j * uc + b) for t in range(int(row["t"]))
+                 for j in range(one.profile.inner * n) for i in range(m) for a in range(ur) for b in range(uc)]
+                for core in range(int(row["grid_r"]))
+            ]  # fmt: skip
+            walk = np.stack(consumer_walk(one.profile, 0, row, "r"), axis=-1)
+            assert walk.tolist() == [[list(tile) for tile in core] for core in wanted]
+            seen.add((m > 1, n > 1))
+    assert (True, False) in seen or (True, True) in seen

@@ -69,6 +69,12 @@ def test_hostile_yaml_is_refused_with_its_place(what: str, tmp_path: Path) -> No
         assert any(words in p.message for p in netlist.problems)
 
 
+def test_a_text_holds_as_many_values_as_its_limit() -> None:
+    assert parse_yaml("[1, 2, 3]", "some.yaml", Limits(nodes=4)) == [1, 2, 3]
+    with pytest.raises(InputError, match=r"line 1, column 9.*more than 3 values"):
+        parse_yaml("[1, 2, 3]", "some.yaml", Limits(nodes=3))
+
+
 def test_places_are_counted_from_one() -> None:
     fault = compose_yaml("a: 1\nb: [1, {c: *d}]\n")
     assert isinstance(fault, Fault) and (fault.line, fault.column) == (2, 12)

@@ -8,10 +8,12 @@ compiler's. Both agree with each other to float32's accuracy, and with torch as 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from bench.models.resnet50 import Bottleneck
@@ -69,6 +71,29 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+def same_fields(net: netlists.Netlist, text: str) -> None:
+    """What a YAML library reads of a netlist is what our reader read."""
+    data = yaml.safe_load(text)
+    assert set(data["queues"]) == set(net.queues) and set(data["graphs"]) == set(net.graphs)
+
+    def blocking(one: Any) -> dict[str, Any]:
+        return {"t": one.blocking.t, "mblock": list(one.blocking.mblock), "ublock": list(one.blocking.ublock),
+                "ublock_order": one.blocking.order, "grid_size": list(one.grid_size)}  # fmt: skip
+
+    for name, queue in net.queues.items():
+        fields = {"type": queue.type, "input": queue.input, "entries": queue.entries, "loc": queue.loc,
+                  "target_device": queue.target_device, "df": queue.df.name, **blocking(queue)}  # fmt: skip
+        assert fields.items() <= data["queues"][name].items(), name
+    for graph, op in net.ops():
+        written = data["graphs"][graph.name][op.name]
+        fields = {"type": op.type, "inputs": [i.source for i in op.inputs], "in_df": [i.df.name for i in op.inputs],
+                  "grid_loc": list(op.grid_loc or ()), "out_df": op.out_df.name, **blocking(op)}  # fmt: skip
+        assert fields.items() <= written.items(), op.name
+        for port, given in enumerate(op.inputs):
+            tms = written.get(f"input_{port}_tms", [])
+            assert [t if isinstance(t, str) else next(iter(t)) for t in tms] == [t.name for t in given.tms or ()]
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("arch", ["wormhole_b0", "grayskull"])
 @pytest.mark.parametrize("name", LAYERS)
@@ -80,7 +105,9 @@ def test_two_readers_of_one_layer(name: str, arch: str) -> None:
         calibrate(module, shape[1:], seed=7)
     df = DataFormat.Float32 if arch == "wormhole_b0" else DataFormat.Float16_b
     result = Session(module, (x,), arch, CompileOptions(default_df_override=df)).compile()
-    net = netlists.loads(netlists.dumps(result.netlist))
+    text = netlists.dumps(result.netlist)
+    net = netlists.loads(text)
+    same_fields(net, text)
     kinds = {op.type for _, op in net.ops()}
     assert "matmul" in kinds and (len(shape) < 4 or any(op.attributes.get("identity") for _, op in net.ops()))
 

@@ -6,14 +6,19 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.buffer_reads import BufferReads
 from tbuda_lab.core.balancer.edges import EdgeReason, pipe, stream_verdict
+from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
@@ -161,3 +166,29 @@ def test_walks_that_are_kept_change_no_edge(name: str) -> None:
                     assert keep == pipe(*asked, from_queue=queue is not EdgeReason.LEGAL)
                     seen.add(keep.reason)
     assert EdgeReason.LEGAL in seen
+
+
+class Gathers(nn.Module):
+    """A sum of five products, read by two products more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(5))
+        self.readers = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        first, *others = [part(x) for part in self.parts]
+        for other in others:
+            first = first + other
+        return [reader(first) for reader in self.readers]
+
+
+def test_gathers_and_readers_share_the_streams_of_a_core() -> None:
+    """Five gathers from four cores each and sixteen rows of readers do not fit one core's 24 extra streams, though each
+    edge is legal alone: such rows are not chosen together. The compile's own check counts them in the netlist (N5)."""
+    graph = from_torch(Gathers(), (torch.zeros(1, 256, 64),), name="gathers")
+    asked = [Override("op_size", f"parts.{k}.matmul", (4, 1)) for k in range(5)]
+    asked += [Override("op_size", f"readers.{k}.matmul", (8, 1)) for k in range(2)]
+    asked.append(Override("op_size", "add_3", (1, 1)))
+    result = compile_graph(graph, load_device("wormhole_b0"), CompileOptions(), asked)
+    assert result.placement.ops["add_3"].size == (1, 1) and len(result.lowered["add_3"].inputs) == 5

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from tbuda_lab.core.formats import DataFormat, quantise, tf32
+from tbuda_lab.core.formats import DataFormat, quantise
 from tbuda_lab.core.netlist import schema as s
 from tests.sim.reference_ops import (
     EPS,
@@ -46,6 +46,19 @@ def full(queue):
     z, rt, ct = queue.blocking.tiles(queue.grid_size)
     h, w = queue.tile_dim or (32, 32)
     return z, rt * h, ct * w
+
+
+def cut(x, bits):
+    """float32 without the last bits of its fraction, as float64: Tf32 lacks 13, Float16_b 16."""
+    words = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return (words >> bits << bits).view(np.float32).astype(np.float64)
+
+
+def stored(x, df):
+    """What a queue of a format holds; the formats of the layers' netlists without the library's conversion."""
+    if df in (DataFormat.Float32, DataFormat.Float16_b):
+        return cut(x, 0 if df is DataFormat.Float32 else 16)
+    return quantise(np.asarray(x, np.float32), df).astype(np.float64)
 
 
 class Fifo:
@@ -120,7 +133,7 @@ class Reference:
                         out[i, r * h:(r + 1) * h, c * w:(c + 1) * w] = words[k:k + h * w].reshape(h, w)
                         k += h * w
             return out
-        return quantise(x, queue.df).astype(np.float64)
+        return stored(x, queue.df)
 
     def push(self, name, array):
         for x in np.asarray(array).reshape(-1, *full(self.net.queues[name])):
@@ -146,7 +159,7 @@ class Reference:
     def out(spec, x):
         if spec.df.is_integer:
             return whole(x, spec.df)
-        return quantise(x.astype(np.float32), spec.df).astype(np.float64)
+        return stored(x, spec.df)
 
     # -- epochs
     def _epochs(self):
@@ -315,7 +328,7 @@ class Reference:
         for port, x in zip(op.inputs, inputs, strict=True):
             tag = self.tag(port.source)
             if tag is DataFormat.Float32 and self.arch in ("wormhole", "wormhole_b0"):
-                x = tf32(x.astype(np.float32)).astype(np.float64)
+                x = cut(x, 13)
             t = to_tiles(x, self.tile_dim(port.source))
             if port.unpad:
                 t = t.cut(port.unpad.get("rt", 0), port.unpad.get("ct", 0))

@@ -36,10 +36,8 @@ def consumer_walk(
     total = int(row["t"]) * profile.z_group
     total = total if t is None else min(t * profile.z_group, total)
     if operand.role == "in0" and profile.kind == "depthwise":
-        # for every tap b: the output block, shifted by b * ct columns
-        taps, ct = profile.inner, n * uc
-        z, r, c = _ublock_walk(total * taps, m * ur, ct, ur, uc, "r")
-        z, c = z // taps, c + (z % taps) * ct
+        # the output block once for every tap, side by side, in columns of ublocks (routing.md#views)
+        z, r, c = _ublock_walk(total, m * ur, profile.inner * n * uc, ur, uc, "c")
         base_r, base_c = np.arange(gr) * m * ur, np.zeros(gr, dtype=np.int64)
     elif operand.role == "in0":
         k = profile.inner // u_kt

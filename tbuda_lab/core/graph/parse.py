@@ -34,8 +34,8 @@ KINDS = {kind.value: kind for kind in NodeKind if kind is not NodeKind.OP}
 MAX_UNPACKED = 8 * PACKED
 """Bytes a packed payload may unpack to: longer ones are written by digest."""
 MAX_MADE = 1 << 29
-"""Bytes of arrays that a text may ask for without writing them out (`fill`, `packed`), all together; each `fill` at most
-the `MAX_FILL` that graphs are printed with."""
+"""Bytes of arrays that a text may ask for without writing them out (`fill`, `packed`), all together; each `fill` at
+most the `MAX_FILL` that graphs are printed with."""
 MAX_RANK, MAX_SIZE, MAX_NUMBER = 64, 1 << 48, 400
 _UNFIT = (ValueError, TypeError, OverflowError, AttributeError, LookupError, ArithmeticError, MemoryError, zlib.error)
 """What constructors and NumPy raise about values that do not fit."""

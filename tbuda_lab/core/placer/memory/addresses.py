@@ -150,7 +150,7 @@ class Addresses:
                             "error",
                             name,
                             "queue-chip",
-                            f"it is preloaded on chip {by_name[name].chip}, and ops preload queues of their own chip only",
+                            f"it is preloaded on chip {by_name[name].chip}; ops preload queues of their own chip only",
                             f"leave it on chip {by_name[name].chip}, stream it to its readers (prologue off), or pin "
                             f"them to chip {chip}",
                         )

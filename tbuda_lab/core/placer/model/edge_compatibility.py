@@ -14,6 +14,7 @@ from tbuda_lab.core.balancer.edges import (
     refusal,
 )
 from tbuda_lab.core.balancer.routes import net_steps
+from tbuda_lab.core.netlist.routing.edge import EXTRA_STREAMS, streams_of
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.netlist.routing.stacks import breaking_step, step_text
 from tbuda_lab.core.placer.model.problem import Problem
@@ -151,7 +152,7 @@ class EdgeCompatibility:
                     return False
                 streams += cost.fan_out
                 written += cost.producer_phases
-        return self._within(op, streams, written)
+        return self._within(op, row, streams, written)
 
     def _buffers(self, op: int, new: Mapping[int, int]) -> int:
         """DRAM buffers that a core of an op with a row reads, with the rows of `new` beside those chosen."""
@@ -170,10 +171,26 @@ class EdgeCompatibility:
         elsewhere = any(not self.joined(r, p) for r, p in fact.readers)
         return int(elsewhere) + int(fact.host_output or fact.dram_output)
 
-    def _within(self, op: int, streams: int, phases: int) -> bool:
-        if streams > MAX_FAN_OUT_STREAMS - 2:  # with fewer there is room for both queues
+    def _streams_in(self, op: int, row: int) -> int:
+        """Extra streams that the inputs of an op take on one of its cores: reads from DRAM, and gathers from ops whose
+        rows are chosen. An op of at most three inputs has room for them beside all readers that it may have."""
+        producers = self.problem.facts[op].producers
+        if len(producers) <= 3:
+            return 0
+        dram, gathers = 0, []
+        for port, producer in enumerate(producers):
+            p_row = self.rows.get(producer)
+            if p_row is not None and self.joined(op, port):
+                gathers.append(self.edge(producer, p_row, op, port, row).fan_in)
+            else:
+                dram += 1
+        return dram + streams_of(gathers, self.problem.device.arch)
+
+    def _within(self, op: int, row: int, streams: int, phases: int) -> bool:
+        more = self._streams_in(op, row)
+        if streams > MAX_FAN_OUT_STREAMS - 2 or more:  # with fewer there is room for both queues
             streams += self._queues(op)
-        if streams > MAX_FAN_OUT_STREAMS:
+        if streams > MAX_FAN_OUT_STREAMS or streams - 1 + more > EXTRA_STREAMS:
             self.refusal = (op, op, EdgeReason.FAN_OUT)
             return False
         if phases > MAX_PHASES:
@@ -189,4 +206,4 @@ class EdgeCompatibility:
                 other = self.edge(producer, p_row, reader, port, self.rows[reader])
                 fan_out += other.fan_out
                 phases += other.producer_phases
-        return self._within(producer, fan_out, phases)
+        return self._within(producer, p_row, fan_out, phases)
