@@ -48,7 +48,7 @@ def full(queue):
     return z, rt * h, ct * w
 
 
-def cut(x, bits):
+def cut_fraction(x, bits):
     """float32 without the last bits of its fraction, as float64: Tf32 lacks 13, Float16_b 16."""
     words = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return (words >> bits << bits).view(np.float32).astype(np.float64)
@@ -57,7 +57,7 @@ def cut(x, bits):
 def stored(x, df):
     """What a queue of a format holds; the formats of the layers' netlists without the library's conversion."""
     if df in (DataFormat.Float32, DataFormat.Float16_b):
-        return cut(x, 0 if df is DataFormat.Float32 else 16)
+        return cut_fraction(x, 0 if df is DataFormat.Float32 else 16)
     return quantise(np.asarray(x, np.float32), df).astype(np.float64)
 
 
@@ -328,7 +328,7 @@ class Reference:
         for port, x in zip(op.inputs, inputs, strict=True):
             tag = self.tag(port.source)
             if tag is DataFormat.Float32 and self.arch in ("wormhole", "wormhole_b0"):
-                x = cut(x, 13)
+                x = cut_fraction(x, 13)
             t = to_tiles(x, self.tile_dim(port.source))
             if port.unpad:
                 t = t.cut(port.unpad.get("rt", 0), port.unpad.get("ct", 0))
