@@ -83,12 +83,12 @@ def same_fields(net: netlists.Netlist, text: str) -> None:
     for name, queue in net.queues.items():
         fields = {"type": queue.type, "input": queue.input, "entries": queue.entries, "loc": queue.loc,
                   "target_device": queue.target_device, "df": queue.df.name, **blocking(queue)}  # fmt: skip
-        assert fields.items() <= data["queues"][name].items(), name
+        assert {key: data["queues"][name].get(key) for key in fields} == fields, name
     for graph, op in net.ops():
         written = data["graphs"][graph.name][op.name]
         fields = {"type": op.type, "inputs": [i.source for i in op.inputs], "in_df": [i.df.name for i in op.inputs],
                   "grid_loc": list(op.grid_loc or ()), "out_df": op.out_df.name, **blocking(op)}  # fmt: skip
-        assert fields.items() <= written.items(), op.name
+        assert {key: written.get(key) for key in fields} == fields, op.name
         for port, given in enumerate(op.inputs):
             tms = written.get(f"input_{port}_tms", [])
             assert [t if isinstance(t, str) else next(iter(t)) for t in tms] == [t.name for t in given.tms or ()]
