@@ -334,7 +334,7 @@ def test_why_names_the_limiter_and_counts_refusals(shared):
         for other in why.next_best:
             assert other.grid != why.grid and other.against
             assert other.time == shared.whatif(other.command).time[1], "one truth: what the simulation says of the edit"
-            assert other.against.startswith("nothing") == (other.time < why.time)
+            assert other.against.startswith("legal") == (other.time < why.time)
 
 
 def test_names_that_are_not_there(shared):
@@ -371,7 +371,7 @@ def test_tall_and_wide_shapes_have_their_why_on_a_grid_that_is_no_square(device,
             if other.against.startswith("no free place"):
                 refused += 1
                 assert not free
-            elif not other.against.startswith(("no faster", "nothing")):
+            elif not other.against.startswith(("no faster", "legal")):
                 assert free
     assert asked and refused
 
