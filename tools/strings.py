@@ -32,18 +32,18 @@ def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, text) of each string that reads like words."""
     hidden: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr):  # docstrings
+        if isinstance(node, ast.Expr):  # a docstring
             hidden.add(id(node.value))
         if isinstance(node, ast.JoinedStr):
             hidden.update(id(p) for p in node.values)
         if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
             hidden.update(id(p) for p in ast.walk(node.annotation))
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.expr) or id(node) in hidden:
+    for expression in ast.walk(tree):
+        if not isinstance(expression, ast.expr) or id(expression) in hidden:
             continue
-        text = text_of(node)
+        text = text_of(expression)
         if text and READS.search(re.sub(r"\{[^{}]*\}", "x", text)) and not MARKUP.search(text):
-            yield node.lineno, " ".join(text.split())
+            yield expression.lineno, " ".join(text.split())
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-/** All keys on one sheet, as they are bound. */
+/** All keyboard shortcuts, as they are bound. */
 import { Dialog } from './dialog.js';
 import { h } from './dom.js';
 import { chordsOf, KEYS } from './keys.js';
@@ -6,7 +6,7 @@ import { chordsOf, KEYS } from './keys.js';
 const NAMES: Record<string, string> = { ArrowLeft: '←', ArrowRight: '→', ArrowUp: '↑', ArrowDown: '↓', Escape: 'Esc' };
 
 export class KeySheet {
-  readonly dialog = new Dialog('keys', 'Keys');
+  readonly dialog = new Dialog('keys', 'Keyboard shortcuts');
 
   show(): void {
     const groups = [...new Set(KEYS.map(k => k.group))];

@@ -5,8 +5,7 @@ import { Ops } from './ops.js';
 import { FORMULAS } from './formulas.js';
 import { onPreferences } from './preferences.js';
 import type { Store } from './store.js';
-import { totalParts } from './timeparts.js';
-import { clockText, inMicroseconds, longTime, shortTime } from './units.js';
+import { clockText, inMicroseconds, longTime, shortTime, totalParts } from './units.js';
 
 export class Metrics {
   readonly element = h('div', { class: 'tb-metrics', 'data-tb-view': 'metrics' });

@@ -3,7 +3,6 @@ import { h } from '../dom.js';
 import type { Store } from '../store.js';
 import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import type { Scene } from './scene.js';
-import { matching } from './search.js';
 
 export class Finder {
   readonly input: HTMLInputElement;
@@ -63,5 +62,22 @@ export class Finder {
     this.found.textContent = `${this.at + 1} of ${list.length}`;
     this.go(node);
     this.store.select([scene.names[node]!], 'graph');
+  }
+}
+
+/** Which nodes a search finds: a regular expression without regard to case, or plain text where it is none. */
+function matching(scene: Scene | undefined, text: string): Set<number> | null {
+  if (!scene || !text) return null;
+  const wanted = pattern(text);
+  return new Set(scene.names.flatMap((name, i) => (wanted(name) || wanted(scene.types[i]!) ? [i] : [])));
+}
+
+function pattern(text: string): (name: string) => boolean {
+  try {
+    const expression = new RegExp(text, 'i');
+    return name => expression.test(name);
+  } catch {
+    const lower = text.toLowerCase();
+    return name => name.toLowerCase().includes(lower);
   }
 }

@@ -1,4 +1,4 @@
-/** Colours of the graph: of each node, of the legend, and those of the style sheet that the canvas needs. */
+/** Colours of the graph: of each node, of the legend, of what a pass changed, and of the style sheet for the canvas. */
 import { h } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
@@ -48,4 +48,23 @@ export function readColours(element: HTMLElement): Colours {
     outgoing: read('--tb-outgoing'),
     font: read('--tb-font')
   };
+}
+
+export const CHANGES = ['same', 'added', 'changed', 'removed'] as const;
+const HUES: Record<string, [number, number]> = { added: [145, 52], changed: [36, 78], removed: [4, 68] };
+
+/** Colours of a node by what a pass did to it; those left alone are grey. */
+export function changePaint(change: number, dark: boolean): Paint {
+  const [hue, strength] = HUES[CHANGES[change] ?? 'same'] ?? [215, 8];
+  return dark
+    ? { fill: `hsl(${hue} ${strength}% ${change ? 30 : 18}%)`, edge: `hsl(${hue} ${strength}% ${change ? 60 : 38}%)`, text: '#f3f5f8' }
+    : { fill: `hsl(${hue} ${strength}% ${change ? 82 : 95}%)`, edge: `hsl(${hue} ${strength}% ${change ? 38 : 72}%)`, text: '#17202e' };
+}
+
+/** @param kinds indices of `CHANGES`. */
+export function changeLegend(kinds: readonly number[], dark: boolean): HTMLElement[] {
+  return kinds.map(k => {
+    const paint = changePaint(k, dark);
+    return h('span', { class: 'tb-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }), CHANGES[k]);
+  });
 }

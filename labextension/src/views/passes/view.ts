@@ -1,7 +1,7 @@
 /** The passes one by one: what each changed, and the graph before and after it. */
 import { h, seconds } from '../dom.js';
 import type { Frame } from '../frame.js';
-import { changeLegend, changePaint, CHANGES } from '../graph/changes.js';
+import { changeLegend, changePaint, CHANGES } from '../graph/paints.js';
 import { GraphView } from '../graph/view.js';
 import { StaticHost } from '../host.js';
 import { Store } from '../store.js';

@@ -1,6 +1,6 @@
 /** The playhead of the timeline: where it stands, what the grid shows for it, and how it plays. */
 import { due } from '../framethrottle.js';
-import { fromTiles } from './scrub.js';
+import { fromTiles } from './tiles.js';
 import { momentOf, playheadOf, type Moment, type Playhead } from './shared.js';
 import type { TraceView } from './view.js';
 

@@ -1,6 +1,7 @@
-/** Tiles of a trace: which are needed for a window, which are there, which are on their way. */
+/** Tiles of a trace: which are needed for a window, which are there, which are on their way; what they say of one cycle. */
 import type { Frame } from '../frame.js';
 import type { TraceModel } from './model.js';
+import type { Doing } from './shared.js';
 
 const KEPT = 500;
 const PATIENCE = 4000; // ms after which an unanswered question is asked again
@@ -165,4 +166,23 @@ function name(level: number, index: number, block: number): string {
 function indexOf(cycles: number, level: number, cycle: number): number {
   const count = 2 ** level;
   return Math.max(0, Math.min(count - 1, Math.floor((cycle / cycles) * count)));
+}
+
+function doingOf(model: TraceModel, lane: number, kind: number, input: number): Doing {
+  return { op: model.ops[model.opOfLane[lane]!]!.name, cores: model.cores[lane]!, kind, input };
+}
+
+/** What the lanes do at one cycle, as far as the tiles know: for a page without a kernel. */
+export function fromTiles(model: TraceModel, tiles: Tiles, cycle: number): Doing[] {
+  const found: Doing[] = [];
+  model.blockFirst.forEach((low, block) => {
+    for (const [tile] of tiles.best(block, cycle, cycle + 1)) {
+      for (let lane = low; lane < model.blockEnd[block]!; lane++) {
+        for (let i = tile.offsets[lane - low]!; i < tile.offsets[lane - low + 1]!; i++) {
+          if (tile.start[i]! <= cycle && cycle < tile.end[i]!) found.push(doingOf(model, lane, tile.kind[i]!, tile.input[i]!));
+        }
+      }
+    }
+  });
+  return found;
 }
