@@ -23,8 +23,8 @@ def text_of(node: ast.expr) -> str | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
-        parts = (p.value if isinstance(p, ast.Constant) else "{" + ast.unparse(p.value) + "}" for p in node.values)
-        return "".join(map(str, parts))
+        values = (p.value if isinstance(p, ast.FormattedValue) else p for p in node.values)
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else "{" + ast.unparse(v) + "}" for v in values)
     return None
 
 
