@@ -18,7 +18,7 @@ import nbformat
 
 HERE = pathlib.Path(__file__).parent
 WIDGET = "application/vnd.jupyter.widget-view+json"  # the number of a model that died with its kernel
-AT_WORK = "Still at work when this was stored"  # says the twin of a view that has nothing to show yet
+AT_WORK = "The compile was still running when this was stored"  # says the twin of a view that has nothing to show yet
 TIMEOUT = 600  # s for a cell
 
 

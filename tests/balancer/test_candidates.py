@@ -87,9 +87,11 @@ def test_matmul_l1_is_the_page_s_formula(df: DataFormat) -> None:
 def test_parameters_are_preloaded_for_a_large_batch_and_streamed_for_one() -> None:
     spec = load_device("wormhole_b0")
     graph = matmul_graph(4 * 32, 32 * 32, 32 * 32)
-    single = op_models(graph, spec, OPTIONS)["mm"].rows
+    single = op_models(graph, spec, dataclasses.replace(OPTIONS, balancer_policy="Ribbon"))["mm"].rows
+    weighed = op_models(graph, spec, OPTIONS)["mm"].rows  # `Optimal` counts what loading takes, at one input as well
     batch = op_models(graph, spec, dataclasses.replace(OPTIONS, microbatch=64))["mm"].rows
     assert not single["prologue"].any()
+    assert np.array_equal(weighed["prologue"], batch["prologue"])
     keep = batch[batch["prologue"] != 0]
     assert len(keep) == len(batch) // 2
     share = 32 * (32 // keep["grid_c"].astype(int))  # all rows of the weight, and the columns that the core multiplies

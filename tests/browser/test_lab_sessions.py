@@ -51,7 +51,7 @@ def close(page: Any, view: str) -> None:
 def idle(page: Any, session: str = "lab_mlp") -> None:
     """Until a session has run, in its view and in the list of sessions: that comes a moment later."""
     page.wait_for_selector("[data-tb-root=bringup] [data-tb-metric=pcc]", timeout=PATIENCE)
-    page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", timeout=PATIENCE)
+    page.wait_for_selector("[data-tb-view=stages][data-tb-state=idle]", state="attached", timeout=PATIENCE)
     message = page.locator("[data-tb-status][data-tb-state=idle] [data-tb-action=status-session]")
     expect(message).to_have_text(re.compile(rf"^{session}: [\d,]+ cycles/input$"), timeout=PATIENCE)
 

@@ -43,7 +43,7 @@ def test_the_feed_forward_starter(mapping: str, batch: str, capsys: pytest.Captu
     script("ffn.py", "compile", *common, "--pef-name", "ffn_digits")
     printed = capsys.readouterr().out
     assert re.search(rf"mapping {mapping}: 3 sections \(1 fwd, 1 bckwd, 1 opt\), [\d,]+ cycles", printed)
-    assert re.search(r"spatial takes [\d,]+ cycles a run, by sections [\d,]+: (spatial|section) is faster", printed)
+    assert re.search(r"spatial takes [\d,]+ cycles per run, by sections [\d,]+: (spatial|section) is faster", printed)
     pef = ("-p", "out/ffn_digits/ffn_digits.pef")
     script("ffn.py", "test", *common, *pef)
     assert "test passed" in capsys.readouterr().out

@@ -247,4 +247,4 @@ def test_an_idle_chip_says_so(session: Session) -> None:
     ops = [n.name for n in view.session.graph("lowered").ops]
     view.session.apply(*(PlaceOp(name, chip=0) for name in ops))
     texts = [t.text for t in elements(view.svg(), "text")]
-    assert texts.count("idle") == 1 and texts.count("idle") == 1
+    assert texts.count("idle") == 1 and texts.count("no epochs") == 1

@@ -18,7 +18,9 @@ from tbuda_lab.widgets.views.plot_scripts import DARK_TEXT
 from tests.session.models import perceptron
 from tests.widgets.talk import Page, answers, say
 
-TITLES = ("Cycles per epoch", "Utilisation and balance", "Roofline per op", "Gap to bounds", "Cost over the session")
+TITLES = (
+    "Cycles per input by epoch", "Cores in use per epoch", "Roofline per op", "Gap to bounds", "Cost over the session"
+)  # fmt: skip
 
 
 def for_training() -> tuple[Session, list[tuple[torch.Tensor, torch.Tensor]]]:

@@ -157,7 +157,8 @@ def test_a_long_stage_says_what_it_does_and_for_how_long() -> None:
     page = Page()
     hub.attach(page)
     session.compile()
-    assert told[0][0] in ("balance", "place") and re.fullmatch(r"op \d+ of \d+|.+, \d+ %", told[0][1])
+    forms = r"call \d+ of a module(, .+)?|pass \d+ of \d+, \w+|op \d+ of \d+|.+, \d+ %"
+    assert told[0][0] == "trace" and all(re.fullmatch(forms, text) for _, text in told), told
     running = [s for status in page.statuses() for s in status["stages"] if s["state"] == "running"]
     assert running and all(s["elapsed"] >= 0 for s in running)
     assert not any("elapsed" in s for s in hub.status()["status"]["stages"])

@@ -75,7 +75,7 @@ def _card(frame: Frame, ops: Frame, k: int, at: tuple[int, int], here: list[int]
     lines = (
         (y + 17, 600, f"chip {chip}{' · host' if c['chip_mmio'][k] else ''}"),
         (y + 104, 400, f"epoch {', '.join(map(str, here))}: {100 * cores:.0f} % of cores" if here else "idle"),
-        (y + 120, 400, f"epochs {listed}" if epochs else "idle"),
+        (y + 120, 400, f"epochs {listed}" if epochs else "no epochs"),
         (y + 136, 400, f"{short(cycles)} cycles / input" if epochs else ""),
     )
     texts = "".join(
