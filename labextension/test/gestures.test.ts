@@ -337,9 +337,9 @@ describe('gestures of the grid', () => {
     expect([host.sent, store.answer.text]).toEqual([[], 'The device has one chip.']);
     const { meta } = view.ops!.frame;
     meta['chips'] = [0, 1];
-    does('c', { do: 'chip_break', on: true });
+    does('c', { do: 'chip-break', on: true });
     meta['chips'] = [0];
-    does('k', { do: 'pin', on: true });
+    does('k', { do: 'pin' });
     does('ArrowRight', { do: 'epoch', epoch: 1 }, { altKey: true });
     does('r', { type: 'recompile' });
     press('w');
@@ -439,7 +439,7 @@ describe('breaks and menus of the graph', () => {
     expect(store.answer.text).toContain('no room');
     bar().dispatchEvent(key('ArrowUp', { altKey: true }));
     bar().dispatchEvent(key('Enter'));
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'shift_break', op: names[3], to: names[2], kind: 'epoch_break' });
+    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'shift-break', op: names[3], to: names[2], kind: 'epoch_break' });
     bar().dispatchEvent(key('Delete'));
     expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'break', op: names[3], on: false });
     breaks.dispose();
@@ -476,7 +476,7 @@ describe('breaks and menus of the graph', () => {
     expect(bar().getAttribute('data-tb-stop')).toBe(names[7]);
     expect(host.sent).toHaveLength(1);
     fire('pointerup', x + w / 2, y - 9);
-    expect(host.sent.at(-1)).toMatchObject({ do: 'shift_break', to: names[7] });
+    expect(host.sent.at(-1)).toMatchObject({ do: 'shift-break', to: names[7] });
     breaks.dispose();
     breaks.element.remove();
   });
@@ -494,11 +494,11 @@ describe('breaks and menus of the graph', () => {
     const menu = new NodeMenu(store, area, () => ({ from, to }));
     area.dispatchEvent(new MouseEvent('contextmenu', { bubbles: true, cancelable: true }));
     area.querySelector<HTMLElement>('[data-tb-action=edge-nop]')!.click();
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'nop', op: from, to });
+    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'insert-nop', op: from, to: [to] });
     node.dispatchEvent(new MouseEvent('contextmenu', { bubbles: true, cancelable: true }));
     area.querySelector<HTMLElement>('[data-tb-action=edges]')!.click();
     area.querySelector<HTMLElement>('[data-tb-action=edge-queue]')!.click();
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'queue', op: from, to });
+    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'insert-queue', op: from, to: [to] });
     menu.dispose();
     area.remove();
   });
@@ -519,7 +519,7 @@ describe('panels', () => {
     const boxes = [...panel.element.querySelectorAll<HTMLInputElement>('[data-tb-action=switch-override]')];
     expect(boxes.map(b => b.checked)).toEqual([true, false]);
     boxes[1]!.dispatchEvent(new Event('change'));
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'switch', op: 'b', kinds: ['op_size'], on: true });
+    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'enable', op: 'b', kinds: ['op_size'] });
     panel.element.querySelector<HTMLElement>('[data-tb-action=gains]')!.click();
     host.say({ type: 'gains', ok: true, gains: [['op_size', 'a', -1500, -0.25, 0]] });
     const gain = () => panel.element.querySelector('[data-tb-override=a] [data-tb-gain]')!.textContent;
@@ -544,7 +544,7 @@ describe('panels', () => {
       buffers: [[[1, 700], [2, 700]], []], now: { u_kt: 2, stream: ['n', 1, 1], buffers: {} }
     });
     knobs.element.querySelector<HTMLElement>('[data-tb-action=more-u_kt]')!.click();
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', op: 'a', do: 'u_kt', value: 8 });
+    expect(host.sent.at(-1)).toEqual({ type: 'edit', op: 'a', do: 'u_kt', u_kt: 8 });
     const stream = knobs.element.querySelector<HTMLSelectElement>('[data-tb-action=set-stream]')!;
     stream.value = 'r 2x1';
     stream.dispatchEvent(new Event('change'));

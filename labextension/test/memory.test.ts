@@ -99,7 +99,7 @@ describe('MemoryView', () => {
     expect(select.value).toBe('1');
     select.value = '0';
     select.dispatchEvent(new Event('change'));
-    expect(sent.at(-1)).toEqual({ type: 'edit', do: 'channel', op: 'e2e_a_0', channel: 0 });
+    expect(sent.at(-1)).toEqual({ type: 'edit', do: 'queue', queue: 'e2e_a_0', channel: 0 });
   });
 
   it('drags a queue to the lane under the pointer, and not into a full one', () => {
@@ -117,7 +117,7 @@ describe('MemoryView', () => {
     const tag = () => element.querySelector<HTMLElement>('.tb-queue-tag');
     expect(tag()!.dataset['tbVerdict']).toBe('LEGAL');
     pointer('pointerup', element, 30);
-    expect(sent.at(-1)).toEqual({ type: 'edit', do: 'channel', op: 'e2e_a_0', channel: 0 });
+    expect(sent.at(-1)).toEqual({ type: 'edit', do: 'queue', queue: 'e2e_a_0', channel: 0 });
     const count = sent.length;
     grab('weight');
     over(1);

@@ -178,7 +178,7 @@ describe('TraceView', () => {
     expect(element.dataset['tbState']).toBe('ready');
     expect(element.querySelectorAll('[data-tb-stall]')).toHaveLength(1);
     element.querySelector<HTMLElement>('[data-tb-action=insert-nop]')!.click();
-    expect(sent.at(-1)).toMatchObject({ type: 'edit', do: 'nop', op: 'a', to: 'b' });
+    expect(sent.at(-1)).toMatchObject({ type: 'edit', do: 'insert-nop', op: 'a', to: ['b'] });
     element.querySelector<HTMLElement>('[data-tb-action=trace-stall]')!.click();
     expect(store.selection.names).toEqual(['a', 'c']);
     view.dispose();

@@ -15,7 +15,7 @@ from tests.widgets.talk import answers, say
 def test_a_queue_is_put_into_a_channel_by_message(hub: Hub) -> None:
     assert frame_registry.MAKERS
     name = next(n for n, u in hub.session.dram().queues.items() if u.queue.kind == "parameter")
-    page = say(hub, type="edit", do="channel", op=name, channel=4)
+    page = say(hub, type="edit", do="queue", queue=name, channel=4)
     message = answers(page)
     assert message[0]["ok"] and f"queue {name} to channel 4" in message[0]["text"]
     assert {c for c, _ in hub.session.dram().queues[name].queue.buffers} == {4}
@@ -23,14 +23,14 @@ def test_a_queue_is_put_into_a_channel_by_message(hub: Hub) -> None:
     at = frame.text("queue_name").index(name)
     assert set(frame.columns["block_channel"][frame.columns["block_queue"] == at].tolist()) == {4}
     for channel in (99, -1, "three", None):
-        message = answers(say(hub, type="edit", do="channel", op=name, channel=channel))
+        message = answers(say(hub, type="edit", do="queue", queue=name, channel=channel))
         assert not message[0]["ok"], channel
     assert {c for c, _ in hub.session.dram().queues[name].queue.buffers} == {4}, "a refused edit leaves no trace"
     assert len(hub.session.history) == 1
 
 
 def test_a_name_that_is_no_queue_is_refused(hub: Hub) -> None:
-    message = answers(say(hub, type="edit", do="channel", op="no such queue", channel=1))
+    message = answers(say(hub, type="edit", do="queue", queue="no such queue", channel=1))
     assert not message[0]["ok"] and not hub.session.history
 
 

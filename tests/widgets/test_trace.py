@@ -294,7 +294,7 @@ def test_the_fix_of_a_stall_inserts_a_nop_on_its_edge() -> None:
     before = page.frames()["trace"]
     assert len(before.columns["stall_cycles"])
     source, target = before.text("stall_source")[0], before.text("stall_target")[0]
-    say(hub, page, {"type": "edit", "do": "nop", "op": source, "to": target})
+    say(hub, page, {"type": "edit", "do": "insert-nop", "op": source, "to": [target]})
     assert hub.desk is not None
     hub.desk.wait(120)
     say(hub, page, {"type": "need_trace", "batch": 8})

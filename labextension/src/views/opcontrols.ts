@@ -56,25 +56,27 @@ export class OpControls {
       this.element.replaceChildren(h('p', { class: 'tb-refusal' }, offer.text ?? ''));
       return;
     }
-    const edit = (message: Record<string, unknown>) => this.store.ask({ type: 'edit', op: this.op, ...message });
+    const { op, store } = this;
     const rows: HTMLElement[] = [];
     if (offer.u_kt.length) {
       rows.push(this.spin('u_kt', 'u_kt', offer.u_kt.map(([v, c]) => [String(v), `${v}: ${short(c)} cycles`]), String(offer.now.u_kt),
-        this.has('u_kt'), value => edit({ do: 'u_kt', value: value === AUTO ? null : Number(value) })));
+        this.has('u_kt'), value => store.edit(value === AUTO
+          ? { do: 'clear', op, kinds: ['u_kt'] } : { do: 'u_kt', op, u_kt: Number(value) })));
     }
     if (offer.streams.length > 1) {
       const key = ([d, r, c]: readonly [string, number, number, ...number[]]) => `${d} ${r}x${c}`;
       rows.push(this.spin('stream', 't-stream', offer.streams.map(s => [key(s), `${s[0] === 'n' ? 'none' : key(s)}: ${short(s[3])} cycles`]),
         key(offer.now.stream), this.has('t_stream_dir') || this.has('t_stream_shape'), value => {
           const chosen = offer.streams.find(s => key(s) === value);
-          edit(chosen ? { do: 'stream', direction: chosen[0], shape: [chosen[1], chosen[2]] } : { do: 'stream' });
+          store.edit(chosen
+            ? { do: 'stream', op, direction: chosen[0], shape: [chosen[1], chosen[2]] } : { do: 'clear', op, kinds: ['t_stream_dir', 't_stream_shape'] });
         }));
     }
     offer.buffers.forEach((factors, operand) => {
       const now = offer.now.buffers[String(operand)];
       if (factors.length) {
         rows.push(this.spin(`buffer-${operand}`, `buffer of operand ${operand}`, factors.map(([f]) => [String(f), `× ${f}`]),
-          String(now ?? 1), now !== undefined, value => edit({ do: 'buffer', operand, factor: value === AUTO ? null : Number(value) })));
+          String(now ?? 1), now !== undefined, value => store.edit({ do: 'buffer', op, operand, factor: value === AUTO ? null : Number(value) })));
       }
     });
     this.element.replaceChildren(...(rows.length ? rows : [h('p', {}, 'This op has no other legal settings at its shape.')]));

@@ -107,7 +107,7 @@ export class OverridesPanel {
         const chosen = file.files?.[0];
         if (!chosen) return;
         if (chosen.size > MOST) store.say(false, `${chosen.name} is larger than a page may send; load it in Python: session.load_overrides(path)`);
-        else void chosen.text().then(text => store.ask({ type: 'edit', do: 'load', name: chosen.name, text }));
+        else void chosen.text().then(text => store.edit({ do: 'load', file: chosen.name, text }));
         file.value = '';
       }
     });
@@ -124,7 +124,7 @@ export class OverridesPanel {
     const at = record.at;
     const row = (place: number) => this.element.querySelector<HTMLElement>(`tr[data-tb-at="${place}"]`);
     const move = (to: number) => {
-      if (to !== at && row(to) && !store.edits!.busy) store.ask({ type: 'edit', do: 'reorder', at, to });
+      if (to !== at && row(to) && !store.edits!.busy) store.edit({ do: 'reorder', at, to });
     };
     let over = at;
     const drop = (event: PointerEvent) => {
@@ -187,7 +187,7 @@ export class OverridesPanel {
       h('td', {}, h('input', {
         type: 'checkbox', checked: on, 'data-tb-action': 'switch-override', 'aria-label': `${field} of ${target} is in force`,
         disabled: !record.removable || store.edits!.busy,
-        onchange: () => store.ask({ type: 'edit', do: 'switch', op: target, kinds: [field], on: !on })
+        onchange: () => store.edit({ do: on ? 'disable' : 'enable', op: target, kinds: [field] })
       })),
       h('td', {}, h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-op', title: target, onclick: () => store.select(names, 'overrides')
@@ -207,8 +207,8 @@ export class OverridesPanel {
         (record.removable || record.ops) && on ? h('button', {
           type: 'button', class: 'tb-button', 'data-tb-action': 'remove-override', title: 'Remove this override',
           'aria-label': `remove ${field} of ${target}`, disabled: store.edits!.busy,
-          onclick: () => store.ask(record.ops
-            ? { type: 'edit', do: 'constrain', ops: record.ops, on: false } : { type: 'edit', do: 'clear', op: target, kinds: [field] })
+          onclick: () => store.edit(record.ops
+            ? { do: 'constrain', ops: record.ops, on: false } : { do: 'clear', op: target, kinds: [field] })
         }, 'Remove') : ''));
   }
 }

@@ -1,6 +1,7 @@
 /** Buttons that keep a parameter of an op in L1, or stream it from DRAM for every input. While one is pointed at or has the
  *  focus, what the model would take then is simulated and shown; a press makes the edit. */
 import { h } from './dom.js';
+import type { Edit } from './editmessages.js';
 import { Exact } from './grid/exact.js';
 import type { Ops } from './ops.js';
 import type { Store } from './store.js';
@@ -39,7 +40,7 @@ export class PreloadButtons {
     if (!store.edits) return [];
     const name = ops.name[op]!;
     return parameters(ops, op).map(([operand, on]) => {
-      const edit = { do: 'prologue', op: name, operand, on: !on };
+      const edit: Edit = { do: 'prologue', op: name, operand, on: !on };
       const what = `${on ? 'Stream' : 'Preload'} input ${operand}`;
       const look = () => {
         this.asked = what;
@@ -61,7 +62,7 @@ export class PreloadButtons {
           this.asked = '';
           this.exact.end(true);
           this.say();
-          store.ask({ type: 'edit', ...edit });
+          store.edit(edit);
         }
       }, `input ${operand} ${on ? 'in L1' : 'from DRAM'}`);
     });

@@ -2,6 +2,7 @@
  * State shared by the views of one widget: frames by key, selection, hover, the epoch shown, colouring.
  * Selection and epoch cross to Python through the host; hover stays in the page.
  */
+import type { Edit, SingleEdit } from './editmessages.js';
 import { type Arrival, Assembler, type Frame, INFLATES } from './frame.js';
 import type { Host } from './host.js';
 import { preferences } from './preferences.js';
@@ -74,6 +75,11 @@ export interface Overridden {
 export type ColourBy = 'load' | 'family' | 'epoch';
 
 type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour' | 'line' | 'answer' | 'asked' | 'keep' | 'recall';
+
+/** Edits that are one undo step. */
+export function oneStep(label: string, edits: SingleEdit[]): Edit {
+  return edits.length === 1 ? edits[0]! : { do: 'many', label, edits };
+}
 
 type Hearer = (message: Record<string, unknown>, buffers: DataView[]) => void;
 
@@ -225,10 +231,14 @@ export class Store {
   }
 
   /** Asks the kernel for an edit; the answer comes as the topic `answer`, the new placement as frames. */
-  ask(message: Record<string, unknown>): void {
+  edit(edit: Edit): void {
     const { compile, echo } = preferences();
-    const edit = message['type'] === 'edit';
-    this.host.send({ ...message, ...(edit && compile === 'manual' && { compile }), ...(edit && echo && { echo }) });
+    this.ask({ type: 'edit', ...edit, ...(compile === 'manual' && { compile }), ...(echo && { echo }) });
+  }
+
+  /** Sends a message to the kernel; what it is about to do comes as the topic `asked`. */
+  ask(message: Record<string, unknown>): void {
+    this.host.send(message);
     this.emit('asked', String(message['type']));
   }
 

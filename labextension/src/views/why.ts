@@ -1,6 +1,7 @@
 /** "Why here?": the chosen candidate against the next best, what stands against each, and the edit that would change it. */
 import { copy, Dialog } from './dialog.js';
 import { grouped, h, percent, short } from './dom.js';
+import type { Edit } from './editmessages.js';
 import { Ops } from './ops.js';
 import type { Store } from './store.js';
 
@@ -13,7 +14,7 @@ interface Alternative {
   time: number | null;
   l1_bytes: number;
   against: string;
-  edit: Record<string, unknown>;
+  edit: Edit;
   /** The call that does the same. */
   python: string;
 }
@@ -99,7 +100,7 @@ export class WhyPanel {
       a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), a.time === null ? '–' : grouped(a.time), share(a.l1_bytes), a.against,
       h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
-        'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.ask({ type: 'edit', ...a.edit })
+        'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.edit(a.edit)
       }, 'Apply'), h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'copy-alternative', title: a.python, 'aria-label': `copy the Python call that gives ${r.op} ${a.grid.join(' by ')} cores`,
         onclick: () => copy(a.python, (ok, text) => store.say(ok, text))
@@ -113,7 +114,7 @@ export class WhyPanel {
         r.limiter_op === r.op ? `It is the op of epoch ${r.epoch} to enlarge first, bound by ${r.limiter}.` : `The op of epoch ${r.epoch} to enlarge first is ${r.limiter_op}, bound by ${r.limiter}.`),
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
-        onclick: () => store.ask({ type: 'edit', do: 'clear', op: r.op })
+        onclick: () => store.edit({ do: 'clear', op: r.op })
       }, 'Clear overrides')),
       r.refused.length === 0 ? '' : h('details', {}, h('summary', {}, `${grouped(r.total - r.legal)} of ${grouped(r.total)} candidates are illegal`),
         h('ul', {}, ...r.refused.map(([name, count, meaning, remedy]) =>

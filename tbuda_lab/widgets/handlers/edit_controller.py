@@ -16,7 +16,7 @@ from tbuda_lab.core.session import Command
 from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf
-from tbuda_lab.widgets.handlers.edit_messages import commands_of, label_of, needless
+from tbuda_lab.widgets.handlers.edit_messages import changes_nothing, commands_of, label_of
 from tbuda_lab.widgets.handlers.gc_policy import TIDYING
 from tbuda_lab.widgets.protocol.edit_frames import edits_frame, legal_frame
 from tbuda_lab.widgets.protocol.messages import answers
@@ -205,7 +205,7 @@ class Desk:
         try:
             commands = commands_of(content, session)
             label = label_of(content, commands)
-            if needless(commands, session):
+            if changes_nothing(commands, session):
                 answer(view, False, f"Nothing to do: {label}")
                 return
             session.whatif(*commands)  # raises what compiling would raise, and changes nothing

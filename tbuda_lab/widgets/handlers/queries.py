@@ -155,7 +155,7 @@ def _alternative(choice: Any) -> dict[str, Any]:
         if isinstance(getattr(choice, f.name), (str, int, float, bool, type(None)))
     }
     given["grid"] = list(choice.grid)
-    given["edit"] = {"do": "resize", "op": choice.command.op, "size": list(choice.command.size)}
+    given["edit"] = message_of(choice.command)
     given["python"] = choice.command.python()
     return given
 

@@ -67,8 +67,8 @@ def test_move_break_and_clear(hub: Hub) -> None:
     assert [r["field"] for r in pin] == ["op_placement"]
     assert pin[0]["requested"] == pin[0]["obtained"] == f"start {start[0]}, {start[1]}"
     steps = len(session.history)
-    for needless in ({"do": "clear", "op": "second.matmul"}, {"do": "move", "op": OP, "start": list(start)}):
-        assert not answer(say(hub, type="edit", **needless))[0]
+    for without_effect in ({"do": "clear", "op": "second.matmul"}, {"do": "move", "op": OP, "start": list(start)}):
+        assert not answer(say(hub, type="edit", **without_effect))[0]
     assert len(session.history) == steps
 
 
@@ -105,7 +105,7 @@ def test_a_gesture_of_many_edits_is_one_undo_step(hub: Hub) -> None:
     session = hub.session
     table = session.legal(OP)
     start = next(s for s in reversed(table.starts(*table.grid)) if s != table.start)
-    edits_ = [{"do": "move", "op": OP, "start": list(start)}, {"do": "u_kt", "op": OP, "value": 1}]
+    edits_ = [{"do": "move", "op": OP, "start": list(start)}, {"do": "u_kt", "op": OP, "u_kt": 1}]
     steps = len(session.history)
     ok, text = answer(say(hub, type="edit", do="many", edits=edits_, label="move 2 things"))
     assert ok and text.startswith("move 2 things:")
@@ -141,18 +141,18 @@ def test_a_chip_and_the_edges_of_an_op(graph: tuple[Any, Any]) -> None:
     assert not answer(say(hub, type="edit", do="chip", op=OP, chip=7))[0]
     assert answer(say(hub, type="undo"))[0]
     before = set(session.result.placement.ops)
-    assert answer(say(hub, type="edit", do="nop", op=OP, to="second.matmul"))[0]
+    assert answer(say(hub, type="edit", do="insert-nop", op=OP, to=["second.matmul"]))[0]
     assert before < set(session.result.placement.ops)
     assert answer(say(hub, type="undo"))[0]
     assert set(session.result.placement.ops) == before
-    assert answer(say(hub, type="edit", do="queue", op=OP, to="second.matmul"))[0]
+    assert answer(say(hub, type="edit", do="insert-queue", op=OP, to=["second.matmul"]))[0]
     queue = session.result.netlist.queues[f"e2e_{OP}_0"]
     readers = [op.name for _, op in session.result.netlist.ops() if queue.name in {i.source for i in op.inputs}]
     assert queue.input == OP and readers == ["second.matmul"]
     ops = session.result.placement.ops
     assert ops[OP].epoch <= ops["second.matmul"].epoch, "in one epoch or a later one: the queue holds a batch"
-    assert not answer(say(hub, type="edit", do="nop", op=OP, to="nobody"))[0]
-    assert not answer(say(hub, type="edit", do="queue", op=OP))[0]
+    assert not answer(say(hub, type="edit", do="insert-nop", op=OP, to=["nobody"]))[0]
+    assert not answer(say(hub, type="edit", do="insert-queue", op=OP, to=["nobody"]))[0]
 
 
 def test_where_a_break_could_stand(hub: Hub) -> None:
@@ -170,7 +170,7 @@ def test_where_a_break_could_stand(hub: Hub) -> None:
         twin.apply(EpochBreak(name))
         cycles = twin.placed().limiter_cycles
         assert matches[name] == [len(cycles), max(cycles), sum(cycles), ""]
-    assert answer(say(hub, type="edit", do="shift_break", op=order[1], to=order[-1]))[0]
+    assert answer(say(hub, type="edit", do="shift-break", op=order[1], to=order[-1]))[0]
     assert session.result.placement.epochs[1].ops == (order[-1],)
 
 
@@ -179,31 +179,31 @@ def test_an_override_is_switched_off_and_on(hub: Hub) -> None:
     before = session.result.placement.ops[OP].size
     assert answer(say(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
     assert edits(hub)["overrides"][0]["source"] == "drag" and edits(hub)["overrides"][0]["enabled"]
-    assert answer(say(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=False))[0]
+    assert answer(say(hub, type="edit", do="disable", op=OP, kinds=["op_size"]))[0]
     assert session.overrides == () and session.result.placement.ops[OP].size == before
     off = edits(hub)["overrides"]
     assert [(r["state"], r["requested"], r["enabled"], r["source"]) for r in off] == [("off", "2x4", False, "drag")]
-    assert answer(say(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=True))[0]
+    assert answer(say(hub, type="edit", do="enable", op=OP, kinds=["op_size"]))[0]
     assert session.result.placement.ops[OP].size == (2, 4) and [r["enabled"] for r in edits(hub)["overrides"]] == [True]
     assert answer(say(hub, type="undo"))[0]
     assert [r["state"] for r in edits(hub)["overrides"]] == ["off"]
     assert answer(say(hub, type="edit", do="resize", op=OP, size=[2, 2]))[0]
     assert [r["requested"] for r in edits(hub)["overrides"]] == ["2x2"], "a new one takes the place of the old"
-    assert not answer(say(hub, type="edit", do="switch", op=OP, kinds=["op_size"], on=True))[0]
+    assert not answer(say(hub, type="edit", do="enable", op=OP, kinds=["op_size"]))[0]
 
 
 def test_formats_are_offered_set_and_refused(hub: Hub) -> None:
     offer = said(say(hub, type="formats", op=OP), "formats")
     assert offer["ok"] and offer["now"] == ["Float16_b", "HiFi3"] and "Bfp8_b" in offer["formats"]
     assert not said(say(hub, type="formats", op="nobody"), "formats")["ok"]
-    assert answer(say(hub, type="edit", do="format", op=OP, value="Bfp8_b"))[0]
-    assert answer(say(hub, type="edit", do="format", op=OP, of="fidelity", value="LoFi"))[0]
+    assert answer(say(hub, type="edit", do="format", op=OP, data_format="Bfp8_b"))[0]
+    assert answer(say(hub, type="edit", do="format", op=OP, fidelity="LoFi"))[0]
     assert said(say(hub, type="formats", op=OP), "formats")["now"] == ["Bfp8_b", "LoFi"]
     assert [o["field"] for o in edits(hub)["overrides"]] == ["data_format", "math_fidelity"]
     assert "output_df=pybuda.DataFormat.Bfp8_b" in edits(hub)["overrides"][0]["python"]
-    ok, text = answer(say(hub, type="edit", do="format", op=OP, value="Float16"))
+    ok, text = answer(say(hub, type="edit", do="format", op=OP, data_format="Float16"))
     assert not ok and "legal" in text
-    assert answer(say(hub, type="edit", do="format", op=OP, value=None))[0]
+    assert answer(say(hub, type="edit", do="clear", op=OP, kinds=["data_format"]))[0]
     assert [o["field"] for o in edits(hub)["overrides"]] == ["math_fidelity"]
 
 
@@ -229,13 +229,13 @@ def test_a_file_of_overrides_is_one_step_and_a_bad_one_none(hub: Hub, tmp_path: 
     text = overrides_text(session, "json")
     session.undo()
     assert session.overrides == ()
-    assert answer(say(hub, type="edit", do="load", text=text, name="a.json"))[0]
+    assert answer(say(hub, type="edit", do="load", text=text, file="a.json"))[0]
     assert len(session.history) == 1 and [o.kind for o in session.overrides] == ["op_size", "epoch_break"]
     assert overrides_text(session, "json") == text
     assert answer(say(hub, type="undo"))[0]
     other = '{"format": "x", "overrides": []}'
     for bad in ("{", "[]", other, text.replace("op_size", "op_sise"), text[:-4], "[" * 5000):
-        ok, said_why = answer(say(hub, type="edit", do="load", text=bad, name="a.json"))
+        ok, said_why = answer(say(hub, type="edit", do="load", text=bad, file="a.json"))
         assert not ok and "a.json" in said_why and session.overrides == ()
     (tmp_path / "o.json").write_text(text)
     assert len(session.load_overrides(tmp_path / "o.json")) == 2 and session.history[-1].source == "file"

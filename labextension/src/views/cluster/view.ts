@@ -1,6 +1,7 @@
 /** Chips as cards with their links: what each runs in a temporal epoch; ops and epochs are dragged to other chips. */
 import { bytes, h, percent, short, svg } from '../dom.js';
 import { undoKey } from '../editbar.js';
+import type { SingleEdit } from '../editmessages.js';
 import type { Frame } from '../frame.js';
 import { paintOf, Rows, shortName } from '../grid/draw.js';
 import { Ops } from '../ops.js';
@@ -281,12 +282,12 @@ export class ClusterView {
   }
 
   private put(op: string, chip: number): void {
-    this.store.ask({ type: 'edit', do: 'chip', op, chip });
+    this.store.edit({ do: 'chip', op, chip });
   }
 
   /** All ops of an epoch to a chip, as one step. */
   private putEpoch(epoch: number, chip: number): void {
-    const edits = this.ops!.byEpoch[epoch]!.map(op => ({ do: 'chip', op: this.ops!.name[op]!, chip }));
-    this.store.ask({ type: 'edit', do: 'many', edits, label: `epoch ${epoch} to chip ${chip}` });
+    const edits = this.ops!.byEpoch[epoch]!.map((op): SingleEdit => ({ do: 'chip', op: this.ops!.name[op]!, chip }));
+    this.store.edit({ do: 'many', edits, label: `epoch ${epoch} to chip ${chip}` });
   }
 }

@@ -161,7 +161,7 @@ export class Breaks {
       if (this.ready) this.step(bar, way);
     } else if (event.key === 'Enter' && this.drag?.bar === bar) this.commit();
     else if (event.key === 'Delete' || event.key === 'Backspace') {
-      if (this.ready) this.store.ask({ type: 'edit', do: bar.kind === 'epoch_break' ? 'break' : 'chip_break', op: bar.op, on: false });
+      if (this.ready) this.store.edit({ do: bar.kind === 'epoch_break' ? 'break' : 'chip-break', op: bar.op, on: false });
     } else return;
     event.preventDefault();
     event.stopPropagation();
@@ -186,7 +186,7 @@ export class Breaks {
     this.end();
     if (to === bar.op) return;
     if (stop?.[4]) this.store.say(false, `${to}: ${stop[4]}`);
-    else this.store.ask({ type: 'edit', do: 'shift_break', op: bar.op, to, kind: bar.kind });
+    else this.store.edit({ do: 'shift-break', op: bar.op, to, kind: bar.kind });
   }
 
   private end(): void {

@@ -1,5 +1,6 @@
 /** What the keys of the graph do; which key does what is in `keys.ts` of the views. */
 import { open } from '../dialog.js';
+import type { Edit } from '../editmessages.js';
 import { actionOf } from '../keys.js';
 import type { Ops } from '../ops.js';
 import type { Store } from '../store.js';
@@ -48,7 +49,7 @@ export class GraphKeys {
       else f();
     };
     const has = (field: string): boolean => store.edits?.overrides.some(o => o.target === op && o.field === field && o.state !== 'off') ?? false;
-    const ask = (message: Record<string, unknown>): void => edit(() => store.ask({ type: 'edit', op, ...message }));
+    const ask = (message: Edit): void => edit(() => store.edit(message));
     const step = (what: string): void => {
       if (store.edits && (what !== 'recompile' || !store.edits.busy)) store.ask({ type: what }); // undo and redo queue up
     };
@@ -71,13 +72,13 @@ export class GraphKeys {
         const i = graph.ops?.indexOf.get(op);
         if (i !== undefined) store.select([...graph.ops!.into(i), ...graph.ops!.outOf(i)].map(n => graph.ops!.name[n]!), 'neighbours');
       },
-      break: () => ask({ do: 'break', on: !has('epoch_break') }),
+      break: () => ask({ do: 'break', op, on: !has('epoch_break') }),
       'chip-break': () => {
         if ((graph.ops?.frame.meta['chips'] as unknown[] | undefined ?? []).length < 2) store.say(false, 'The device has one chip.');
-        else ask({ do: 'chip_break', on: !has('chip_break') });
+        else ask({ do: 'chip-break', op, on: !has('chip_break') });
       },
-      pin: () => ask({ do: 'pin', on: !has('op_placement') }),
-      'clear-overrides': () => ask({ do: 'clear' }),
+      pin: () => ask(has('op_placement') ? { do: 'clear', op, kinds: ['op_placement'] } : { do: 'pin', op }),
+      'clear-overrides': () => ask({ do: 'clear', op }),
       undo: () => step('undo'), redo: () => step('redo'), recompile: () => step('recompile'),
       why: () => edit(() => open(graph.element, { what: 'why', op })),
       summary: () => store.say(true, graph.ops ? `${graph.ops.count} ops in ${graph.ops.epochs} epochs, ${graph.ops.total} cycles` : 'nothing is placed yet'),

@@ -1,6 +1,7 @@
 /** The menu of a node or an edge: what can be done with its op. */
 import { copy, open } from '../dialog.js';
 import { h } from '../dom.js';
+import type { Edit } from '../editmessages.js';
 import { chordsOf, KEYS } from '../keys.js';
 import { Ops } from '../ops.js';
 import type { Edits, Store } from '../store.js';
@@ -78,7 +79,7 @@ export class NodeMenu {
     const op = ops.indexOf.get(name)!;
     const own = edits.overrides.filter(o => o.target === name && o.state !== 'off');
     const has = (field: string) => own.some(o => o.field === field);
-    const ask = (message: Record<string, unknown>) => () => store.ask({ type: 'edit', op: name, ...message });
+    const ask = (message: Edit) => () => store.edit(message);
     const chips = ops.frame.meta['chips'] as number[];
     const edges = [
       ...ops.into(op).map(i => [ops.name[i]!, name] as const), ...ops.outOf(op).map(i => [name, ops.name[i]!] as const)
@@ -86,18 +87,18 @@ export class NodeMenu {
     const alone = chips.length < 2 ? 'the device has one chip' : '';
     return [
       has('epoch_break')
-        ? { action: 'epoch-unbreak', label: 'Remove the epoch break', key: 'break', run: ask({ do: 'break', on: false }) }
-        : { action: 'epoch-break', label: 'New epoch from here', key: 'break', run: ask({ do: 'break', on: true }) },
+        ? { action: 'epoch-unbreak', label: 'Remove the epoch break', key: 'break', run: ask({ do: 'break', op: name, on: false }) }
+        : { action: 'epoch-break', label: 'New epoch from here', key: 'break', run: ask({ do: 'break', op: name, on: true }) },
       has('chip_break')
-        ? { action: 'chip-unbreak', label: 'Remove the chip break', key: 'chip-break', run: ask({ do: 'chip_break', on: false }) }
-        : { action: 'chip-break', label: 'New chip from here', key: 'chip-break', why: alone, run: ask({ do: 'chip_break', on: true }) },
+        ? { action: 'chip-unbreak', label: 'Remove the chip break', key: 'chip-break', run: ask({ do: 'chip-break', op: name, on: false }) }
+        : { action: 'chip-break', label: 'New chip from here', key: 'chip-break', why: alone, run: ask({ do: 'chip-break', op: name, on: true }) },
       has('op_placement')
-        ? { action: 'unpin', label: 'Unpin', key: 'pin', run: ask({ do: 'pin', on: false }) }
-        : { action: 'pin', label: 'Pin in place', key: 'pin', run: ask({ do: 'pin', on: true }) },
+        ? { action: 'unpin', label: 'Unpin', key: 'pin', run: ask({ do: 'clear', op: name, kinds: ['op_placement'] }) }
+        : { action: 'pin', label: 'Pin in place', key: 'pin', run: ask({ do: 'pin', op: name }) },
       {
         action: 'pin-chip', label: 'Pin to chip …', why: alone, run: () => open(this.area, {
           what: 'prompt', label: `Chip, ${chips[0]!} to ${chips.at(-1)!}`, value: String(ops.get('chip', op)), done: text => {
-            if (/^\d+$/.test(text)) ask({ do: 'chip', chip: Number(text) })();
+            if (/^\d+$/.test(text)) ask({ do: 'chip', op: name, chip: Number(text) })();
             else store.say(false, `${text} is not a chip number`);
           }
         })
@@ -108,7 +109,7 @@ export class NodeMenu {
       },
       { action: 'data-format', label: 'Set data format …', stays: true, run: () => this.ask(name, 'format') },
       { action: 'fidelity', label: 'Set fidelity …', stays: true, run: () => this.ask(name, 'fidelity') },
-      { action: 'clear-overrides', label: 'Clear overrides', key: 'clear-overrides', why: own.length ? '' : 'none set', run: ask({ do: 'clear' }) },
+      { action: 'clear-overrides', label: 'Clear overrides', key: 'clear-overrides', why: own.length ? '' : 'none set', run: ask({ do: 'clear', op: name }) },
       {
         action: 'copy-op', label: 'Copy Python', run: () => {
           const size = [ops.get('rows', op), ops.get('cols', op)];
@@ -142,12 +143,12 @@ export class NodeMenu {
     const now = (message['now'] as string[])[plain ? 0 : 1];
     const field = plain ? 'data_format' : 'math_fidelity';
     const has = store.edits?.overrides.some(o => o.target === op && o.field === field && o.state !== 'off');
-    const set = (value: string | null) => () => store.ask({ type: 'edit', do: 'format', op, of, value });
+    const set = (value: string) => () => store.edit({ do: 'format', op, ...(plain ? { data_format: value } : { fidelity: value }) });
     this.fill(`${plain ? 'Data format' : 'Fidelity'} of ${op}`, [
       ...values.map(v => ({
         action: `${of}-${v}`, label: v, why: v === now ? (has ? 'set by override' : 'current') : '', run: set(v)
       })),
-      ...(has ? [{ action: `${of}-free`, label: 'Remove override', run: set(null) }] : []),
+      ...(has ? [{ action: `${of}-free`, label: 'Remove override', run: () => store.edit({ do: 'clear', op, kinds: [field] }) }] : []),
       ...(values.length < 2 ? [{ action: `${of}-none`, label: 'No other is legal here', why: 'set by the producer or the host', run: () => undefined }] : [])
     ]);
   }
@@ -155,7 +156,7 @@ export class NodeMenu {
   private ofEdge(from: string, to: string): Item[] {
     const edit = (what: 'nop' | 'queue', label: string): Item => ({
       action: `edge-${what}`, label, more: `${from} → ${to}`,
-      run: () => this.store.ask({ type: 'edit', do: what, op: from, to })
+      run: () => this.store.edit({ do: `insert-${what}`, op: from, to: [to] })
     });
     return [edit('nop', 'Insert buffering NOP on this edge'), edit('queue', 'Cut this edge to a queue')];
   }

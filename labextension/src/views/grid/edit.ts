@@ -248,7 +248,7 @@ export class Editor {
       this.say(`${names.length} ops selected`);
     } else if (picture?.edit) {
       if (shown.length && !picture.hidden) this.landed.watch(shown, this.ops!.name[drag.op]!);
-      this.store.ask({ type: 'edit', ...picture.edit });
+      this.store.edit(picture.edit);
     }
     else if (!legal && drag.kind !== 'group') this.store.say(false, 'The legal shapes are still loading: try again.');
     else if (picture && (!picture.lands || !picture.good)) this.store.say(false, picture.note || picture.title);
@@ -364,7 +364,7 @@ export class Editor {
         return;
       }
       this.say([`${legal.name(legal.now)} → ${legal.name(size)}`, ...legal.tag(size, this.ops!).map(t => t.join(' '))].join(', '));
-      this.store.ask({ type: 'edit', do: 'resize', op: name, size: legal.turn(size) });
+      this.store.edit({ do: 'resize', op: name, size: legal.turn(size) });
     });
   }
 }

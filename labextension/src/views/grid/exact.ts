@@ -1,5 +1,6 @@
 /** The exact what-if: asked when a drag rests on one place, void as soon as it goes on. */
 import { grouped, short } from '../dom.js';
+import type { Edit } from '../editmessages.js';
 import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
 import type { Cores } from './geometry.js';
@@ -52,7 +53,7 @@ export class Exact {
   }
 
   /** Where the drag is now; asks once it stays there. */
-  watch(edit: Record<string, unknown> | null): void {
+  watch(edit: Edit | null): void {
     const key = edit ? JSON.stringify(edit) : '';
     if (key === this.key) return;
     this.key = key;

@@ -2,6 +2,7 @@
 import { h, svg } from '../dom.js';
 import type { Cores, Geometry } from './geometry.js';
 import { answered } from './legal.js';
+import type { Edit } from '../editmessages.js';
 
 /** Edges and corners, corners last: they lie on top. */
 const HANDLES = ['e', 's', 'w', 'n', 'se', 'sw', 'ne', 'nw'] as const;
@@ -43,7 +44,7 @@ export interface Picture {
   lines: [string, string][];
   note: string;
   /** What is asked for when it is let go here; null where that changes nothing. */
-  edit: Record<string, unknown> | null;
+  edit: Edit | null;
   /** The rectangles of a group that moves together. */
   more?: { wanted: Cores[]; lands: Cores[] };
   /** Only the tag is shown: what is dragged is outside the grid. */

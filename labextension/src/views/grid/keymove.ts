@@ -72,7 +72,7 @@ export class KeyMove {
     } else if (event.key === 'Enter') {
       const { picture } = this;
       this.stop(Boolean(picture?.edit));
-      if (picture?.edit) editor.store.ask({ type: 'edit', ...picture.edit });
+      if (picture?.edit) editor.store.edit(picture.edit);
     } else if (this.group) {
       if (!way) return false;
       this.shift(this.group, way);

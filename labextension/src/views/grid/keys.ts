@@ -1,6 +1,7 @@
 /** What the keys of the grid do; which key does what is in `keys.ts` of the views. */
 import { open } from '../dialog.js';
 import { grouped, percent } from '../dom.js';
+import type { Edit } from '../editmessages.js';
 import { actionOf } from '../keys.js';
 import type { Ops } from '../ops.js';
 import type { Store } from '../store.js';
@@ -98,7 +99,7 @@ export class GridKeys {
         f(i);
       });
     };
-    const ask = (message: Record<string, unknown>): void => edit(() => store.ask({ type: 'edit', op: name, ...message }));
+    const ask = (message: Edit): void => edit(() => store.edit(message));
     const has = (field: string): boolean => store.edits?.overrides.some(o => o.target === name && o.field === field && o.state !== 'off') ?? false;
     const go = (step: number): void => store.setEpoch(Math.max(0, Math.min(ops.epochs - 1, store.epoch + step)));
     const rove = (dx: number, dy: number): void => this.rove(dx, dy);
@@ -128,15 +129,15 @@ export class GridKeys {
         if (several.length > 1 && store.edits && !store.edits.busy) this.moving.startGroup(several, store.epoch);
         else edit(i => this.moving.start(i));
       },
-      later: () => edit(i => store.ask({ type: 'edit', do: 'epoch', op: name, epoch: Math.min(ops.epochs - 1, ops.epochOf(i) + 1) })),
-      earlier: () => edit(i => store.ask({ type: 'edit', do: 'epoch', op: name, epoch: Math.max(0, ops.epochOf(i) - 1) })),
-      break: () => ask({ do: 'break', on: !has('epoch_break') }),
+      later: () => edit(i => store.edit({ do: 'epoch', op: name, epoch: Math.min(ops.epochs - 1, ops.epochOf(i) + 1) })),
+      earlier: () => edit(i => store.edit({ do: 'epoch', op: name, epoch: Math.max(0, ops.epochOf(i) - 1) })),
+      break: () => ask({ do: 'break', op: name, on: !has('epoch_break') }),
       'chip-break': () => {
         if ((ops.frame.meta['chips'] as unknown[] | undefined ?? []).length < 2) store.say(false, 'The device has one chip.');
-        else ask({ do: 'chip_break', on: !has('chip_break') });
+        else ask({ do: 'chip-break', op: name, on: !has('chip_break') });
       },
-      pin: () => ask({ do: 'pin', on: !has('op_placement') }),
-      'clear-overrides': () => ask({ do: 'clear' }),
+      pin: () => ask(has('op_placement') ? { do: 'clear', op: name, kinds: ['op_placement'] } : { do: 'pin', op: name }),
+      'clear-overrides': () => ask({ do: 'clear', op: name }),
       undo: () => this.step('undo'),
       redo: () => this.step('redo'),
       recompile: () => {

@@ -1,4 +1,5 @@
 /** What a drag means where the pointer is: pure functions from the drag and the table of legal shapes to a picture. */
+import type { Edit, SingleEdit } from '../editmessages.js';
 import type { Ops } from '../ops.js';
 import type { Cores, Geometry } from './geometry.js';
 import type { Handle, Picture } from './ghost.js';
@@ -53,8 +54,8 @@ export function resized({ ops, geometry, legal }: Scene, { op, from, handle, alt
   const lands = at(snapped);
   const crowded = !legal.free(snapped, lands.row, lands.col);
   const same = snapped[0] === from.rows && snapped[1] === from.cols;
-  const own = { do: 'resize', op: name, size: legal.turn(snapped) };
-  const start = [lands.row, lands.col];
+  const own: SingleEdit = { do: 'resize', op: name, size: legal.turn(snapped) };
+  const start: Size = [lands.row, lands.col];
   const note = [
     good ? '' : `${legal.name(size)} is not legal; hold Alt to see why`, crowded ? 'neighbours will move' : '',
     moves && !same ? `starts at row ${start[0]}, column ${start[1]}, and is pinned there` : ''
@@ -92,7 +93,7 @@ export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, d
   const good = legal.free(size, row, col);
   const inside = col + size[1] <= geometry.width && row + size[0] <= geometry.height;
   const lies = (ops.get('transposed', op) === 1) !== turned;
-  const move = (which: number, start: number[], transposed: boolean) => ({ do: 'move', op: ops.name[which]!, start, transposed });
+  const move = (which: number, start: Size, transposed: boolean): SingleEdit => ({ do: 'move', op: ops.name[which]!, start, transposed });
   const lines: [string, string][] = [['size', legal.name([from.rows, from.cols])]];
   if (!good && inside && !alt && displacement !== 'free') {
     const under = (ops.byEpoch[ops.epochOf(op)] ?? []).filter(i => i !== op && meet(coresOf(ops, i), wanted));
@@ -104,18 +105,18 @@ export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, d
       };
     }
   }
-  const spot = good ? [row, col] : alt ? null : legal.nearestStart(size, row, col);
+  const spot: Size | null = good ? [row, col] : alt ? null : legal.nearestStart(size, row, col);
   const title = (spot ? `row ${spot[0]}, column ${spot[1]}` : `row ${row}, column ${col}`) + (turned ? ', transposed' : '');
   const why = inside ? 'other ops are there' : `${size.join('×')} cores extend beyond the grid`;
   const same = spot !== null && spot[0] === from.row && spot[1] === from.col && !turned;
   return {
-    wanted, good, lands: spot ? { ...wanted, row: spot[0]!, col: spot[1]! } : null, crowded: false,
+    wanted, good, lands: spot ? { ...wanted, row: spot[0], col: spot[1] } : null, crowded: false,
     verdict: good ? 'LEGAL' : 'TAKEN', title, lines,
     note: good ? '' : spot ? `${why}; lands on the nearest free place` : why,
     edit: spot && !same ? move(op, spot, lies) : null
   };
 
-  function made(under: number[]): { at: Cores; note: string; edit: Record<string, unknown> } | null {
+  function made(under: number[]): { at: Cores; note: string; edit: Edit } | null {
     if (displacement === 'push') return { at: wanted, note: 'neighbours will move', edit: move(op, [row, col], lies) };
     const names = under.map(i => ops.name[i]!).join(', ');
     if (displacement === 'evict') {
@@ -123,12 +124,12 @@ export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, d
       if (next >= ops.epochs || !under.length) return null;
       return { at: wanted, note: `${names} to epoch ${next}`, edit: {
         do: 'many', label: `move ${name} to ${row},${col}, ${names} to epoch ${next}`,
-        edits: [...under.map(i => ({ do: 'epoch', op: ops.name[i]!, epoch: next })), move(op, [row, col], lies)]
+        edits: [...under.map((i): SingleEdit => ({ do: 'epoch', op: ops.name[i]!, epoch: next })), move(op, [row, col], lies)]
       } };
     }
     const other = under.map(i => coresOf(ops, i))[0];
     if (under.length !== 1 || !other || other.rows !== size[0] || other.cols !== size[1]) return null;
-    const start = [other.row, other.col];
+    const start: Size = [other.row, other.col];
     return { at: other, note: `swaps places with ${names}`, edit: {
       do: 'many', label: `swap ${name} and ${names}`,
       edits: [move(op, start, lies), move(under[0]!, [from.row, from.col], ops.get('transposed', under[0]!) === 1)]
@@ -154,7 +155,7 @@ export function dropped({ ops }: Scene, { op, from }: Dragged, kind: 'epoch' | '
   const name = ops.name[op]!;
   const base = { wanted: from, crowded: false, hidden: true, lines: [] };
   if (same) return { ...base, good: false, lands: null, verdict: 'SAME', title: `it is in ${kind} ${number} already`, note: '', edit: null };
-  const edit = { do: kind, op: name, [kind]: number };
+  const edit: Edit = kind === 'epoch' ? { do: kind, op: name, epoch: number } : { do: kind, op: name, chip: number };
   if (kind === 'chip') {
     return { ...base, good: true, lands: from, verdict: 'LEGAL', title: `to chip ${number}`, note: 'pins it to that chip; the placer chooses its position', edit };
   }
@@ -232,7 +233,7 @@ export function groupPlaced(ops: Ops, group: Group, from: Cores, down: number, r
   const [d, r] = good ? [down, right] : group.nearest(down, right);
   const lands = group.at(d, r);
   const count = group.members.length;
-  const edits = group.members.map((op, i) => ({
+  const edits = group.members.map((op, i): SingleEdit => ({
     do: 'move', op: ops.name[op]!, start: [lands[i]!.row, lands[i]!.col], transposed: ops.get('transposed', op) === 1
   }));
   const by = (n: number, one: string, other: string) => (n ? `${Math.abs(n)} ${n > 0 ? one : other}` : '');

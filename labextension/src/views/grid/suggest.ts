@@ -1,7 +1,8 @@
 /** The best single edits: a list, and ghosts on the grid where they would put the ops. Enter accepts the one in focus. */
 import { copy } from '../dialog.js';
 import { epochsMore, h, percent, short, svg } from '../dom.js';
-import type { Store } from '../store.js';
+import type { SingleEdit } from '../editmessages.js';
+import { oneStep, type Store } from '../store.js';
 import type { Geometry } from './geometry.js';
 
 interface Hint {
@@ -10,7 +11,7 @@ interface Hint {
   python?: string;
   epoch: number;
   ops: string[];
-  edits: Record<string, unknown>[];
+  edits: SingleEdit[];
   spots: [op: string, epoch: number, row: number, col: number, rows: number, cols: number][];
   gain: number;
   /** Cycles per input before and after, simulated for the batch of the session, or for `batch` inputs. */
@@ -158,8 +159,7 @@ export class Suggestions {
   private accept(at: number): void {
     const hint = this.hints[at];
     if (!hint || !this.store.edits || this.store.edits.busy) return;
-    this.store.ask(hint.edits.length === 1
-      ? { type: 'edit', ...hint.edits[0] } : { type: 'edit', do: 'many', label: hint.label, edits: hint.edits });
+    this.store.edit(oneStep(hint.label, hint.edits));
   }
 
   /** The grid was drawn anew. */

@@ -122,7 +122,7 @@ export class MemoryView {
   }
 
   private put(queue: string, channel: number): void {
-    this.store.ask({ type: 'edit', do: 'channel', op: queue, channel });
+    this.store.edit({ do: 'queue', queue, channel });
   }
 
   /** The newest frame, taken apart when somebody looks. */

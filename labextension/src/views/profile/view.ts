@@ -1,8 +1,9 @@
 /** Where the time of the model goes, by op or module; what bounds each; the edit that would help. A roofline beside it. */
 import { counted, grouped, h, percent, short } from '../dom.js';
+import type { SingleEdit } from '../editmessages.js';
 import type { Frame } from '../frame.js';
 import { shortName } from '../grid/draw.js';
-import type { Store } from '../store.js';
+import { oneStep, type Store } from '../store.js';
 import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { LazyFrames } from '../lazyframes.js';
 import { boundClass, roofline } from './roof.js';
@@ -17,7 +18,7 @@ interface Edit {
   gain: number;
   time: [number, number];
   batch: number | null;
-  edits: Record<string, unknown>[];
+  edits: SingleEdit[];
   python: string;
 }
 
@@ -179,8 +180,7 @@ export class ProfileView {
       h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'profile-apply', 'data-tb-gain': edit.gain.toFixed(1), title: `Apply: ${edit.label}`, onclick: (event: Event) => {
           event.stopPropagation();
-          if (this.store.edits && !this.store.edits.busy) this.store.ask(edit.edits.length === 1
-            ? { type: 'edit', ...edit.edits[0] } : { type: 'edit', do: 'many', label: edit.label, edits: edit.edits });
+          if (this.store.edits && !this.store.edits.busy) this.store.edit(oneStep(edit.label, edit.edits));
         }
       }, 'Apply'), ' ', h('span', { class: 'tb-gain' }, `−${percent((before - after) / before)}${batch}`), ` ${edit.label}`);
   }

@@ -25,6 +25,6 @@ function entry(store: Store, stall: Stall, batch: number, show: (stall: Stall) =
       store.host.live ? h('button', {
         type: 'button', class: 'tb-button', 'data-tb-action': 'insert-nop',
         title: `A nop between ${stall.source} and ${stall.target} buffers the short branch`,
-        onclick: () => store.ask({ type: 'edit', do: 'nop', op: stall.source, to: stall.target })
+        onclick: () => store.edit({ do: 'insert-nop', op: stall.source, to: [stall.target] })
       }, 'Insert buffering nop here') : ''));
 }
