@@ -1,10 +1,12 @@
 /** Pointer, wheel and keys of the timeline. */
 import { HEAD, OVERVIEW } from './draw.js';
 import type { Row } from './model.js';
-import type { TraceView } from './view.js';
+import type { TraceActions, TraceElements, TraceState } from './state.js';
+
+type GestureView = TraceState & TraceActions & TraceElements;
 
 /** The wheel scrolls the page until the view has the focus; with Ctrl it always zooms. */
-export function wheel(view: TraceView, event: WheelEvent): void {
+export function wheel(view: GestureView, event: WheelEvent): void {
   const focused = view.stage.contains(document.activeElement);
   const over = event.target !== view.scroller && !view.scroller.contains(event.target as Node);
   if (!view.model || !over || !(event.ctrlKey || event.metaKey || focused)) return;
@@ -16,12 +18,12 @@ export function wheel(view: TraceView, event: WheelEvent): void {
   } else view.zoom(Math.exp(-event.deltaY * 0.0022), view.toCycle(x));
 }
 
-export function rowAt(view: TraceView, event: MouseEvent): Row | null {
+export function rowAt(view: Pick<GestureView, 'canvas' | 'scroller' | 'rows'>, event: MouseEvent): Row | null {
   const y = event.clientY - view.canvas.getBoundingClientRect().top - HEAD + view.scroller.scrollTop;
   return y < view.scroller.scrollTop ? null : (view.rows.find(r => y >= r.top && y < r.top + r.height) ?? null);
 }
 
-export function press(view: TraceView, event: PointerEvent): void {
+export function press(view: GestureView, event: PointerEvent): void {
   const { model } = view;
   if (!model || event.button) return;
   view.stage.focus({ preventScroll: true });
@@ -71,7 +73,7 @@ export function press(view: TraceView, event: PointerEvent): void {
 }
 
 /** Shift and a drag: a stretch of time, of which the table below says what the ops do. */
-function stretch(view: TraceView, event: PointerEvent, x: number): void {
+function stretch(view: Pick<GestureView, 'canvas' | 'cursors' | 'toCycle'>, event: PointerEvent, x: number): void {
   const from = view.toCycle(x);
   const left = view.canvas.getBoundingClientRect().left;
   const move = (e: PointerEvent) => {
@@ -85,7 +87,7 @@ function stretch(view: TraceView, event: PointerEvent, x: number): void {
   window.addEventListener('pointerup', up);
 }
 
-export function key(view: TraceView, event: KeyboardEvent): void {
+export function key(view: GestureView, event: KeyboardEvent): void {
   const { model } = view;
   if (!model || event.ctrlKey || event.metaKey || event.altKey || (event.target as Element).tagName === 'INPUT') return;
   const rest = { Enter: 1, ' ': 1 }[event.key] && (event.target as Element).tagName === 'BUTTON';
@@ -111,12 +113,12 @@ export function key(view: TraceView, event: KeyboardEvent): void {
   action();
 }
 
-function pan(view: TraceView, share: number): void {
+function pan(view: Pick<GestureView, 'time' | 'moved'>, share: number): void {
   view.time.pan(share);
   view.moved();
 }
 
-function nextEpoch(view: TraceView, step: number): void {
+function nextEpoch(view: Pick<GestureView, 'model' | 'store' | 'fitEpoch'>, step: number): void {
   const { model } = view;
   const next = model?.epochs[model.epochs.indexOf(view.store.epoch) + step];
   if (next !== undefined) {

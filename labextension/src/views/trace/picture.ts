@@ -5,7 +5,8 @@ import { draw, HEAD, type Colours } from './draw.js';
 import { label } from './labels.js';
 import { inSight, type Row } from './model.js';
 import { brushes, type Brushes } from './paint.js';
-import type { TraceView } from './view.js';
+import type { Asking } from './asking.js';
+import type { TraceActions, TraceElements, TraceState } from './state.js';
 
 export const LABELS = 210; // px left of the canvas
 
@@ -14,7 +15,11 @@ export class TracePicture {
   private brushes: Brushes | null = null;
   private labelled = '';
 
-  constructor(private readonly view: TraceView) {}
+  /** phaseOf: "backward" and the like, of an epoch. toggle: opens or closes a row. */
+  constructor(
+    private readonly view: TraceState & TraceElements & Pick<TraceActions, 'cursors' | 'player'>, private readonly asking: Asking,
+    private readonly rowActions: { phaseOf: (epoch: number) => string; toggle: (row: Row) => void }
+  ) {}
 
   /** The theme is another one. */
   forget(): void {
@@ -36,9 +41,9 @@ export class TracePicture {
     // the same elements while they say the same: a press is not lost to a frame of the animation
     const labelled = `${layouts}/${first}/${last}`;
     if (labelled !== this.labelled) view.labels.replaceChildren(...view.rows.slice(first, last).map(row => label(model, row, fills, {
-      selected, related, stalled, phase: epoch => view.phaseOf(epoch),
+      selected, related, stalled, phase: this.rowActions.phaseOf,
       open: r => (r.kind === 'epoch' ? view.shown.only !== null || view.shown.epochs.has(r.epoch) : view.shown.parts.has(model.ops[r.op]!.name)),
-      toggle: (r: Row) => view.toggle(r), pick: (op, toggle) => {
+      toggle: this.rowActions.toggle, pick: (op, toggle) => {
         store.click(op, toggle, 'trace');
         view.stage.focus({ preventScroll: true }); // the pressed element is made anew
       }, hover: op => store.setHover(op)
@@ -74,7 +79,8 @@ export class TracePicture {
 
   /** Asks for the tiles of the rows in sight. */
   private ask(first: number, last: number): void {
-    const { model, tiles, time, rows, asking } = this.view;
+    const { model, tiles, time, rows } = this.view;
+    const { asking } = this;
     const blocks = new Set<number>();
     for (let i = first; i < last; i++) {
       const row = rows[i]!;

@@ -2,7 +2,10 @@
 import { due } from '../framethrottle.js';
 import { fromTiles } from './tiles.js';
 import { momentOf, playheadOf, type Moment, type Playhead } from './shared.js';
-import type { TraceView } from './view.js';
+import type { Asking } from './asking.js';
+import type { TraceElements, TraceState } from './state.js';
+
+type PlayerView = Pick<TraceState, 'store' | 'model' | 'tiles' | 'time' | 'moved' | 'repaint'> & Pick<TraceElements, 'element'>;
 
 const PLAY = 12; // seconds in which a window goes by
 
@@ -13,7 +16,8 @@ export class Player {
   private readonly shared: Playhead;
   private readonly leave: () => void;
 
-  constructor(private readonly view: TraceView) {
+  /** changed: it began or ended to play. */
+  constructor(private readonly view: PlayerView, private readonly asking: Asking, private readonly changed: () => void) {
     this.shared = playheadOf(view.store);
     this.leave = this.shared.drive();
   }
@@ -33,7 +37,7 @@ export class Player {
       time.show(this.cycle - time.width / 2, this.cycle + time.width / 2);
       view.moved();
     }
-    if (store.host.live) view.asking.moment(this.cycle);
+    if (store.host.live) this.asking.moment(this.cycle);
     else if (view.tiles) this.tell({ cycle: this.cycle, epoch: model.epochAt(this.cycle, store.epoch), doing: fromTiles(model, view.tiles, this.cycle) });
     view.repaint();
   }
@@ -83,14 +87,12 @@ export class Player {
       this.playing = requestAnimationFrame(step);
     };
     this.playing = requestAnimationFrame(step);
-    view.traits.playing();
-    view.dress();
+    this.changed();
   }
 
   private stop(): void {
     cancelAnimationFrame(this.playing);
     this.playing = 0;
-    this.view.traits.playing();
-    this.view.dress();
+    this.changed();
   }
 }

@@ -1,4 +1,4 @@
-/** Cycles on a ruler and in words. */
+/** The stretch of time in sight, and cycles on a ruler and in words. */
 import { grouped, short } from '../dom.js';
 
 /** Round steps of a ruler: about `room` pixels apart. */
@@ -29,4 +29,44 @@ export function tick(cycle: number, step: number, unit: Unit, clock: number): st
     return `${us.toFixed(fine >= 1 ? 0 : fine >= 0.1 ? 1 : fine >= 0.01 ? 2 : 3)} µs`;
   }
   return step >= 1000 && cycle % 100 === 0 ? short(cycle) : grouped(cycle);
+}
+
+/** The stretch of time that is shown, in cycles. */
+export class Window {
+  start = 0;
+  end = 1;
+
+  constructor(readonly cycles: number) {
+    this.end = cycles;
+  }
+
+  get width(): number {
+    return this.end - this.start;
+  }
+
+  /** Shows [start, end), moved and cut to the trace; never less than 16 cycles. */
+  show(start: number, end: number): void {
+    const width = Math.max(Math.min(16, this.cycles), Math.min(this.cycles, end - start));
+    this.start = Math.max(0, Math.min(this.cycles - width, start));
+    this.end = this.start + width;
+  }
+
+  /** Zooms by a factor so that a cycle stays where it is. */
+  zoom(factor: number, about: number): void {
+    this.show(about - (about - this.start) / factor, about + (this.end - about) / factor);
+  }
+
+  pan(share: number): void {
+    const by = share * this.width;
+    this.show(this.start + by, this.end + by);
+  }
+
+  /** Brings a stretch into sight with some room around it, unless a good part of it is there already. */
+  reveal(start: number, end: number): boolean {
+    const seen = Math.min(end, this.end) - Math.max(start, this.start);
+    if (seen > 0 && (seen >= 0.2 * (end - start) || seen >= 0.5 * this.width)) return false;
+    const room = 0.04 * Math.max(16, end - start);
+    this.show(start - room, end + room);
+    return true;
+  }
 }

@@ -1,6 +1,8 @@
 /** What Python and the timeline tell each other: the stretch of time, what is open, the ops shown, cursors, playing. */
 import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
-import type { TraceView } from './view.js';
+import type { TraceActions, TraceState } from './state.js';
+
+type TraitView = Pick<TraceState, 'store' | 'model' | 'shown' | 'time' | 'show' | 'layout'> & Pick<TraceActions, 'cursors' | 'player' | 'dress'>;
 
 const REST = 150; // ms
 type Level = '' | 'epochs' | 'ops' | 'cores';
@@ -16,7 +18,7 @@ export class TraceTraits {
   /** The ops shown because Python said so. */
   private taken: ReadonlySet<number> | null = null;
 
-  constructor(private readonly view: TraceView) {
+  constructor(private readonly view: TraitView) {
     const { store } = view;
     const stretch = () => {
       if (view.model) this.stretch();

@@ -6,24 +6,22 @@ import { Visibility } from '../visibility.js';
 import type { Store } from '../store.js';
 import { onTheme } from '../theme.js';
 import { Asking } from './asking.js';
-import { dress } from './bar.js';
+import { dress, Find } from './bar.js';
 import { Cursors } from './cursors.js';
 import { HEAD } from './draw.js';
-import { Find } from './find.js';
 import { key, press, rowAt, wheel } from './gestures.js';
 import { rowsOf, TraceModel, type Row, type Shown, type Stall } from './model.js';
 import { LABELS, TracePicture } from './picture.js';
 import { Player } from './player.js';
-import { sliceTable } from './slice.js';
-import { stallList } from './stalls.js';
-import { length, type Unit } from './time.js';
+import type { TraceActions, TraceElements, TraceState } from './state.js';
+import { sliceTable, stallList } from './tables.js';
+import { length, Window, type Unit } from './time.js';
 import { Tiles } from './tiles.js';
 import { TraceTraits } from './traits.js';
-import { Window } from './window.js';
 
 const MANY = 40; // rows up to which all epochs are open at first
 
-export class TraceView {
+export class TraceView implements TraceState, TraceElements, TraceActions {
   readonly element: HTMLElement;
   readonly bar = h('header', { class: 'tb-bar' });
   readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite', 'data-tb-metric': 'trace' });
@@ -62,8 +60,11 @@ export class TraceView {
 
   constructor(readonly store: Store) {
     this.asking = new Asking(store);
-    this.player = new Player(this);
-    this.picture = new TracePicture(this);
+    this.player = new Player(this, this.asking, () => {
+      this.traits.playing();
+      this.dress();
+    });
+    this.picture = new TracePicture(this, this.asking, { phaseOf: epoch => this.ops?.phaseOf(epoch) ?? '', toggle: row => this.toggle(row) });
     this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c), () => {
       this.traits.marked();
       this.measure();
@@ -331,10 +332,6 @@ export class TraceView {
     this.moved();
   }
 
-  phaseOf(epoch: number): string {
-    return this.ops?.phaseOf(epoch) ?? '';
-  }
-
   fitEpoch(): void {
     const { model } = this;
     if (!model) return;
@@ -383,6 +380,6 @@ export class TraceView {
   }
 
   dress(): void {
-    dress(this);
+    dress(this, this);
   }
 }

@@ -1,9 +1,36 @@
-/** Fork-join stalls in words, each with a way to see it and to repair it. */
-import { grouped, h } from '../dom.js';
+/** The tables below the timeline: what ops do between two cursors, and fork-join stalls. */
+import { grouped, h, percent, short } from '../dom.js';
+import type { Frame } from '../frame.js';
 import { shortName } from '../grid/draw.js';
 import type { Store } from '../store.js';
 import type { Stall } from './model.js';
 
+const SHOWN = 40;
+const KINDS = ['compute', 'input', 'space', 'dram'] as const;
+const TITLES = ['Works', 'Waits for input', 'Waits for space', 'Waits for DRAM'];
+
+/** What the ops did between the two cursors. Its rows select ops in all views. */
+export function sliceTable(store: Store, frame: Frame, words: (cycles: number) => string): HTMLElement {
+  const [start, end] = [Number(frame.meta['start']), Number(frame.meta['end'])];
+  const names = frame.text('op');
+  const [epoch, inputs] = [frame.column('epoch'), frame.column('inputs')];
+  const kinds = KINDS.map(kind => frame.column(kind));
+  const whole = Math.max(1, end - start);
+  const rows = names.slice(0, SHOWN).map((name, i) => h('tr', {
+    'data-tb-op': name, class: store.selection.names.includes(name) ? 'tb-selected' : undefined, onclick: () => store.select([name], 'slice')
+  }, h('td', { title: name }, h('button', { type: 'button', class: 'tb-link' }, shortName(name))), h('td', { class: 'tb-right' }, String(epoch[i])),
+  ...kinds.map(kind => h('td', { class: 'tb-right', title: `${grouped(kind[i]!)} cycles`, 'data-tb-cycles': kind[i]!.toFixed(1) },
+    kind[i]! >= 0.5 ? `${short(kind[i]!)} (${percent(kind[i]! / whole)})` : '')),
+  h('td', { class: 'tb-right' }, String(inputs[i]))));
+  return h('div', { class: 'tb-slice', 'data-tb-slice': `${start}-${end}` },
+    h('p', { class: 'tb-found' }, `Between the cursors: ${words(end - start)}, ${names.length} ops at work`,
+      names.length > SHOWN ? `, the ${SHOWN} with most work:` : ''),
+    h('table', { class: 'tb-list' },
+      h('thead', {}, h('tr', {}, ...['Op', 'Epoch', ...TITLES, 'Inputs'].map(text => h('th', { scope: 'col' }, h('span', { class: 'tb-cell' }, text))))),
+      h('tbody', {}, ...rows)));
+}
+
+/** Fork-join stalls in words, each with a way to see it and to repair it. */
 export function stallList(store: Store, stalls: readonly Stall[], batch: number, show: (stall: Stall) => void): HTMLElement {
   const list = [...stalls].sort((a, b) => Number(b.critical) - Number(a.critical) || b.cycles - a.cycles).slice(0, 40);
   if (!list.length) return h('div', { class: 'tb-stalls', hidden: true });
