@@ -1,5 +1,5 @@
 /** Entry for static pages: frames stand in the page as base64; nothing is fetched, no kernel is asked. */
-import { DiffPage } from './views/diff/page.js';
+import { DiffPage } from './views/diff/view.js';
 import { NetlistFile } from './views/netlistfile.js';
 import { ReportPage } from './views/page.js';
 import { Frame, type FrameHeader } from './views/frame.js';

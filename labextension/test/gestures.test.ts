@@ -14,7 +14,7 @@ import { GridView } from '../src/views/grid/view.js';
 import { actionOf, chord, chordsOf, KEYS } from '../src/views/keys.js';
 import { OpControls } from '../src/views/opcontrols.js';
 import { bringBy } from '../src/views/lazyview.js';
-import { LostSelection } from '../src/views/lostselection.js';
+import { LostSelection } from '../src/views/names.js';
 import * as more from '../src/views/lazybundle.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { Overlays } from '../src/views/overlays.js';

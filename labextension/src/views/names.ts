@@ -1,3 +1,6 @@
+/** Names of ops across stages, and selected names that vanished. */
+import type { Store } from './store.js';
+
 /**
  * Names across stages. An op keeps its name from stage to stage unless it is decomposed: `x` becomes `x.dc.<op>.<k>`.
  * A selection made in one stage is shown in another on the nodes that share the original name.
@@ -30,5 +33,38 @@ export class Matcher {
       else this.byOriginal.get(original(name))?.forEach(i => found.add(i));
     }
     return [...found];
+  }
+}
+
+/** Selected names that a compile made vanish: taken out of the selection, and told once. */
+export class LostSelection {
+  names: string[] = [];
+  private before: Matcher | null = null;
+  private readonly stop: () => void;
+
+  constructor(private readonly store: Store, private readonly changed: () => void) {
+    this.stop = store.on('frame', key => {
+      if (key === 'ops') this.compare();
+    });
+    this.compare();
+  }
+
+  dispose(): void {
+    this.stop();
+  }
+
+  private compare(): void {
+    const frame = this.store.frames.get('ops');
+    if (!frame) return;
+    const { before } = this;
+    const now = (this.before = new Matcher(frame.text('op_name')));
+    if (!before) return;
+    const chosen = this.store.selection.names;
+    const gone = chosen.filter(name => before.find([name]).length && !now.find([name]).length);
+    if (gone.length || this.names.length) {
+      this.names = gone;
+      if (gone.length) this.store.select(chosen.filter(name => !gone.includes(name)), 'lost');
+      this.changed();
+    }
   }
 }

@@ -1,6 +1,6 @@
 /** What the stages had to say, errors first; a place that names an op selects it. */
 import { counted, h } from './dom.js';
-import { LostSelection } from './lostselection.js';
+import { LostSelection } from './names.js';
 import type { Store } from './store.js';
 import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
 

@@ -1,10 +1,12 @@
-/** The card below the grid: what the op under the pointer, else the selected one, is and costs. It covers nothing. */
+/** Words beside the grid: the card of one op, and the epoch as a table for screen readers. */
 import { bytes, grouped, h, percent } from '../dom.js';
 import { slowText } from './legal.js';
 import type { Ops } from '../ops.js';
 import { PreloadButtons } from '../preload.js';
 import type { Store } from '../store.js';
+import { saidTime } from '../units.js';
 
+/** What the op under the pointer, else the selected one, is and costs. It stands below the grid. */
 export class Card {
   private readonly preload: PreloadButtons;
   private shown: Ops | null = null;
@@ -42,5 +44,24 @@ export class Card {
     this.element.dataset['tbCard'] = '';
     this.shown = null;
     this.element.replaceChildren(h('p', { class: 'tb-card-hint' }, text));
+  }
+}
+
+/** The grid as a table that is not seen: a screen reader goes through it row by row. */
+export class AccessibleTable {
+  readonly element = h('div', { class: 'tb-live' });
+
+  /** A row per op of the epoch: where it stands, how large it is, what it takes. */
+  show(ops: Ops | null, epoch: number): void {
+    const rows = (ops?.byEpoch[epoch] ?? []).map(op => {
+      const said = [
+        ops!.name[op]!, ops!.where(op), `epoch ${epoch}`, saidTime(ops!.time(op), ops!.clock),
+        ops!.isLimiting(op) ? 'limits the epoch' : ''
+      ];
+      return h('tr', { role: 'row' }, ...said.map((text, i) => h('td', { role: i ? 'gridcell' : 'rowheader' }, text)));
+    });
+    this.element.replaceChildren(h('table', { role: 'grid', 'aria-label': `Ops of epoch ${epoch}`, 'aria-readonly': 'true', 'data-tb-twin': epoch },
+      h('tr', { role: 'row' }, ...['op', 'place', 'epoch', 'cycles', 'remark'].map(text => h('th', { role: 'columnheader', scope: 'col' }, text))),
+      ...rows));
   }
 }

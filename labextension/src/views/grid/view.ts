@@ -14,7 +14,7 @@ import { Toast } from '../toast.js';
 import { Activity } from '../trace/activity.js';
 import { longTime, partsText } from '../units.js';
 import { linkList } from '../linklist.js';
-import { Card } from './card.js';
+import { AccessibleTable, Card } from './card.js';
 import { chipsOf, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './chips.js';
 import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y, shortName } from './draw.js';
 import { Editor } from './edit.js';
@@ -26,7 +26,6 @@ import { coresOf, type Displacement } from './pictures.js';
 import { drawPipes, pipesOf, type Shown } from './pipes.js';
 import { drawChips, drawStrip } from './strip.js';
 import { Suggestions } from './suggest.js';
-import { Twin } from './accessibletable.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
   ['load', 'Load', 'cycles of the op over cycles of its epoch'],
@@ -45,7 +44,7 @@ export class GridView {
   private readonly card: Card;
   readonly lens: Lens;
   private readonly critical: SyncedTrait<boolean>;
-  private readonly twin = new Twin();
+  private readonly accessible = new AccessibleTable();
   private readonly bar: EditBar;
   private readonly toast: Toast;
   readonly editor: Editor;
@@ -94,7 +93,7 @@ export class GridView {
     }, '?'));
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
-      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.twin.element, this.card.element, this.legend, this.toast.element);
+      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.accessible.element, this.card.element, this.legend, this.toast.element);
     this.lens = new Lens(this.plane, () => this.render());
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.displacement.value());
     this.keys = new GridKeys(this);
@@ -353,7 +352,7 @@ export class GridView {
     const geometry = new Geometry(ops, this.cell, epoch);
     this.keys.moving.stop();
     this.keys.cursor.hide();
-    this.twin.show(ops, epoch);
+    this.accessible.show(ops, epoch);
     this.editor.redrawn(ops, geometry, drawing);
     this.suggestions.redrawn(this.editor.plane, geometry);
     this.activity.redrawn(ops, geometry, drawing);
