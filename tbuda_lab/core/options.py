@@ -66,6 +66,11 @@ class PrecisionRule:
     inputs: tuple[tuple[int, DataFormat, bool], ...] = ()
     weight_bits: tuple[tuple[int, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raises `InputError` where the name is no pattern."""
+        if self.name is not None and (fault := pattern_fault(self.name)):
+            raise InputError(f"the name of a precision rule is a pattern: {fault}")
+
 
 @dataclasses.dataclass(frozen=True)
 class CompileOptions:
@@ -201,6 +206,20 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
         value = getattr(options, name)
         if not (isinstance(value, tuple) and all(isinstance(n, str) for n in value)):
             yield name, (f"names are no {value!r}", "a tuple of names")
+        elif name == "op_names_manual_fuse":
+            yield from ((name, (fault, "patterns of whole op names")) for fault in map(pattern_fault, value) if fault)
+
+
+def pattern_fault(text: object) -> str:
+    """Why a text is no regular expression; empty if it is one."""
+    if not isinstance(text, str):
+        return f"a pattern is a text, not {text!r}"
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        shown = text if len(text) <= 200 else text[:200] + "..."
+        return f"{shown!r} is no regular expression: {error}; re.escape(name) gives that of a name"
+    return ""
 
 
 BACK_END = (
@@ -253,10 +272,6 @@ def _rule_from_json(given: Any) -> PrecisionRule:
             values[name] = tuple((row[0], row[1]) for row in value)
         else:
             raise InputError(f"{name} of a precision rule does not take {value!r}")
-    try:
-        re.compile(values.get("name", ""))
-    except re.error as error:
-        raise InputError(f"the name of a precision rule is a pattern; {values['name']!r}: {error}") from error
     return PrecisionRule(**values)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tbuda_lab.core.formats import DataFormat, MathFidelity, parse_format
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.precision import rules_of
-from tbuda_lab.core.options import CompileOptions, PrecisionRule
+from tbuda_lab.core.options import CompileOptions, PrecisionRule, pattern_fault
 from tbuda_lab.core.overrides import FIRST, Override, Target
 from tbuda_lab.runtime.enums import CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat
 from tbuda_lab.runtime.errors import PipelineError, not_supported
@@ -159,10 +159,8 @@ class CompilerConfig:
         """Only ops whose whole names these patterns match are fused, as far as they can be."""
         many = [names] if isinstance(names, str) else list(names)
         for text in many:
-            try:
-                re.compile(text)
-            except (re.error, TypeError) as error:
-                raise PipelineError(f"manual_fuse takes patterns of op names; {text!r}: {error}") from None
+            if fault := pattern_fault(text):
+                raise PipelineError(f"manual_fuse takes patterns of op names: {fault}")
         self.op_names_manual_fuse.extend(many)
 
     def enable_amp_light(self, level: int = 1) -> None:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.options import pattern_fault
 from tbuda_lab.runtime.errors import PipelineError
 
 
@@ -70,11 +71,6 @@ def op_type(type_name: str) -> NodePredicateBuilder:
 
 def _checked(pattern: str) -> str:
     """The pattern. Raises `PipelineError` at the call that gives one that cannot be compiled."""
-    if not isinstance(pattern, str):
-        raise PipelineError(f"a pattern is a text, not {pattern!r}")
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise PipelineError(f"{pattern!r} is no regular expression: {error}; re.escape(name) gives that of a name"
-                            ) from error
+    if fault := pattern_fault(pattern):
+        raise PipelineError(fault)
     return pattern

@@ -11,7 +11,9 @@ import torch
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.graph import GraphError
+from tbuda_lab.core.graph.query import Query
+from tbuda_lab.core.options import CompileOptions, PrecisionRule, options_from_json
 from tbuda_lab.core.session import Session
 
 NAN = float("nan")
@@ -30,8 +32,10 @@ BAD: dict[str, tuple[Any, ...]] = {
     "balancer_policy": (None, 3),
     "scheduler_policy": (None,),
     "op_names_dont_fuse": ("x", None, (3,)),
+    "op_names_manual_fuse": ("x", (3,), ("ok", "(")),
     "cpu_fallback_ops": (None, "embedding"),
 }
+NO_PATTERNS = ("(", "a{9999999999}", "(?P<n", "[z-a]", "(" * 5000 + ")" * 5000)
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
@@ -42,6 +46,21 @@ def test_values_without_a_meaning_are_refused(name: str, value: Any) -> None:
     assert caught.value.diagnostics[0].fix
     with pytest.raises(InputError):
         dataclasses.replace(CompileOptions(), **{name: value})
+
+
+@pytest.mark.parametrize("pattern", NO_PATTERNS, ids=range(len(NO_PATTERNS)))
+def test_what_is_no_pattern_is_refused_where_it_is_given(pattern: str) -> None:
+    """By options, by their form in files, by rules of precision and by predicates."""
+    for give in (
+        lambda: CompileOptions(op_names_manual_fuse=(pattern,)),
+        lambda: CompileOptions(**options_from_json({"op_names_manual_fuse": [pattern]})),
+        lambda: PrecisionRule("by hand", name=pattern),
+        lambda: options_from_json({"precision": [{"reason": "by hand", "name": pattern}]}),
+        lambda: Query("layer", pattern),
+    ):
+        with pytest.raises((InputError, GraphError), match="no regular expression") as caught:
+            give()
+        assert len(str(caught.value)) < 600
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

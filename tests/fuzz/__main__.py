@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -19,10 +20,13 @@ from tests.fuzz.attack import Outcome, attack
 from tests.fuzz.subjects import SUBJECTS, Subject
 
 AT_ONCE = 25
+HANGS = 60
+"""CPU seconds of one file after which its process is ended: well beyond what is a fault."""
 
 
 def some(subject: Subject, seeds: range, out: Connection) -> None:
     for seed in seeds:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + HANGS, resource.RLIM_INFINITY))
         out.send(attack(subject, seed))
     out.close()
 

@@ -9,6 +9,7 @@ import tbuda_lab.pybuda as pybuda
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.pybuda import BackendDevice, BackendType, DataFormat, MathFidelity, Tensor, TTDevice, VerifyConfig
 from tbuda_lab.pybuda.op.eval import sparse_utils
+from tbuda_lab.runtime.errors import PipelineError
 
 
 class Net(pybuda.PyBudaModule):
@@ -158,6 +159,15 @@ def test_ops_of_an_output_fuse_before_a_nop():
     assert lowered.get_fused_ops() == [(2, [["exp", "add"]])]
     ops = device.result.netlist.graphs["fwd_0_0"].ops
     assert ops["add_output_nop_0"].untilize_output and not ops["add"].untilize_output
+
+
+@pytest.mark.parametrize("names", ["(", ["exp", "add("], [3], ["a{9999999999}"]])
+def test_fusing_by_hand_takes_patterns(names):
+    """What is none is refused by the call that gives it, and no part of it stays."""
+    config = pybuda.config._get_global_compiler_config()
+    with pytest.raises(PipelineError, match="manual_fuse takes patterns of op names"):
+        config.manual_fuse(names)
+    assert config.op_names_manual_fuse == []
 
 
 def test_constants_keep_their_names_in_the_netlist():

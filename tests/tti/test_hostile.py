@@ -180,6 +180,19 @@ def test_a_pickle_in_place_of_a_tensor_is_refused_by_name(files: dict[str, bytes
     assert not (tmp_path / "trapped").exists()
 
 
+def test_one_file_is_not_read_without_end(files: dict[str, bytes], tmp_path: Path) -> None:
+    """A manifest of 40 kB that names one tensor of 4 MiB for each of 300 arrays would have 1.2 GB read."""
+    def many(count: int) -> Path:
+        node = {"format": "Float32", "shape": [1, 1, 1024, 1024], "strides": [1024 * 1024, 1024 * 1024, 1024, 1],
+                "bin": "tensors/big.bin"}
+        lie = changed(files, lambda m: m["tbuda_lab"]["arrays"].update({f"{n:016x}": node for n in range(count)}))
+        return write_tar(tmp_path / "x.tti", {**lie, TOP + "tensors/big.bin": bytes(4 << 20)})
+
+    assert load_image(many(3)).name == "pair"
+    with pytest.raises(InputError, match=r"reading 'tensors/big\.bin' once more would take 4\.0 MiB"):
+        load_image(many(300))
+
+
 def link(kind: bytes, name: str) -> Callable[[tarfile.TarInfo], None]:
     def change(info: tarfile.TarInfo) -> None:
         if info.name == name:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tbuda_lab.core.graph.graph import Graph, GraphError, Node, NodeKind
+from tbuda_lab.core.options import pattern_fault
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +25,8 @@ class Query:
 
     def __post_init__(self) -> None:
         if self.kind in ("name", "layer"):
-            try:
-                re.compile(self.pattern)
-            except re.error as e:
-                raise GraphError(f"{self.pattern!r} is no regular expression: {e}") from None
+            if fault := pattern_fault(self.pattern):
+                raise GraphError(fault)
         elif self.kind not in ("op", "and", "or", "not"):
             raise GraphError(f"{self.kind!r} is no kind of predicate; known are name, layer, op, and, or, not")
 
