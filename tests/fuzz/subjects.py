@@ -34,6 +34,7 @@ from tbuda_lab.sim.files import run_file
 from tbuda_lab.tools.measurements import read_sheet
 from tbuda_lab.widgets.handlers.lab.documents import journal_frame
 from tests.device.test_load import CLUSTER, DESCRIPTOR
+from tests.fuzz import compiled
 from tests.fuzz.mutations import NoAliases, mutated, mutated_bytes, mutated_text
 from tests.netlist import builders
 
@@ -308,5 +309,9 @@ SUBJECTS = {
         Subject("runtime parameters", 500, yaml_file(lambda: (PARAMS,)), masks_of),
         Subject("overrides", 500, json_file(OVERRIDES, ".json"), read_overrides),
         Subject("record", 500, json_file(RECORD, ".json"), read_record),
+        Subject("pef", 1_000, compiled.pef_file, compiled.read_program),
+        Subject("placement", 500, compiled.placement_file, compiled.read_placement),
+        Subject("onnx", 1_000, compiled.onnx_file, compiled.read_model),
+        Subject("tflite", 500, compiled.tflite_file, compiled.read_model),
     )
 }  # fmt: skip
