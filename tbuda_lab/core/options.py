@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import numbers
 import re
 from collections.abc import Iterator
@@ -164,6 +165,7 @@ _LEAST = {
     "microbatch": 1, "schedule_swaps": 0, "seed": 0, "epoch_switch_cycles": 0, "epoch_fill_cycles": 0,
     "target_cycles": 0, "time_budget": 0, "optimise_steps": 0, "optimise_seconds": 0,
 }  # fmt: skip
+_MOST = {"microbatch": 1 << 16}
 _WHOLE = ("microbatch", "schedule_swaps", "seed", "optimise_steps")
 _OPEN = (
     "epoch_fill_cycles", "target_cycles", "time_budget", "optimise_seconds", "default_df_override",
@@ -181,10 +183,13 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
     for name, least in _LEAST.items():
         value: Any = getattr(options, name)
         number = isinstance(value, numbers.Integral if name in _WHOLE else numbers.Real)
-        good = number and value >= least  # no NaN
+        most = _MOST.get(name, math.inf)
+        good = number and least <= value <= most  # no NaN
         if not good and not (value is None and name in _OPEN):
             what = "a whole number" if name in _WHOLE else "a number"
-            yield name, (f"it is {value!r}", f"{what} from {least}{', or None' if name in _OPEN else ''}")
+            upto = f" to {most}" if name in _MOST else ""
+            shown = "a huge number" if isinstance(value, int) and value.bit_length() > 200 else repr(value)
+            yield name, (f"it is {shown}", f"{what} from {least}{upto}{', or None' if name in _OPEN else ''}")
     for name, names in _KINDS.items():
         value = getattr(options, name)
         if not isinstance(value, names) and not (value is None and name in _OPEN):

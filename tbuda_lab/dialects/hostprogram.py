@@ -83,6 +83,8 @@ _KINDS: dict[str, type[Any]] = {
     "set_scalar": SetScalar, "loop": Loop,
 }  # fmt: skip
 _WORDS = {kind: word for word, kind in _KINDS.items()}
+MAX_TURNS = 1 << 16
+"""Turns of a loop in a program that is read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +102,10 @@ class HostProgram:
 
     @classmethod
     def from_json(cls, data: Any) -> HostProgram:
-        """Raises `InputError` for anything that `to_json` would not write."""
+        """Raises `InputError` for anything that `to_json` would not write, and for a loop of more than `MAX_TURNS`."""
         if not isinstance(data, list):
             raise InputError("a host program is a list of steps")
-        return cls(tuple((str(entry.get("section", "")), _step(entry)) for entry in map(_entry, data)))
+        return cls(tuple((_text(entry.get("section", "")), _step(entry)) for entry in map(_entry, data)))
 
 
 def _entry(data: Any) -> dict[str, Any]:
@@ -129,17 +131,37 @@ def _step(data: Mapping[str, Any]) -> Step:
     names = () if kind is None else tuple(f.name for f in dataclasses.fields(kind))
     if kind is None or set(data) - {"step", "section"} != set(names):
         raise InputError(f"no step of a host program: {str(data)[:80]}; there are {', '.join(_KINDS)}")
-    try:
-        if kind is Loop:
-            return Loop(int(data["count"]), tuple(_step(_entry(inner)) for inner in data["body"]))
-        if kind is Run:
-            return Run(str(data["program"]), tuple((str(k), int(v)) for k, v in data["params"].items()))
-        if kind is Collective:
-            return Collective(tuple(str(name) for name in data["tensors"]))
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"a step of a host program has a wrong field: {str(data)[:80]}") from error
-    step: Step = kind(*(str(data[name]) for name in names))
+    if kind is Loop:
+        body = [_entry(inner) for inner in _list(data["body"])]
+        if any(inner.get("step") == "loop" for inner in body):
+            raise InputError("a loop of a host program within a loop: one after the other would work")
+        return Loop(_whole(data["count"], 1, MAX_TURNS), tuple(map(_step, body)))
+    if kind is Run:
+        params = _entry(data["params"])
+        return Run(_text(data["program"]), tuple((k, _whole(v, 0, 1 << 31)) for k, v in params.items()))
+    if kind is Collective:
+        return Collective(tuple(map(_text, _list(data["tensors"]))))
+    step: Step = kind(*(_text(data[name]) for name in names))
     return step
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"a step of a host program has {str(value)[:80]} where a list belongs")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"a step of a host program has {str(value)[:80]} where a name belongs")
+    return value
+
+
+def _whole(value: Any, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        shown = str(value)[:80] if not isinstance(value, int) or value.bit_length() < 200 else "a huge number"
+        raise InputError(f"a step of a host program has {shown} where a whole number from {least} to {most} belongs")
+    return value
 
 
 def execute(
@@ -153,8 +175,7 @@ def execute(
     """Run a program on all replicas in step with each other.
 
     feeds: per replica, for every turn of the program's loop (one where there is no loop), the elements of a microbatch:
-    a map of inputs by name for each.
-    scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its value. regions: by name the
+    a map of inputs by name for each. scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its value. regions: by name the
     tensor of each replica that lies there, read and written. told: called before every step with it and the number of
     its turn. Returns per replica and turn what was popped, by output. Raises `InputError` for an empty region.
     """
@@ -168,6 +189,8 @@ def execute(
             _load(step, held, fed, turn)
             continue
         if isinstance(step, Store):
+            if any(step.tensor not in popped[turn] for popped in results):
+                raise InputError(f"the host program keeps {step.tensor!r} in a region before it takes it")
             held[step.region] = [popped[turn][step.tensor] for popped in results]
             continue
         if isinstance(step, Collective):

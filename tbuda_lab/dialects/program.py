@@ -21,7 +21,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.epochsim import batch_time
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
-from tbuda_lab.core.files import parse_npy
+from tbuda_lab.core.files import Budget, parse_npy
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, GraphError, NodeKind, parse_graph, print_graph
@@ -36,6 +36,7 @@ from tbuda_lab.core.options import (
     options_to_json,
 )
 from tbuda_lab.core.overrides import Override, from_json, to_json
+from tbuda_lab.core.passes.autograd.optimizers import check_optimizer
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti.sample import sample_of
 from tbuda_lab.core.tti.weights import without_weights
@@ -115,10 +116,10 @@ class GraphProgram:
     @classmethod
     def from_files(
         cls, name: str, mapping: str, record: Any, host_program: HostProgram, netlist: str,
-        read: Callable[[str], bytes],
+        read: Callable[[str], bytes], made_up: Budget,
     ) -> GraphProgram:  # fmt: skip
-        """What `compiled_form` wrote. read: bytes of a file by name. Weights and inputs are made up, and a note says
-        so. Raises `InputError` for anything else."""
+        """What `compiled_form` wrote. read: bytes of a file by name. Weights and inputs are made up, of as many bytes
+        as `made_up` has left, and a note says so. Raises `InputError` for anything else."""
         try:
             device = str(record["device"])
             if device not in (*ARCHS, *BOARDS):
@@ -133,11 +134,11 @@ class GraphProgram:
             fault = next(iter(problems(graph)), None)
             if any(not 0 <= k < len(graph.outputs) for k in losses):
                 raise InputError(f"it has {len(graph.outputs)} outputs, and no losses {losses}")
-        except (GraphError, TbudaError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except (GraphError, TbudaError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(f"graph {name!r} cannot be opened: {error}") from error
         if fault is not None:
             raise InputError(f"graph {name!r} cannot be opened: {fault}")
-        _fill(graph)
+        _fill(graph, made_up)
         sample = dict(zip((n.name for n in graph.inputs), sample_of(graph, options.microbatch), strict=True))
         notes = ("the file has no weights: they are made up here, and so are the inputs",)
         return cls(name, mapping, graph, device, options, overrides, host_program, netlist, sample, notes=notes,
@@ -157,6 +158,10 @@ def _training(data: Any) -> TrainingOptions | None:
         for name, kind, settings, runtime in data["per_weight"]
     )  # fmt: skip
     norm = data["max_grad_norm"]
+    if norm is not None and not 0 < float(_setting(norm)) < math.inf:
+        raise ValueError(f"max_grad_norm is {norm!r}")
+    for _, optimizer in per_weight:
+        check_optimizer(optimizer)
     return TrainingOptions(per_weight=per_weight, max_grad_norm=None if norm is None else float(norm))
 
 
@@ -173,11 +178,13 @@ def _digests(text: str) -> list[str]:
     return sorted(set(re.findall(r"#([0-9a-f]{16})\b", text)))
 
 
-def _fill(graph: Graph) -> None:
-    """Values for parameters without any: normal numbers, as large as keeps activations in range."""
+def _fill(graph: Graph, budget: Budget) -> None:
+    """Values for parameters without any: normal numbers, as large as keeps activations in range. Raises `InputError`
+    where they would be more than the budget."""
     rng = np.random.default_rng(0)
     for node in graph:
         if node.kind is NodeKind.PARAMETER and node.value is None:
+            budget.take_array(node.shape, 8, f"made-up values of {node.name!r}")  # float64 on the way
             scale = 1 / math.sqrt(max(1, node.shape[-1])) if node.shape else 1.0
             node.value = (rng.standard_normal(node.shape) * scale).astype(np.float32)
 

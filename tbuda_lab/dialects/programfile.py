@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.files import atomic_file, parse_json
+from tbuda_lab.core.files import Budget, atomic_file, parse_json
 from tbuda_lab.core.netlist.archive import Archive
 from tbuda_lab.dialects.hostprogram import HostProgram
 from tbuda_lab.dialects.program import GraphProgram
@@ -25,6 +25,10 @@ FOLDER = "unzipped_tti"
 MEMBER = f"{FOLDER}/samba.json"
 MOST = 64 << 20
 """Bytes of the record, and of any one file of a graph, that are read."""
+REREAD = 16 << 20
+"""Bytes that may be read of any archive beside twice its size: graphs may name the same files."""
+MAX_MADE_UP = 1 << 30
+"""Bytes of weights that are made up for all graphs of a file together, which leaves them out."""
 
 
 def write_archive(path: Path, record: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
@@ -64,18 +68,21 @@ def read_programs(path: str | Path) -> tuple[GraphProgram, ...]:
             graphs = _record(archive)["graphs"]
             if not graphs:
                 raise InputError("it has no graphs")
-            return tuple(program for entry in graphs for program in _programs(archive, entry))
+            reading = Budget("the archive", REREAD + 2 * sum(member.size for member in archive.members.values()))
+            made_up = Budget("the archive", MAX_MADE_UP)
+            return tuple(p for entry in graphs for p in _programs(archive, entry, reading, made_up))
     except InputError as error:
         raise InputError(f"{path} is no PEF: {error}") from error
 
 
-def _programs(archive: Archive, entry: Any) -> list[GraphProgram]:
+def _programs(archive: Archive, entry: Any, reading: Budget, made_up: Budget) -> list[GraphProgram]:
     """A graph as it was compiled, and its placement in the other mapping beside it where it has one."""
 
     def read(name: str) -> bytes:
         member = f"{FOLDER}/{name}"
         if member not in archive.members:
             raise InputError(f"the file {name!r} that it names is not there")
+        reading.take(archive.members[member].size, f"reading {name!r} once more")
         return archive.read(member, MOST)
 
     try:
@@ -88,7 +95,9 @@ def _programs(archive: Archive, entry: Any) -> list[GraphProgram]:
         steps = HostProgram.from_json(entry["host_program"])
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"a graph lacks {error}: compile the program again") from error
-    read_forms = [GraphProgram.from_files(name, how, form, steps, digest, read) for how, form, digest in forms]
+    read_forms = [
+        GraphProgram.from_files(name, how, form, steps, digest, read, made_up) for how, form, digest in forms
+    ]
     return [dataclasses.replace(program, notes=(*program.notes, *notes)) for program in read_forms]
 
 

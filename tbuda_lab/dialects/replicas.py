@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.runner import Runner
 
+Named = TypeVar("Named")
 MODES = ("normal", "inorder", "optimal")
 """How gradients are synchronised: after the backward sections; beside them; and with updates in order of readiness."""
 
@@ -29,15 +31,16 @@ class Replica:
         self.weights: dict[str, WeightBinding] = {w.name: w for w in result.weights}
 
     def push(self, name: str, feed: Mapping[str, torch.Tensor]) -> None:
-        """Raises `InputError` where the feed lacks a tensor that the input needs."""
-        binding = self._inputs[name]
+        """Raises `InputError` where there is no such input, and where the feed lacks a tensor that it needs."""
+        binding = _named(self._inputs, name, "input")
         self.executor.push(binding.queue, binding.encode(feed))
 
     def run(self, program: str, params: Mapping[str, int]) -> None:
         self.executor.run(program, dict(params))
 
     def pop(self, name: str) -> torch.Tensor:
-        binding = self._outputs[name]
+        """Raises `InputError` where there is no such output."""
+        binding = _named(self._outputs, name, "output")
         return binding.decode(self.executor.pop(binding.queue))
 
     def take_over(self, other: Replica) -> None:
@@ -67,12 +70,19 @@ class Replica:
             self.executor.write(state.queue, encoded(torch.tensor([float(value)]), state.shape, state.queue))
 
 
+def _named(there: Mapping[str, Named], name: str, what: str) -> Named:
+    if name not in there:
+        raise InputError(f"the host program names {what} {name!r}, which the graph does not have; it has "
+                         f"{', '.join(there) or 'none'}")
+    return there[name]
+
+
 def average_gradients(replicas: Sequence[Replica], names: Sequence[str]) -> None:
     """Every replica's gradients of the weights `names` become the mean, summed in Float32 in order of the replicas."""
     if len(replicas) < 2:
         return
     for name in names:
-        queues = [replica.weights[name].gradient for replica in replicas]
+        queues = [_named(replica.weights, name, "weight").gradient for replica in replicas]
         total = replicas[0].executor.read(queues[0]).astype(np.float32)
         for replica, queue in zip(replicas[1:], queues[1:], strict=True):
             total = total + replica.executor.read(queue)

@@ -105,5 +105,5 @@ def read_pef(path: str | Path) -> Pef:
             for g in data["graphs"]
         }  # fmt: skip
         return Pef(graphs, dict(data["metadata"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: {MEMBER} has not the form of a PEF: {error}") from error

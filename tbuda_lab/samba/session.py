@@ -95,7 +95,7 @@ class SambaSession:
         traced = trace(
             model, inputs, [] if without else as_list(optimizers), mapping=str(config.get("mapping") or "section"),
             loss_indices=loss_indices, name=name or type(model).__name__.lower(),
-            spatial_batches=int(config.get("num_spatial_batches") or 1),
+            spatial_batches=int(config.get("num_spatial_batches", 1)),
             op_by_op=config.get("optimization_level") == 0,
             early_gradients=_overlaps(config.get("data_parallel"), config.get("data_parallel_mode")),
         )  # fmt: skip

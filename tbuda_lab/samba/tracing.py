@@ -346,6 +346,8 @@ def trace(
     """
     if mapping not in ("", *MAPPINGS):
         raise ValueError(f"mapping is one of {', '.join(MAPPINGS)}, not {mapping!r}")
+    if spatial_batches < 1:
+        raise ValueError(f"num_spatial_batches is at least 1, not {spatial_batches}")
     if spatial_batches > 1 and mapping != "spatial":
         raise ValueError("num_spatial_batches goes with mapping='spatial'")
     items = list(inputs.items()) if isinstance(inputs, Mapping) else [(_name_of(t, k), t) for k, t in enumerate(inputs)]

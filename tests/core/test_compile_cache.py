@@ -209,6 +209,7 @@ def _set(*way: Any) -> Any:
         _set("objective", [1.0]), _set("bounds", [1]), _set("refusals", [[0, "1", "no"]]), _set("curve", [[0.5, 1]]),
         _set("edits", [{"kind": "insert_nop", "target": "nobody", "value": 5}]), _set("edits", [{}]),
         lambda record: record.pop("policy"),
+        lambda record: record["epochs"][0][1].__setitem__(1, record["epochs"][0][1][0]),  # two ops on one core
     ],
 )  # fmt: skip
 def test_a_record_is_checked_before_it_is_used(change: Any, tmp_path: Path) -> None:

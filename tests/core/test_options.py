@@ -18,7 +18,7 @@ from tbuda_lab.core.session import Session
 
 NAN = float("nan")
 BAD: dict[str, tuple[Any, ...]] = {
-    "microbatch": (0, -1, 1.5, "2", None),
+    "microbatch": (0, -1, 1.5, "2", None, 10**9, 10**400),
     "seed": (-1, "x", None, 1.5),
     "schedule_swaps": (-1, None),
     "target_cycles": (-5, "x", NAN),

@@ -12,6 +12,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tbuda_lab.core.balancer.models import op_models
 from tbuda_lab.core.balancer.types import Bounds, Objective, OpModels
 from tbuda_lab.core.device import DeviceSpec
@@ -149,6 +151,7 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
         last = at + len(rows)
         if last > len(problem.order):
             raise InputError("a record with more ops in epochs than there are")
+        taken = np.zeros((problem.device.rows, problem.device.cols), np.int16)
         for op, row, (top, left, turned) in zip(range(at, last), rows, _rows(spots, 3), strict=True):
             table = problem.tables[op]
             if _whole(row) not in legal[table.signature] or not isinstance(turned, bool):
@@ -157,7 +160,10 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
             height, width = size[::-1] if turned else size
             inside = 0 <= _whole(top) <= problem.device.rows - height
             if not inside or not 0 <= _whole(left) <= problem.device.cols - width:
-                raise InputError(f"a record with {problem.order[op]} upstream_rows the grid")
+                raise InputError(f"a record with {problem.order[op]} outside the grid")
+            taken[top : top + height, left : left + width] += 1
+        if np.any(taken > 1):
+            raise InputError("a record with ops of one epoch that share a core")
         places = tuple((top, left, turned) for top, left, turned in spots)
         segments.append(
             Segment(at, last, tuple(rows), places, _whole(kernel), _whole(limiter), _number(stall_cycles))

@@ -57,6 +57,17 @@ def optimizer_options(kind: str, **settings: float | bool | tuple[float, float])
     return OptimizerOptions(kind, tuple(sorted({**entry, **settings}.items())))
 
 
+def check_optimizer(options: OptimizerOptions) -> None:
+    """Raises `InputError` unless the options, which come from a file, are those that `optimizer_options` makes."""
+    settings = dict(options.settings)
+    wanted = optimizer_options(options.kind, **settings)
+    lacking = sorted(set(dict(wanted.settings)) - set(settings))
+    pairs = [name for name, value in wanted.settings if isinstance(value, tuple) != (name == "clip_value")]
+    if lacking or pairs or not set(options.runtime) <= set(settings):
+        text = f"{options.kind} has no such form: {', '.join(lacking or pairs or options.runtime)}"
+        raise InputError("an optimizer that cannot be", [Diagnostic("error", options.kind, "optimizer", text)])
+
+
 class Update:
     """What the update of one weight is written with: a builder, the weight, its gradient, and state."""
 
