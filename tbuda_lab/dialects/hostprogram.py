@@ -175,9 +175,10 @@ def execute(
     """Run a program on all replicas in step with each other.
 
     feeds: per replica, for every turn of the program's loop (one where there is no loop), the elements of a microbatch:
-    a map of inputs by name for each. scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its value. regions: by name the
-    tensor of each replica that lies there, read and written. told: called before every step with it and the number of
-    its turn. Returns per replica and turn what was popped, by output. Raises `InputError` for an empty region.
+    a map of inputs by name for each. scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its
+    value. regions: by name the tensor of each replica that lies there, read and written. told: called before every step
+    with it and the number of its turn. Returns per replica and turn what was popped, by output. Raises `InputError` for
+    an empty region, and for names that the graph does not have.
     """
     held = {} if regions is None else regions
     results: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]

@@ -196,6 +196,58 @@ def test_what_is_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
         from_onnx(tmp_path / "m.onnx")
 
 
+def whole(name: str, *values: Any) -> Any:
+    return onnx.numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+def known(*steps: Any, stored: tuple[Any, ...] = ()) -> Any:
+    """A model that adds a tensor `c`, which its steps make of known ones, to its input."""
+    return plain(*steps, node("Add", ["x", "c"], ["y"]), stored=stored)
+
+
+LARGE: dict[str, Callable[[], Any]] = {
+    "a filled tensor": lambda: known(node("ConstantOfShape", ["s"], ["c"]), stored=(whole("s", 30_000, 30_000),)),
+    "a range": lambda: known(node("Range", ["a", "b", "d"], ["c"]), stored=tuple(
+        onnx.numpy_helper.from_array(np.float32(v), k) for k, v in (("a", 0), ("b", 1e10), ("d", 1)))),
+    "a repeated tensor": lambda: known(node("Tile", ["t", "s"], ["c"]), stored=(whole("t", 1, 2), whole("s", 10**9))),
+    "an outer product": lambda: known(
+        node("Reshape", ["i", "s"], ["j"]), node("Mul", ["i", "j"], ["c"]),
+        stored=(whole("i", *range(20_000)), whole("s", 20_000, 1))),
+    "a table of positions": lambda: known(
+        node("OneHot", ["i", "d", "v"], ["c"]), stored=(whole("i", 1), whole("d", 10**10), whole("v", 0, 1))),
+    "a resized image": lambda: plain(
+        node("Resize", ["x", "", "s"], ["y"], mode="cubic"), shape=(1, 1, 4, 4),
+        stored=(onnx.numpy_helper.from_array(np.array([1, 1, 1, 1e8], np.float32), "s"),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_what_a_few_bytes_ask_for_is_not_made(what: str) -> None:
+    """Of each the model states gigabytes; how much is known before it is made."""
+    with pytest.raises(UnsupportedOp, match=r"a tensor that is known of shape .* would take .* [GT]iB"):
+        from_onnx(LARGE[what]())
+
+
+def test_functions_that_multiply_are_refused() -> None:
+    """30 functions of which each calls the next one twice stand for a billion nodes."""
+    h, sets = onnx.helper, [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("f", 1)]
+    twice = [[h.make_node(f"F{k + 1}", ["a"], ["t"], domain="f"), h.make_node(f"F{k + 1}", ["t"], ["b"], domain="f")]
+             for k in range(29)]
+    bodies = [*twice, [h.make_node("Relu", ["a"], ["b"])]]
+    model = plain(h.make_node("F0", ["x"], ["y"], domain="f"))
+    model.opset_import.extend(sets[1:])
+    model.functions.extend(h.make_function("f", f"F{k}", ["a"], ["b"], body, sets) for k, body in enumerate(bodies))
+    with pytest.raises(ModelError, match="more than 16,384 nodes"):
+        from_onnx(model)
+
+
+@pytest.mark.parametrize("scopes", ["[" * 100_000, "[" + "9" * 9_000 + "]", "{"])
+def test_odd_scopes_are_none(scopes: str) -> None:
+    one = node("Relu", ["x"], ["y"])
+    one.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+    assert len(list(from_onnx(plain(one)).ops)) == 1
+
+
 def test_a_quantised_model_agrees_with_onnxruntime() -> None:
     keep = onnx.numpy_helper.from_array
     rng = np.random.default_rng(1)

@@ -21,6 +21,10 @@ class Budget:
                              f"{size_text(self.most)} are left for what is in this file")
         self.left -= size
 
+    def grow(self, size: int) -> None:
+        """Allow as many bytes more."""
+        self.most, self.left = self.most + size, self.left + size
+
     def take_array(self, shape: Sequence[int], itemsize: int, what: str) -> None:
         """As `take`, for an array of that shape."""
         if any(n < 0 for n in shape):

@@ -17,7 +17,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.files import Budget
 from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, Folded, by_name, known_shape, lookup
 from tbuda_lab.core.frontend.aten.host import mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
@@ -26,6 +27,10 @@ from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Cast, Reshape
 
 Tensor = AtenValue | Folded
+MAX_FOLDED = 1 << 29
+"""Bytes of tensors that a model's ops make of known ones, all together; `Calls.room` grows with what the file holds."""
+SMALL = 4096
+"""Elements and sizes up to which a call on known tensors is made without asking first how much comes of it."""
 
 
 class NotMapped:
@@ -59,6 +64,7 @@ class Calls:
         self.emit = Emitter(graph)
         self.aten = Aten(self)
         self.findings: list[Diagnostic] = []
+        self.room = Budget("the model", MAX_FOLDED)
 
     # -- leaves ----------------------------------------------------------------------------------------------
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> AtenValue:
@@ -107,6 +113,13 @@ class Calls:
         stem = label or "constant"
         return Folded(tensor, f"{self.emit.scope}.{stem}" if self.emit.scope and label is None else stem)
 
+    def make_room(self, shape: Sequence[int], dtype: torch.dtype) -> None:
+        """Before a tensor is made that the model states. Raises `CannotMap` where all of them are too much."""
+        try:
+            self.room.take_array(tuple(shape), dtype.itemsize, "a tensor that is known")
+        except InputError as error:
+            raise CannotMap(str(error)) from error
+
     # -- calls -----------------------------------------------------------------------------------------------
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One aten call. Raises `CannotMap` for a use without a form, or one that torch itself refuses."""
@@ -125,6 +138,7 @@ class Calls:
         if any(isinstance(v, NotMapped) for v in leaves):
             return NOT_MAPPED
         if not any(isinstance(v, AtenValue) for v in leaves):
+            self._fits(target, leaves, args, kwargs)
             plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
             return pytree.tree_map_only(torch.Tensor, self.constant, target(*plain_args, **plain_kwargs))
         mapping = lookup(target)
@@ -148,6 +162,25 @@ class Calls:
         if isinstance(result, tuple):
             return tuple(None if r is None else self._checked(r, o) for r, o in zip(result, out, strict=False))
         return self._checked(result, out)
+
+    def _fits(
+        self, target: torch._ops.OpOverload, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Raises `CannotMap` where a call on known tensors would make more than there is room for."""
+        elements = sum(v.tensor.numel() for v in leaves if isinstance(v, Folded))
+        sizes = math.prod(max(1, abs(v)) for v in leaves if isinstance(v, int))
+        if elements <= SMALL and sizes <= SMALL:
+            return
+        example_args, example_kwargs = pytree.tree_map_only(Folded, self._example, (args, kwargs))
+        if not any(isinstance(v, Folded) for v in leaves) and any(a.name == "device" for a in target._schema.arguments):
+            example_kwargs["device"] = torch.device("meta")
+        try:
+            results = pytree.tree_leaves(target(*example_args, **example_kwargs))
+        except (RuntimeError, NotImplementedError):
+            return  # how much it makes depends on values, and is less than it reads; or torch refuses it in a moment
+        for result in results:
+            if isinstance(result, torch.Tensor):
+                self.make_room(result.shape, result.dtype)
 
     def traced(self, function: Callable[..., Any], *args: Any, whole_ops: bool = True, **kwargs: Any) -> Any:
         """What a function of torch tensors calls, made call by call: for what is easier said as a whole.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.files import parse_json
 from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, finish
 from tbuda_lab.core.frontend.inputs import as_tensor
@@ -24,6 +24,8 @@ SMALL = 16
 """Integer initialisers up to this many elements are shapes and axes; they are constants in any case."""
 DEEPEST = 32
 """Calls of functions inside functions that are followed."""
+MAX_EXPANDED = 16_384
+"""Nodes that functions, branches and unrolled loops may come to, all together."""
 
 
 @dataclasses.dataclass
@@ -67,6 +69,7 @@ class _Importer:
         self.functions = {(f.domain, f.name): f for f in self.proto.functions}
         self.samples = sample_inputs
         self.path: str = name
+        self.expanded = 0
 
     def run(self) -> Graph:
         graph = self.proto.graph
@@ -107,6 +110,7 @@ class _Importer:
 
     def _initialiser(self, name: str, tensor: torch.Tensor) -> AtenValue | Folded:
         """Floats with dims are parameters; integers and single numbers say how, not what, and are constants."""
+        self.calls.room.grow(8 * tensor.nbytes)
         if tensor.is_floating_point() and tensor.dim() > 0 and tensor.numel() > 1:
             self.calls.at(Origin(module=_module_of_parameter(name)))
             return self.calls.parameter(name, tensor)
@@ -114,6 +118,10 @@ class _Importer:
 
     # -- nodes -----------------------------------------------------------------------------------------------
     def _nodes(self, nodes: Any, scope: Scope) -> None:
+        if scope.depth:
+            self.expanded += len(nodes)
+            if self.expanded > MAX_EXPANDED:
+                raise ModelError(f"functions and loops of the model come to more than {MAX_EXPANDED:,} nodes")
         for position, node in enumerate(nodes):
             origin = _origin(node, position, scope.prefix)
             operands = [None if name == "" else scope.find(name) for name in node.input]
@@ -387,7 +395,7 @@ def _origin(node: Any, position: int, prefix: str) -> Origin:
 def _strings(text: str) -> list[str]:
     """The list of strings that a metadata entry holds, written as Python or JSON would write it."""
     try:
-        value = json.loads(text.replace("'", '"')) if text else []
-    except ValueError:
+        value = parse_json(text.replace("'", '"'), "metadata") if text else []
+    except InputError:
         return []
     return [str(v) for v in value] if isinstance(value, list) else []

@@ -38,6 +38,7 @@ def constant_of_shape(n: OnnxNode) -> Any:
     value = n.attr("value")
     shape = _sized(n.ints(0, "shape"))
     fill = torch.zeros(1) if value is None else value
+    n.calls.make_room(shape, fill.dtype)
     return n.constant(torch.full(shape, fill.reshape(-1)[0].item(), dtype=fill.dtype))
 
 
@@ -61,6 +62,8 @@ def size(n: OnnxNode) -> Any:
 @translates("Range")
 def range_(n: OnnxNode) -> Any:
     start, stop, step = (n.tensor(k, "range").reshape(()) for k in range(3))
+    count = math.ceil((stop.item() - start.item()) / step.item())
+    n.calls.make_room((max(0, count),), torch.float64)
     return n.constant(torch.from_numpy(np.arange(start.item(), stop.item(), step.item())).to(start.dtype))
 
 
@@ -70,6 +73,7 @@ def eye_like(n: OnnxNode) -> Any:
 
     rows, columns = n.shape()
     kind = read.dtype_of(n.attr("dtype")) if n.attr("dtype") is not None else n.dtype()
+    n.calls.make_room((rows, columns), torch.float64)
     return n.constant(torch.from_numpy(np.eye(rows, columns, n.attr("k", 0))).to(kind))
 
 
@@ -77,6 +81,7 @@ def eye_like(n: OnnxNode) -> Any:
 def one_hot(n: OnnxNode) -> Any:
     depth, values = int(n.scalar(1, "depth")), n.x(2)
     axis = axis_of(n.attr("axis", -1), n.rank() + 1)
+    n.calls.make_room((depth,), torch.int64)
     at = n.x()
     if isinstance(at, Folded):
         at = n.constant(torch.where(at.tensor < 0, at.tensor + depth, at.tensor))
@@ -423,6 +428,7 @@ def resize(n: OnnxNode) -> Any:
     if image and exact and mode == "nearest" and where == "asymmetric" and rounding == "floor":
         return n.aten.upsample_nearest2d(x, [dict((a, s) for a, s, _ in moved).get(d, given[d]) for d in (2, 3)])
     for axis, wanted, ratio in moved:
+        n.calls.make_room((wanted, given[axis]), torch.float64)
         weights = _resizing(n, given[axis], wanted, ratio, mode, where, rounding)
         turned = n.aten.transpose(x, axis, rank - 1)
         product = n.aten.matmul(turned, n.constant(torch.from_numpy(weights.T.copy()).to(torch.float32)))
