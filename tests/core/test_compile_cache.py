@@ -206,7 +206,8 @@ def _set(*way: Any) -> Any:
         _set("epochs", 0, 1, 0, [90, 0, False]), _set("epochs", 0, 1, 0, [0, -1, False]),
         _set("epochs", 0, 1, 0, [0, 0]), _set("epochs", []), _set("epochs", 0, [[0], [[0, 0, False]], 1, 1, 0.0]),
         _set("epochs", {"0": 1}), _set("epochs", 0, 4, "much"), _set("notes", [["error"]]), _set("pins", []),
-        _set("objective", [1.0]), _set("bounds", [1]), _set("refusals", [[0, "1", "no"]]), _set("curve", [[0.5, 1]]),
+        _set("objective", [1.0]), _set("objective", 5, 1 << 40),
+        _set("bounds", [1]), _set("refusals", [[0, "1", "no"]]), _set("curve", [[0.5, 1]]),
         _set("edits", [{"kind": "insert_nop", "target": "nobody", "value": 5}]), _set("edits", [{}]),
         lambda record: record.pop("policy"),
         lambda record: record["epochs"][0][1].__setitem__(1, record["epochs"][0][1][0]),  # two ops on one core

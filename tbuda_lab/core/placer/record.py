@@ -109,6 +109,8 @@ def from_record(
     for first, last, reason in _rows(read.list("refusals"), 3):
         problem.refusals[_whole(first), _whole(last)] = _text(reason)
     value = None if read["objective"] is None else _objective(read.list("objective"))
+    if value is not None and value.inputs != options.inputs_counted:
+        raise InputError("a record of another number of inputs")
     bounds = None if read["bounds"] is None else Bounds(*map(_whole, _rows([read["bounds"]], _BOUNDS)[0]))
     notes = tuple(Diagnostic(*map(_text, parts)) for parts in _rows(read.list("notes"), 5))
     curve = tuple((_whole(step), _number(cycles)) for step, cycles in _rows(read.list("curve"), 2))
