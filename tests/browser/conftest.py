@@ -270,9 +270,9 @@ def serve(page: Any, site: str, answers: dict[str, tuple[str, bytes]]) -> None:
     page.route(f"{site}/**", answer)
 
 
-def until(page: Any, true: Callable[[], bool]) -> None:
-    """Wait for what the kernel hears of the page a moment later."""
-    for _ in range(600):
+def until(page: Any, true: Callable[[], bool], patience: int = 60_000) -> None:
+    """Wait for what the kernel hears of the page a moment later. patience: ms."""
+    for _ in range(patience // 100):
         if true():
             return
         page.wait_for_timeout(100)
@@ -287,6 +287,20 @@ REST = """async e => {
   await pause(e.closest('[data-tb-view=graph]') ? 200 : 50);
 }"""
 """What was to be drawn is drawn; buttons over the graph follow 150 ms after its picture."""
+
+
+AT_REST = """() => {
+  if (Number(document.documentElement.dataset.tbRedraws ?? 0)) return false; // views draw twice for a new theme
+  const finite = a => a.effect?.getComputedTiming().endTime !== Infinity;
+  return !document.getAnimations().some(a => a.playState === 'running' && finite(a));
+}"""
+
+
+def settled(page: Any) -> None:
+    """Until views have followed a change of the theme, no transition runs, and what was to be drawn is drawn."""
+    page.wait_for_function(AT_REST)
+    page.locator("body").evaluate(REST)
+    page.wait_for_function(AT_REST)
 
 
 def box_of(locator: Any) -> dict[str, float]:

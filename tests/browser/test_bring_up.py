@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, all_ran, box_of, centre, command, expect, in_kernel, run_all, until
+from tests.browser.conftest import (
+    PATIENCE,
+    all_ran,
+    box_of,
+    centre,
+    command,
+    expect,
+    in_kernel,
+    run_all,
+    settled,
+    until,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -76,7 +87,7 @@ def test_a_click_in_the_graph_selects_everywhere(page: Any, shots: Path) -> None
     epoch = in_kernel(page, f"print(session.result.placement.ops['{OP}'].epoch)")
     expect(page.locator("[data-tb-view=grid]")).to_have_attribute("data-tb-epoch", epoch)
     page.mouse.move(5, 5)
-    page.wait_for_timeout(400)
+    settled(page)
     page.screenshot(path=shots / "bring_up_light.png")
 
 
@@ -180,7 +191,7 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     find_in_graph(page, OP)
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=dark]")
-    page.wait_for_timeout(1500)
+    settled(page)
     page.locator("[data-tb-view=stages]").scroll_into_view_if_needed()
     page.screenshot(path=shots / "bring_up_dark.png")
     ground = page.locator("[data-tb-view=grid]").evaluate("e => getComputedStyle(e).backgroundColor")

@@ -24,6 +24,7 @@ from tests.browser.conftest import (
     expect,
     in_kernel,
     open_and_run,
+    settled,
     until,
 )
 from tests.browser.editing import GRID, answer, caught_up, hear, hold, nothing_was_asked, placed, tile_of, undo_all
@@ -410,12 +411,12 @@ def test_the_panels(page: Any, lab: Lab, shots: Path) -> None:
 def test_the_dark_theme(page: Any, shots: Path) -> None:
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=dark]")
-    page.wait_for_timeout(1200)
+    settled(page)
     page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
     caught_up(page)
     x, y, w, h = grab(page, "se")
     page.mouse.move(x - w, y - h, steps=6)
-    page.wait_for_timeout(100)
+    settled(page)
     page.screenshot(path=shots / "resize_dark.png")
     page.keyboard.press("Escape")
     page.mouse.up()

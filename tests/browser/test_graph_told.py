@@ -11,7 +11,7 @@ import pytest
 
 from tbuda_lab.widgets.views.graph_traits import overlay_frame
 from tbuda_lab.widgets.views.workbench import BUNDLE
-from tests.browser.conftest import box_of, serve, until
+from tests.browser.conftest import box_of, serve, settled, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -97,7 +97,8 @@ def test_the_graph_opens_searches_and_paints_as_told(browser: Any, shots: Path) 
     until(page, lambda: hot() > 100)
     page.screenshot(path=shots / "graph_told_light.png")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(800)
+    page.locator(".tb-root[data-tb-theme=dark]").wait_for()
+    settled(page)
     page.screenshot(path=shots / "graph_told_dark.png")
     header, buffer = overlay_frame({}, "", None).pack()
     page.evaluate("f => window.bring(f)", {"header": header, "data": base64.b64encode(buffer).decode()})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import PATIENCE, command, expect, notebook, run_all, until
+from tests.browser.conftest import PATIENCE, command, expect, notebook, run_all, settled, until
 from tests.browser.test_lab_sessions import CELL, OP, idle
 
 ROOT = Path(__file__).parents[2]
@@ -76,12 +76,12 @@ def violations(page: Any, place: str) -> list[str]:
 def test_nothing_serious(page: Any, theme: str) -> None:
     command(page, "apputils:change-theme", theme=f"JupyterLab {theme}")
     page.wait_for_selector(f"[data-tb-root=bringup][data-tb-theme={theme.lower()}]")
-    page.wait_for_timeout(1500)
+    settled(page)
     matches: dict[str, list[str]] = {}
     for tab, there in TABS.items():
         page.locator(f"[data-tb-root=bringup] [data-tb-action=tab-{tab}]").first.click()
         page.locator(f"[data-tb-root=bringup] {there}").first.wait_for()
-        page.wait_for_timeout(400)
+        settled(page)
         matches |= {f"{tab}: {v}": [] for v in violations(page, "[data-tb-root=bringup]")}
     matches |= {f"sidebar: {v}": [] for v in violations(page, "#tbuda-sidebar")}
     matches |= {f"status: {v}": [] for v in violations(page, "[data-tb-status]")}

@@ -11,7 +11,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.session import Session
-from tests.browser.conftest import PATIENCE, command, expect
+from tests.browser.conftest import PATIENCE, box_of, command, expect, settled
 from tests.netlist import builders as b
 from tests.session.models import perceptron
 from tests.widgets.test_labcomm import image_files, tar
@@ -144,11 +144,15 @@ def test_an_image_of_our_own_shows_its_model(page: Any, shots: Path) -> None:
     head = document.locator("[data-tb-view=image]")
     for text in ("9 rows x 8 columns", "included", "Session.open("):
         expect(head).to_contain_text(text)
-    facts = dict(zip(head.locator("dt").all_inner_texts(), head.locator("dd").all_inner_texts(), strict=True))
-    assert facts["harvested"] == "row 11", "rows, not a mask"
-    terms, values = (head.locator(t).evaluate_all("es => es.map(e => e.getBoundingClientRect().toJSON())")
-                     for t in ("dt", "dd"))
-    assert all(abs(t["y"] - v["y"]) < 4 and t["right"] < v["x"] for t, v in zip(terms, values, strict=True))
+    box_of(head)  # the tab is drawn
+    facts = head.evaluate(  # in one step: the list may be drawn anew between two
+        """head => [...head.querySelectorAll('dt')].map(term => {
+          const [box, value] = [term.getBoundingClientRect(), term.nextElementSibling.getBoundingClientRect()];
+          const beside = Math.abs(box.y - value.y) < 4 && box.right < value.x;
+          return [term.innerText, term.nextElementSibling.innerText, beside];
+        })""")
+    assert ["harvested", "row 11", True] in facts, "rows, not a mask"
+    assert all(beside for *_, beside in facts)
     page.screenshot(path=shots / "lab_image_own_light.png")
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.locator("[data-tb-theme=dark]:visible").first.wait_for()
@@ -190,7 +194,7 @@ def test_without_a_kernel_a_netlist_has_a_preview(page: Any, watched: Any, shots
     document.locator("[data-tb-banner=failed]").wait_for()
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.wait_for_selector("[data-tb-root=preview][data-tb-theme=dark]")
-    page.wait_for_timeout(1000)
+    settled(page)
     page.screenshot(path=shots / "lab_preview_dark.png")
     command(page, "docmanager:open", path="documents/not_a_netlist.yaml", factory="tbuda-netlist")
     page.locator("[data-tb-banner=failed]", has_text="Not YAML").wait_for()

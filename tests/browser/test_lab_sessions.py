@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.browser import conftest
-from tests.browser.conftest import PATIENCE, box_of, command, expect, notebook, run_all, until
+from tests.browser.conftest import PATIENCE, box_of, command, expect, notebook, run_all, settled, until
 
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
 
@@ -172,7 +172,7 @@ def test_a_tab_is_a_view_that_edits(page: Any, shots: Path) -> None:
     row.wait_for()
     until(page, lambda: in_kernel(page, "print(bring_up.selected)") == f"('{OP}',)")
     page.mouse.move(3, 3)
-    page.wait_for_timeout(500)
+    settled(page)
     page.screenshot(path=shots / "lab_tab_light.png")
 
 
@@ -211,7 +211,7 @@ def test_the_settings_change_the_theme_and_the_device(page: Any, shots: Path) ->
         }""")
     command(page, "settingeditor:open", query="Tensix") if page.evaluate(
         "() => window.jupyterapp.commands.hasCommand('settingeditor:open')") else None
-    page.wait_for_timeout(1500)
+    settled(page)
     page.screenshot(path=shots / "lab_settings_light.png")
     command(page, "tbuda:new-session")
     page.wait_for_function(  # other notebooks may be called Untitled too
@@ -223,7 +223,7 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
     command(page, "docmanager:open", path="lab_sessions.ipynb")
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.wait_for_selector("[data-tb-tab=grid] [data-tb-root=grid][data-tb-theme=dark]", state="attached")
-    page.wait_for_timeout(1500)
+    settled(page)
     page.screenshot(path=shots / "lab_sidebar_dark.png")
     command(page, "apputils:change-theme", theme="JupyterLab Light")
 
@@ -262,10 +262,8 @@ def test_a_restart_replays_the_edits(page: Any) -> None:
     page.locator("[data-tb-tab=grid] .tb-lab-note").wait_for(state="attached")
     command(page, "docmanager:open", path="lab_sessions.ipynb")
     run_all(page)
-    for _ in range(PATIENCE // 500):  # what was drawn before the restart still stands until the cell runs
-        if in_kernel(page, "print('bring_up' in globals())") == "True":
-            break
-        page.wait_for_timeout(500)
+    # what was drawn before the restart still stands until the cell runs
+    until(page, lambda: in_kernel(page, "print('bring_up' in globals())") == "True", PATIENCE)
     idle(page)
     assert in_kernel(page, "print(session.to_python(), session.checkpoints)") == before
     page.wait_for_selector(f"[data-tb-tab=grid] .tb-tile[data-tb-op='{OP}']", state="attached", timeout=PATIENCE)

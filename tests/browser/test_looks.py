@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, Lab, box_of, centre, command, expect, in_kernel, open_and_run, until
+from tests.browser.conftest import (
+    PATIENCE,
+    Lab,
+    box_of,
+    centre,
+    command,
+    expect,
+    in_kernel,
+    open_and_run,
+    settled,
+    until,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -50,11 +61,11 @@ def shoot(page: Any, shots: Path, name: str) -> None:
     for theme, word in (("JupyterLab Light", "light"), ("JupyterLab Dark", "dark")):
         command(page, "apputils:change-theme", theme=theme)
         page.wait_for_selector(f"[data-tb-root=bringup][data-tb-theme={word}]")
-        page.wait_for_timeout(500)
+        settled(page)
         page.screenshot(path=shots / f"{name}_{word}.png")
     command(page, "apputils:change-theme", theme="JupyterLab Light")
     page.wait_for_selector("[data-tb-root=bringup][data-tb-theme=light]")
-    page.evaluate("() => new Promise(done => setTimeout(done, 500))")  # drawn once more when the theme has settled
+    settled(page)
 
 
 def test_the_buffers_of_a_core_add_up(page: Any, shots: Path) -> None:

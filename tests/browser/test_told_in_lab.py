@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, Lab, box_of, command, expect, in_kernel, open_and_run, until
+from tests.browser.conftest import PATIENCE, Lab, box_of, command, expect, in_kernel, open_and_run, settled, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -82,6 +82,6 @@ def test_a_line_and_a_filter_go_both_ways(watched: Any, lab: Lab, shots: Path) -
     for theme, name in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
         command(page, "apputils:change-theme", theme=theme)
         page.wait_for_selector(f"[data-tb-root=netlist][data-tb-theme={name}]")
-        page.wait_for_timeout(400)
+        settled(page)
         page.screenshot(path=shots / f"told_in_lab_{name}.png")
     assert watched.errors == [] and watched.outside == []

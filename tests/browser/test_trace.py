@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets import report
-from tests.browser.conftest import PATIENCE, Lab, box_of, command, expect, in_kernel, open_and_run, until
+from tests.browser.conftest import PATIENCE, Lab, box_of, command, expect, in_kernel, open_and_run, settled, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -250,7 +250,7 @@ print(checks.first_failure.op)
     page.wait_for_selector(".tb-tensor")
     page.locator("[data-tb-action=tab-ops]").click()
     page.wait_for_selector(f"[data-tb-view=table] [data-tb-op='{bad}'] .tb-fail")
-    page.wait_for_timeout(400)
+    settled(page)
     page.screenshot(path=shots / "first_failure_light.png")
     page.locator("[data-tb-action=run-more]").click()
     page.locator("[data-tb-action=check-ops]").click()
@@ -264,6 +264,7 @@ def test_dark(page: Any, shots: Path) -> None:
     page.wait_for_selector("[data-tb-root][data-tb-theme=dark]")
     box = canvas(page)
     page.mouse.click(box["x"] + box["width"] * 0.4, box["y"] + 100)
-    page.wait_for_timeout(900)
+    settled(page)
+    page.wait_for_selector("[data-tb-view=trace]:not([data-tb-waiting])")
     page.screenshot(path=shots / "trace_dark.png")
     command(page, "apputils:change-theme", theme="JupyterLab Light")

@@ -13,6 +13,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
+from tests.browser.conftest import settled
 from tests.session.models import encoder
 
 pytestmark = [
@@ -41,11 +42,11 @@ def shoot(page: Any, shots: Path, name: str) -> None:
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         page.locator(f".tb-root[data-tb-theme={theme}]").wait_for()
-        page.wait_for_timeout(450)  # the page draws once more when the theme has settled
+        settled(page)
         page.screenshot(path=shots / f"traits_{name}_{theme}.png")
     page.emulate_media(color_scheme="light")
     page.locator(".tb-root[data-tb-theme=light]").wait_for()
-    page.evaluate("() => new Promise(done => setTimeout(done, 450))")
+    settled(page)
 
 
 def press(bare: Bare, action: str) -> None:

@@ -7,7 +7,10 @@ import type { Store } from './store.js';
 export class ImageFile implements View {
   readonly element: HTMLElement;
   private readonly head = h('section', { class: 'tb-view tb-facts', 'data-tb-view': 'image', 'aria-label': 'Manifest' });
+  private readonly missing = h('p', { hidden: true }, 'There is no netlist in this image.');
   private readonly netlist: NetlistFile;
+  /** What the head shows: made anew only for another manifest, so that a press is not lost. */
+  private shown = '';
   private readonly stop: () => void;
 
   constructor(private readonly store: Store) {
@@ -26,18 +29,21 @@ export class ImageFile implements View {
 
   private render(): void {
     const meta = this.store.frames.get('image')?.meta;
-    this.netlist.element.hidden = !this.store.frames.has('netlist');
-    if (!meta) return;
+    this.missing.hidden = this.store.frames.has('netlist');
+    this.netlist.element.hidden = !this.missing.hidden;
+    const text = JSON.stringify(meta ?? '');
+    if (!meta || text === this.shown) return;
+    this.shown = text;
     const files = meta['files'] as [string, number][];
     const more = Number(meta['more']);
-    const open = this.head.querySelector('details')?.open ?? false; // frames come one by one
+    const open = this.head.querySelector('details')?.open ?? false;
     this.head.replaceChildren(
       facts(meta['facts'] as [string, string][]),
       h('details', { open }, h('summary', { 'data-tb-action': 'image-files' }, `${grouped(files.length + more)} files`),
         h('table', { class: 'tb-plain' }, h('tbody', {}, ...files.map(([name, size]) =>
           h('tr', {}, h('td', {}, name), h('td', {}, `${grouped(size)} bytes`))))),
         more > 0 && h('p', {}, `and ${grouped(more)} more`)),
-      this.store.frames.has('netlist') ? '' : h('p', {}, 'There is no netlist in this image.'));
+      this.missing);
   }
 }
 

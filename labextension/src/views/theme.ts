@@ -85,13 +85,30 @@ export function isDark(): boolean {
 
 const SETTLED = 300; // ms; JupyterLab swaps its style sheets after it has changed the attribute
 
+/** How many views will draw again, on the root of the page: tests wait for none. Several bundles may stand in it. */
+function countRedraws(by: number): void {
+  const { dataset } = document.documentElement;
+  const count = Number(dataset['tbRedraws'] ?? 0) + by;
+  if (count) dataset['tbRedraws'] = String(count);
+  else delete dataset['tbRedraws'];
+}
+
 /** Calls `f` whenever the theme may have changed, and again when the page has settled; returns the way to stop it. */
 export function onTheme(f: () => void): () => void {
   let timer = 0;
+  const stop = () => {
+    if (timer) countRedraws(-1);
+    clearTimeout(timer);
+    timer = 0;
+  };
   const changed = () => {
     f();
-    clearTimeout(timer);
-    timer = window.setTimeout(f, SETTLED);
+    stop();
+    countRedraws(1);
+    timer = window.setTimeout(() => {
+      f();
+      stop();
+    }, SETTLED);
   };
   const observer = new MutationObserver(changed);
   observer.observe(document.body, { attributes: true, attributeFilter: ['data-jp-theme-light', 'data-jp-theme-name', PREFERENCES_ATTRIBUTE] });
@@ -101,6 +118,6 @@ export function onTheme(f: () => void): () => void {
   return () => {
     observer.disconnect();
     media?.removeEventListener('change', changed);
-    clearTimeout(timer);
+    stop();
   };
 }
