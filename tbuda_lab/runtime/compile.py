@@ -103,7 +103,7 @@ class StagedResults(CompileResults):
 
     @property
     def initial_graph(self) -> Any:
-        return self.staged["generate_initial_graph"].graph
+        return self.staged.graph("generate_initial_graph")
 
     @property
     def lowered_graph(self) -> Any:

@@ -6,7 +6,7 @@ import functools
 import operator
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
@@ -35,6 +35,8 @@ def _clear_global_compiler_config() -> None:
     settings.forget()
     _set_global_compiler_config(CompilerConfig())
 
+
+EPOCH_TYPES = ("forward", "backward", "optimizer")
 
 DEVICE_CONFIGS: dict[str, str] = {
     "wh_n150": "n150", "wh_n300": "n300", "gs_e150": "e150", "gs_e300": "e300", "bh_test": "blackhole",
@@ -276,15 +278,6 @@ def set_auto_transposing_placement(enable_auto_transposing_placement: bool) -> N
     _get_global_compiler_config().enable_auto_transposing_placement = bool(enable_auto_transposing_placement)
 
 
-def _refused(name: str, instead: str) -> Callable[..., None]:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise not_supported(name, instead)
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = f"Not supported; {instead}."
-    return refuse
-
-
 def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
     """Cut ops into parts that are ops of their own. nodes: (name, dim or dims, number of parts along each), where the
     name is of an op, or of a parameter and means the matmul that it is the weight of; a bare name belongs to the group
@@ -306,7 +299,9 @@ def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
     _get_global_compiler_config().fracture_groups.extend(rules)
 
 
-override_multi_op_fracture_factor = _refused("override_multi_op_fracture_factor", "split the op in the model")
+def override_multi_op_fracture_factor(op_name: str, multi_op_fracture_factor: int) -> None:
+    """Stored; it changes nothing, and the first compile warns of it."""
+    _get_global_compiler_config().conv_multi_op_fracture_factor_override[op_name] = int(multi_op_fracture_factor)
 
 
 def _input_format(index: int, asked: Any) -> tuple[int, DataFormat, bool]:
@@ -339,7 +334,9 @@ def configure_mixed_precision(
     is_gradient_op: bool | None = None,
     input_parameter_indices_to_optimize: list[tuple[int, int]] | None = None,
 ) -> None:
-    """Formats and fidelity of ops: those whose name matches `name_regex` (the whole name) and that are of `op_type`.
+    """Formats and fidelity of ops: those whose name matches `name_regex` (the whole name), that are of `op_type` and of
+    the part of training `epoch_type` ("forward", "backward", "optimizer"), and that add to the sum of a weight's
+    gradient (`is_gradient_op`) or do not; each selector may be left out.
     Later calls win. An op that a pattern reaches and that cannot have the format keeps its own; what each call changed
     is in `CompileResults.precision_report`. A format of integers warns: no op of floats can have it.
 
@@ -350,10 +347,12 @@ def configure_mixed_precision(
     if math_fidelity is MathFidelity.Invalid:
         raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
     if op_type is None and name_regex is None and epoch_type is None and is_gradient_op is None:
-        raise PipelineError("configure_mixed_precision selects ops: give op_type, name_regex, or both")
-    if is_gradient_op or epoch_type not in (None, "Forward", "forward"):
-        raise not_supported("configure_mixed_precision for gradient ops or other epochs",
-                            "the backward ops of an op take its formats; select it by op_type or name_regex")
+        raise PipelineError("configure_mixed_precision selects ops: give op_type, name_regex, epoch_type or "
+                            "is_gradient_op")
+    part = None if epoch_type is None else str(getattr(epoch_type, "name", epoch_type)).lower()
+    if part not in (None, *EPOCH_TYPES):
+        raise PipelineError(f"epoch_type is one of {', '.join(EPOCH_TYPES)}, not {epoch_type!r}")
+    gradients = None if is_gradient_op is None else bool(is_gradient_op)
     inputs = tuple(_input_format(index, asked) for index, asked in (input_df or {}).items())
     bits = tuple((int(index), int(count)) for index, count in input_parameter_indices_to_optimize or ())
     if any(count not in (8, 4, 2) for _, count in bits):
@@ -364,13 +363,15 @@ def configure_mixed_precision(
         for name, df in (("output_df", output_df), ("intermediate_df", intermediate_df),
                          ("accumulate_df", accumulate_df))
     )  # fmt: skip
-    if inputs or bits or intermediate_df is not None or accumulate_df is not None:
+    chosen = part is not None or gradients is not None
+    if chosen or inputs or bits or intermediate_df is not None or accumulate_df is not None:
         if name_regex is not None:
             query.name_regex(name_regex)
-        text = ", ".join(f"{k}={v}" for k, v in (("op_type", op_type), ("name_regex", name_regex)) if v is not None)
+        selectors = {"op_type": op_type, "name_regex": name_regex, "epoch_type": part, "is_gradient_op": gradients}
+        text = ", ".join(f"{k}={v}" for k, v in selectors.items() if v is not None)
         _get_global_compiler_config().precision.append(PrecisionRule(
             f"configure_mixed_precision({text})", name_regex, op_type, output_df, intermediate_df, accumulate_df,
-            math_fidelity, inputs, bits,
+            math_fidelity, inputs, bits, part, gradients,
         ))  # fmt: skip
         return
     config = _get_global_compiler_config()
@@ -383,7 +384,9 @@ def configure_mixed_precision(
         config.add("math_fidelity", target, math_fidelity.name)
 
 
-set_num_repeated_patterns = _refused("set_num_repeated_patterns", "identical ops share their tables without it")
+def set_num_repeated_patterns(module_name: str, num_patterns: int) -> None:
+    """Stored; it changes nothing, and the first compile warns of it."""
+    _get_global_compiler_config().tvm_module_to_num_patterns[module_name] = int(num_patterns)
 
 
 def _set_pybuda_override_veto(general: dict[str, Any] | None = None, environ: dict[str, Any] | None = None) -> None:

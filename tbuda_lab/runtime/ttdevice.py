@@ -162,6 +162,11 @@ class TTDevice(Device):
         state, shapes = self._state(), (microbatch_size, *_shapes(sample))
         if self._result is not None and (state, shapes) == (self._compiled_state, self._compiled_shapes):
             return self._result
+        if self.device_mode is DeviceMode.RunOnly:
+            raise PipelineError(
+                f"device {self.name!r} is RunOnly and has nothing compiled for these inputs: take CompileAndRun, or "
+                "load an image with TTDevice.load_image"
+            )
         settings = config._get_global_compiler_config()
         tell_options(settings)
         tell_environment(ENVIRONMENT)
@@ -254,8 +259,8 @@ class TTDevice(Device):
     def prepare(self, sample: Inputs) -> Outputs:
         settings = config._get_global_compiler_config()
         if stops_early(settings):
-            graph = self.compile_to_depth(sample, settings.effective("compile_depth"))["generate_initial_graph"].graph
-            assert graph is not None
+            staged = self.compile_to_depth(sample, settings.effective("compile_depth"))
+            graph = staged.graph("generate_initial_graph") or self.trace(sample)
             return blank_outputs(graph, sum(1 for _ in elements(graph, frontend.feeds(graph, sample))))
         broken = self._compile_or_break(sample)
         if broken is not None:

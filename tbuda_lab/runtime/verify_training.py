@@ -175,8 +175,8 @@ class Reference:
         for stage in self.stages:
             for module in stage.device.modules:
                 for parameter in module.get_parameters():
-                    if parameter.requires_grad and parameter.value().is_floating_point():
-                        stage.leaves[parameter.get_name()] = parameter.value().detach().float().clone().requires_grad_()
+                    if parameter.requires_grad and parameter.fill().is_floating_point():
+                        stage.leaves[parameter.get_name()] = parameter.fill().detach().float().clone().requires_grad_()
             if cfg.optimizer is not None and stage.leaves:
                 stage.rule = get_optimizer_type_from_string(cfg.optimizer["type"])(
                     device_params=True, **dict(cfg.optimizer.get("params", {}))
@@ -264,12 +264,16 @@ def _leaf(value: Any) -> Any:
 
 
 def evaluate_module(module: Module, value: Any, leaves: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """What a module gives, differentiable by `leaves` and by the inputs."""
+    """What a module gives, differentiable by `leaves` and by the inputs; as a device trains it (see `tell_modes`)."""
     if isinstance(module, PyTorchModule):
         own = {n: leaves[n] for n, _ in module.module.named_parameters() if n in leaves}
         args, kwargs = ((), dict(value)) if isinstance(value, Mapping) else (tuple(value), {})
+        kept = {n: b.clone() for n, b in module.module.named_buffers()}  # so that running statistics do not change
+        norms = [m for m in module.module.modules() if m.training and isinstance(m, nn.modules.batchnorm._BatchNorm)]
         with evaluation(module.module):
-            returned = torch.func.functional_call(module.module, own, args, kwargs)
+            for norm in norms:
+                norm.train()
+            returned = torch.func.functional_call(module.module, {**own, **kept}, args, kwargs)
         return tuple(v for v in pytree.tree_leaves(returned) if isinstance(v, torch.Tensor))
     detached = pytree.tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, value)
     graph = frontend.from_pybuda(module, detached, training=True)

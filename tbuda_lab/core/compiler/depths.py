@@ -52,7 +52,15 @@ class StagedCompile:
     result: CompileResult | None = None
 
     def __getitem__(self, name: str) -> StageResult:
-        return next(s for s in self.stages if s.name == name)
+        """Raises `KeyError` for a stage that was not reached."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise KeyError(f"stage {name!r} was not reached; the last was {self.last.name!r}")
+
+    def graph(self, name: str) -> Graph | None:
+        """The graph after a stage; None where it was not reached or has none."""
+        return next((s.graph for s in self.stages if s.name == name), None)
 
     @property
     def last(self) -> StageResult:

@@ -218,11 +218,16 @@ def check_input(node: Node, tensor: torch.Tensor) -> None:
 
 
 def elements(graph: Graph, feed: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-    """The elements of a microbatch: inputs traced with 1 in dim 0 are cut where they have more; others go with each."""
-    cut = [n.name for n in graph.inputs if n.shape and n.shape[0] == 1 and feed[n.name].shape[0] > 1]
+    """The elements of a microbatch: inputs that hold several are cut; others go with each."""
+    cut = cut_inputs(graph, feed)
     size = int(feed[cut[0]].shape[0]) if cut else 1
     for i in range(size):
         yield {name: t[i : i + 1] if name in cut else t for name, t in feed.items()}
+
+
+def cut_inputs(graph: Graph, feed: Mapping[str, torch.Tensor]) -> list[str]:
+    """Inputs that hold several elements of a microbatch: traced with 1 in dim 0, and given with more."""
+    return [n.name for n in graph.inputs if n.shape and n.shape[0] == 1 and feed[n.name].shape[0] > 1]
 
 
 def _check_microbatch(nodes: Sequence[Node], found: Mapping[str, torch.Tensor]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import ACCUMULATES, phases
 from tbuda_lab.core.lowering.dataformats import assign_op, in_family
 from tbuda_lab.core.lowering.hwops import HwOp, HwSparseMatmul, HwSplice
 from tbuda_lab.core.lowering.opformats import set_fidelity, set_format
@@ -58,10 +59,14 @@ def light_rules(level: int) -> tuple[PrecisionRule, ...]:
 def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     """Apply `options.precision` to a lowered graph whose formats are assigned, in place and in order: the last wins.
     passed: the nD graph that it was lowered from, which knows the types that ops had in the model."""
+    part = phases(graph)
+    summed = {node.sources[0] for node in graph.outputs if node.attrs.get(ACCUMULATES)}
     for rule in options.precision:
         pattern = None if rule.name is None else re.compile(rule.name)
         for name in [n.name for n in graph.topological()]:
             node = graph[name]
+            if not _in_part(node, rule, part.get(name, "forward"), name in summed):
+                continue
             if _selected(node, passed, rule, pattern):
                 message = tuple(_applied(graph, device, options, node, rule))
                 if message:
@@ -72,6 +77,17 @@ def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: Compil
 def precision_report(graph: Graph) -> tuple[tuple[str, str], ...]:
     """(op, what a rule changed there and why), in graph order."""
     return tuple((node.name, line) for node in graph.topological() for line in node.attrs.get(_SAID, ()))
+
+
+def _in_part(node: Node, rule: PrecisionRule, part: str, summed: bool) -> bool:
+    """Whether a rule for a part of the graph, or for sums of gradients, means the op."""
+    if rule.part is None and rule.gradients is None:
+        return True
+    return (
+        node.kind is NodeKind.OP
+        and rule.part in (None, part)
+        and (rule.gradients is None or rule.gradients == summed)
+    )
 
 
 def _selected(node: Node, passed: Graph, rule: PrecisionRule, pattern: re.Pattern[str] | None) -> bool:

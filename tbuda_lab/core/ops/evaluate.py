@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -89,7 +90,16 @@ def _value(
         return operands[0] if node.recipe is None else run_recipe(node.recipe, {_only_input(node.recipe): operands[0]})
     if not isinstance(node.op, NdOp):
         raise GraphError(f"{node.name!r} is no nD op; only nD graphs are evaluated here")
-    return node.op.evaluate(*operands)
+    return node.op.evaluate(*_alike(operands))
+
+
+def _alike(operands: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Floats of several widths in the widest: torch's products take operands of one type only."""
+    floats = {t.dtype for t in operands if t.is_floating_point()}
+    if len(floats) < 2:
+        return operands
+    widest = functools.reduce(torch.promote_types, floats)
+    return [_as(t, widest) for t in operands]
 
 
 def _fed(node: Node, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> torch.Tensor:

@@ -494,6 +494,7 @@ class SetOptions(Command):
                 intermediate_df=rule.intermediate_df, math_fidelity=rule.math_fidelity,
                 input_df={k: (df, also) for k, df, also in rule.inputs} or None,
                 input_parameter_indices_to_optimize=list(rule.weight_bits) or None,
+                epoch_type=rule.part, is_gradient_op=rule.gradients,
             )  # fmt: skip
             lines.append(python_call("configure_mixed_precision", **asked))
         return "\n".join(lines)

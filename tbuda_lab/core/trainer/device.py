@@ -11,7 +11,7 @@ import torch
 
 from tbuda_lab.core.bindings import WeightBinding, decoded, encoded
 from tbuda_lab.core.errors import Diagnostic, InputError, counted
-from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.inputs import cut_inputs, elements
 from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE
 from tbuda_lab.core.runner import Runnable, Runner, joined
 
@@ -41,6 +41,7 @@ class Trainer:
         self.executor = self.runner.executor
         self.programs = {p.name for p in result.netlist.programs}
         self.waiting: list[int] = []  # elements of the batches that have run forward and not backward
+        self._shared: list[frozenset[str]] = []  # per waiting batch the inputs that all its elements read
         self._weights = {w.name: w for w in result.weights}
 
     @property
@@ -78,6 +79,8 @@ class Trainer:
                         strict=True)  # fmt: skip
         if self.keeps:
             self.waiting.append(len(flat))
+            cut = cut_inputs(self.result.graph, feed) if len(flat) > 1 else list(feed)
+            self._shared.append(frozenset(feed).difference(cut))
         return [_joined(column) for column in zip(*rows, strict=True)]
 
     @property
@@ -105,7 +108,8 @@ class Trainer:
         zero_grad: bool = True,
         cancel: threading.Event | None = None,
     ) -> dict[str, torch.Tensor]:
-        """The backward pass of the oldest batch that waits for it; returns the gradients by inputs, by input name.
+        """The backward pass of the oldest batch that waits for it; returns the gradients by inputs, by input name: one
+        per element along dim 0, and the sum over the elements by an input that they share.
 
         gradients: by output name the gradient by it, for outputs that are no loss. zero_grad: whether the sums of the
         weights' gradients begin anew. Raises `InputError` when no batch waits or a gradient is missing.
@@ -117,7 +121,7 @@ class Trainer:
             raise InputError(f"backward needs the gradients by {', '.join(missing)}")
         if not self.waiting:
             raise InputError("no forward pass waits for its backward pass; run forward first")
-        count, microbatch = self.waiting.pop(0), self.result.options.microbatch
+        count, microbatch, shared = self.waiting.pop(0), self.result.options.microbatch, self._shared.pop(0)
         outputs = [b for b in self.result.outputs if b.phase == "backward"]
         rows: list[tuple[torch.Tensor, ...]] = []
         for start in range(0, count, microbatch):
@@ -133,7 +137,8 @@ class Trainer:
             rows += zip(*[[b.decode(self.executor.pop(b.queue)) for _ in range(microbatch)] for b in outputs],
                         strict=True)  # fmt: skip
         names = [b.name.removeprefix("output_grad_") for b in outputs]
-        return {n: _joined(c) for n, c in zip(names, zip(*rows, strict=True), strict=True)} if outputs else {}
+        columns = zip(names, zip(*rows, strict=True), strict=True) if outputs else ()
+        return {n: torch.stack(c).sum(0) if n in shared else _joined(c) for n, c in columns}
 
     def optimize(self) -> None:
         """One step of the optimizer with the gradients as they stand. Raises `InputError` where there is none."""

@@ -10,7 +10,7 @@ import torch
 
 from tbuda_lab.core.compiler.fallback import SENT, Section, SplitResult, gradients_into
 from tbuda_lab.core.errors import Diagnostic, InputError, counted
-from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.inputs import cut_inputs, elements
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import LOSS, TRAINABLE, WRITES
 from tbuda_lab.core.ops.evaluate import evaluate, evaluate_nodes
@@ -93,7 +93,8 @@ class SplitTrainer:
         self.result, self.plan = result, plan
         self.trainers = {s.graph.name: Trainer(s.result, mode) for s in result.sections if s.result is not None}
         self.waiting: list[int] = []
-        self._tapes: deque[dict[str, list[tuple[Values, Values]]]] = deque()  # by host section, per element
+        self._tapes: deque[tuple[dict[str, list[tuple[Values, Values]]], frozenset[str]]] = deque()
+        """Per waiting batch: by host section, per element; and the inputs that all elements share."""
         own = dict(plan.per_weight)
         self.host: dict[str, HostWeight] = {}
         for section in result.sections:
@@ -151,7 +152,8 @@ class SplitTrainer:
                     ] = part
         if self.keeps:
             self.waiting.append(len(flat))
-            self._tapes.append(tape)
+            cut = cut_inputs(self.result.graph, feed) if len(flat) > 1 else list(feed)
+            self._tapes.append((tape, frozenset(feed).difference(cut)))
         return [joined([out[n.name] for out in answers]) if n.shape else torch.stack([out[n.name] for out in answers])
                 for n in self.result.graph.outputs]  # fmt: skip
 
@@ -182,7 +184,7 @@ class SplitTrainer:
         """The backward pass of the oldest batch that waits, section by section from the last; as `Trainer.backward`."""
         if not self.waiting:
             raise InputError("no forward pass waits for its backward pass; run forward first")
-        count, tape, given = self.waiting.pop(0), self._tapes.popleft(), dict(gradients or {})
+        count, (tape, shared), given = self.waiting.pop(0), self._tapes.popleft(), dict(gradients or {})
         if zero_grad:
             for weight in self.host.values():
                 weight.value.grad = None
@@ -214,12 +216,14 @@ class SplitTrainer:
                 else:
                     by_output[name] = given.get(name, torch.zeros(node.shape))
             for name, whole in trainer.backward(by_output, zero_grad, cancel).items():
+                summed = count > 1 and whole.shape == graph[name].shape  # by a value that all elements share
                 for k in range(count):
-                    arrive(k, name, _part(whole, k, count, graph[name]))
+                    arrive(k, name, whole / count if summed else _part(whole, k, count, graph[name]))
         answers = {}
         for name in self.plan.input_gradients:
             if all(name in a for a in arriving):
-                answers[name] = joined([a[name] for a in arriving])
+                parts = [a[name] for a in arriving]
+                answers[name] = torch.stack(parts).sum(0) if name in shared else joined(parts)
         return answers
 
     def optimize(self) -> None:

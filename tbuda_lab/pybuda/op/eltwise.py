@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+
 from tbuda_lab.core import ops
 from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, binary, operation, shape_of, unary
-from tbuda_lab.runtime.errors import not_supported
+from tbuda_lab.runtime.errors import PipelineError
 
 Add = binary(ops.Add(), "Add", "operandA + operandB.")
 Subtract = binary(ops.Subtract(), "Subtract", "operandA - operandB.")
@@ -93,13 +95,16 @@ def CumSum(name: str, operandA: Operand, axis: int, exclusive: bool = False) -> 
 
 @operation
 def Dropout(name: str, operandA: Operand, p: float = 0.5, training: bool = True, seed: int = 0) -> Tensor:
-    """operandA when not training. Raises `NotSupported` when training."""
+    """While training, each element is 0 with probability p, else divided by 1 - p; operandA when not training.
+
+    `seed` alone decides which elements: they are the same for every input and step, and the backward pass drops the
+    same ones. For others each time, multiply by a mask that is an input. Raises `PipelineError` unless 0 <= p < 1.
+    """
+    if not 0 <= p < 1:
+        raise PipelineError(f"Dropout: p is a probability from 0 to below 1, not {p!r}")
     if training and p > 0:
-        raise not_supported(
-            "pybuda.op.Dropout(training=True)",
-            "forward and backward need one mask, which no op of the device gives: Dropout(training=False) passes "
-            "values on, a CPUDevice drops them in torch, and a mask that is an input works with Multiply",
-        )
+        kept = torch.rand(shape_of(operandA), generator=torch.Generator().manual_seed(int(seed))) >= p
+        return apply(name, ops.Multiply(), operandA, Tensor.create_from_torch(kept / (1 - p), constant=True))
     return apply(name, ops.Nop(), operandA)
 
 

@@ -11,6 +11,7 @@ from tbuda_lab.core import ops
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.pybuda import to_torch
 from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refused, shape_of
+from tbuda_lab.runtime.errors import PipelineError
 
 Size = int | tuple[int, int] | list[int]
 
@@ -209,14 +210,18 @@ def AvgPool2d(
     divisor_override: float | None = None,
     channel_last: bool = False,
 ) -> Tensor:
-    """Mean of each window."""
-    if divisor_override is not None:
-        refused("AvgPool2d(divisor_override=...)", "multiply the result")()
+    """Mean of each window: its sum over `divisor_override`, or over the number of its elements. Raises
+    `PipelineError` for a divisor of 0."""
     kernel = two(kernel_size)
     around = sides(padding, kernel, pooling=True)
-    return apply(
-        name, ops.AvgPool2d(kernel, two(stride), around, ceil_mode, count_include_pad, channel_last), activations
-    )
+    if divisor_override is None:
+        op = ops.AvgPool2d(kernel, two(stride), around, ceil_mode, count_include_pad, channel_last)
+        return apply(name, op, activations)
+    if not divisor_override or ceil_mode:
+        raise PipelineError("AvgPool2d: divisor_override is a number other than 0, and goes without ceil_mode")
+    op = ops.AvgPool2d(kernel, two(stride), around, False, True, channel_last)
+    mean = apply(f"{name}.mean" if name else "", op, activations)
+    return apply(name, ops.Multiply(), mean, kernel[0] * kernel[1] / divisor_override)
 
 
 @operation

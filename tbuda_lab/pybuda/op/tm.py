@@ -41,13 +41,19 @@ def VStack(name: str, operandA: Operand, slices: int = -1) -> Tensor:
 def Transpose(
     name: str, operandA: Operand, dim0: int, dim1: int, z_dim_slice: int = -1, out_dtype: Any = None
 ) -> Tensor:
-    """Two dims swapped."""
-    if z_dim_slice != -1 or out_dtype is not None:
-        raise not_supported("Transpose(z_dim_slice=, out_dtype=)", "swap whole dims, and set output_df of the op that "
-                            "reads them by configure_mixed_precision")
-    rank = len(shape_of(operandA))
-    first, second = (d if d < 0 else d - rank for d in (dim0, dim1))
-    return apply(name, ops.Transpose(min(first, second), max(first, second)), operandA)
+    """Two dims swapped. z_dim_slice: -1, or the size that dim -3 has afterwards; out_dtype: the
+    operand's own type, or torch.float32, the type of floats before a format is chosen. Raises `NotSupported` for
+    others."""
+    shape = shape_of(operandA)
+    rank = len(shape)
+    first, second = sorted(d if d < 0 else d - rank for d in (dim0, dim1))
+    depth = shape[second] if first == -3 else shape[first] if second == -3 else shape[-3] if rank > 2 else -1
+    if z_dim_slice not in (-1, depth):
+        raise not_supported(f"Transpose(z_dim_slice={z_dim_slice})", "swap whole dims: leave it at -1")
+    if out_dtype not in (None, torch.float32, getattr(operandA, "pt_data_format", None)):
+        raise not_supported(f"Transpose(out_dtype={out_dtype})", "leave it out, and set output_df of the op that reads "
+                            "the result by configure_mixed_precision")
+    return apply(name, ops.Transpose(first, second), operandA)
 
 
 @operation

@@ -145,7 +145,7 @@ class Tensor:
         self._value = to_torch(value)
 
     def detach(self) -> Tensor:
-        return Tensor(self.shape, self.value().detach(), constant=self.constant, dev_data_format=self.dev_data_format)
+        return Tensor(self.shape, to_torch(self).detach(), constant=self.constant, dev_data_format=self.dev_data_format)
 
     def is_constant(self) -> bool:
         return self.constant
@@ -226,6 +226,10 @@ class Parameter(Tensor):
     def __bool__(self) -> bool:
         """True: `if weights:` asks whether there are any."""
         return True
+
+    def value(self) -> torch.Tensor:
+        """The torch tensor, or None, as in PyBuda, while it has no value: a compile fills it (`fill`)."""
+        return self._value  # type: ignore[return-value]
 
     def get_name(self) -> str:
         return self._name

@@ -76,12 +76,15 @@ class CoreGrid:
 
 
 class Item:
-    """A rectangle to place: rows x cols, whether it may be turned, and where the user pinned it."""
+    """A rectangle to place: rows x cols, whether it may be turned, where the user pinned it, and whether it is turned,
+    when it is taller than wide, wherever it comes to lie no later (`enable_auto_transposing_placement`)."""
 
-    __slots__ = ("cols", "pin", "rows", "turn")
+    __slots__ = ("cols", "lies", "pin", "rows", "turn")
 
-    def __init__(self, rows: int, cols: int, turn: bool = True, pin: tuple[int, int] | None = None) -> None:
-        self.rows, self.cols, self.turn, self.pin = rows, cols, turn, pin
+    def __init__(
+        self, rows: int, cols: int, turn: bool = True, pin: tuple[int, int] | None = None, lies: bool = False
+    ) -> None:
+        self.rows, self.cols, self.turn, self.pin, self.lies = rows, cols, turn, pin, lies
 
 
 Spot = tuple[int, int, bool]
@@ -98,9 +101,10 @@ def _try(items: Sequence[Item], order: Sequence[int], grid: CoreGrid, turn: bool
         at = grid.first_fit(item.rows, item.cols)
         if at is not None:
             spot = (*at, False)
-        if turn and item.turn and item.rows != item.cols:
+        lies = item.lies and item.rows > item.cols
+        if lies or (turn and item.turn and item.rows != item.cols):
             turned = grid.first_fit(item.cols, item.rows)
-            if turned is not None and (spot is None or turned < (spot[0], spot[1])):
+            if turned is not None and (spot is None or turned < (spot[0], spot[1]) or (lies and turned == spot[:2])):
                 spot = (*turned, True)
         if spot is None:
             return None

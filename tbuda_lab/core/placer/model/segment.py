@@ -215,7 +215,8 @@ def items(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> l
             turn = False
             if pin.transpose:
                 height, width = width, height
-        items.append(Item(height, width, turn, pin.start if pin else None))
+        lies = turn and problem.options.enable_auto_transposing_placement
+        items.append(Item(height, width, turn, pin.start if pin else None, lies))
     return items
 
 
