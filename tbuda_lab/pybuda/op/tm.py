@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from tbuda_lab.core import ops
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, shape_of
