@@ -66,3 +66,10 @@ def test_turning_is_used_where_nothing_else_fits() -> None:
     assert pack([Item(4, 1), Item(1, 3, turn=False)], 4, 2) is None
     turned = pack([Item(4, 1), Item(1, 3)], 4, 2)
     assert turned is not None and turned[1][2]
+
+
+def test_what_lies_is_turned_where_it_comes_to_lie_no_later() -> None:
+    wide, tall = Item(1, 3), Item(2, 1, lies=True)
+    assert pack([wide, tall], 4, 8) == [(0, 0, False), (0, 3, True)]
+    assert pack([wide, Item(2, 1)], 4, 8) == [(0, 0, False), (0, 3, False)]
+    assert pack([Item(1, 7), tall], 4, 8) == [(0, 0, False), (0, 7, False)]  # it lies only further down

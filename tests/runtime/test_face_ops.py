@@ -14,6 +14,7 @@ from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.pybuda import Parameter, PyBudaModule, Tensor
 from tbuda_lab.pybuda import op
 from tbuda_lab.pybuda.op.eval.sparse_utils import conv2d_padding_to_canonical
+from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.modules import PyBudaModule as Placed
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -154,3 +155,39 @@ def test_a_tapout_queue_has_what_the_op_gives() -> None:
 def test_shapes_in_tiles() -> None:
     shape = value(torch.ones(2, 33, 64)).shape
     assert (shape.w, shape.z, shape.r, shape.c, shape.rt, shape.ct, shape.volume()) == (1, 2, 33, 64, 2, 2, 4224)
+
+
+def test_dropout_drops_by_its_seed() -> None:
+    x = torch.rand(1, 3, 40, 33)
+    dropped = op.Dropout("d", value(x), p=0.4, training=True, seed=3).value()
+    kept = dropped != 0
+    torch.testing.assert_close(dropped, torch.where(kept, x / 0.6, 0.0))
+    assert abs(float(kept.float().mean()) - 0.6) < 0.03
+    assert torch.equal(kept, op.Dropout("d", value(x), p=0.4, seed=3).value() != 0)
+    assert not torch.equal(kept, op.Dropout("d", value(x), p=0.4, seed=4).value() != 0)
+    assert torch.equal(op.Dropout("d", value(x), p=0.4, training=False).value(), x)
+    with pytest.raises(PipelineError, match="probability"):
+        op.Dropout("d", value(x), p=1.0)
+
+
+def test_average_pool_with_a_divisor() -> None:
+    x = X[:, :, 0]
+    got = op.AvgPool2d("p", value(x), 3, stride=1, padding=1, divisor_override=7).value()
+    torch.testing.assert_close(got, functional.avg_pool2d(x, 3, 1, 1, divisor_override=7))
+    with pytest.raises(PipelineError, match="divisor_override"):
+        op.AvgPool2d("p", value(x), 3, divisor_override=0)
+
+
+def test_transpose_takes_the_arguments_of_generated_code() -> None:
+    x = X[:, :, 0]
+    got = op.Transpose("", value(x), dim0=-3, dim1=-1, z_dim_slice=7, out_dtype=torch.float32).value()
+    assert torch.equal(got, x.transpose(-3, -1))
+    with pytest.raises(NotImplementedError, match="z_dim_slice=3"):
+        op.Transpose("", value(x), dim0=-3, dim1=-1, z_dim_slice=3)
+
+
+def test_a_parameter_without_a_value_has_none() -> None:
+    weight = Parameter(3, 4)
+    assert weight.value() is None and not weight.has_value()
+    weight.set_value(torch.ones(3, 4))
+    assert torch.equal(weight.value(), torch.ones(3, 4))

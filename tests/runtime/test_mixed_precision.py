@@ -117,3 +117,22 @@ def test_operands_of_a_splice_keep_one_format() -> None:
     x, y = torch.randn(1, 1, 32, 32), torch.randn(1, 1, 32, 1)
     torch.testing.assert_close(device.run_forward((x, y))[0], torch.cat((x, y), -1), rtol=0.01, atol=0.02)
     assert "a splice joins operands of one format" in device.get_compiled_results().precision_report[0][1]
+
+
+def test_rules_for_a_part_of_training_and_for_sums_of_gradients() -> None:
+    """Each selector reaches the ops that it names, and the others keep their formats."""
+    for words, reached in (({"epoch_type": "Backward"}, "bwd"), ({"is_gradient_op": True}, "bwd"),
+                           ({"epoch_type": "forward"}, "fwd")):  # fmt: skip
+        pybuda.pybuda_reset()
+        config.configure_mixed_precision(op_type="matmul", math_fidelity=MathFidelity.LoFi, **words)
+        config._get_global_compiler_config().enable_training = True
+        device = TTDevice("t", module=PyTorchModule("m", torch.nn.Linear(64, 32)), arch=BackendDevice.Wormhole_B0)
+        graphs = device.compile_for_inputs((X,)).netlist.graphs
+        cheap = {name: graph[:3] for graph, g in graphs.items() for name, o in g.ops.items()
+                 if o.type == "matmul" and o.math_fidelity == "LoFi"}  # fmt: skip
+        assert cheap and set(cheap.values()) == {reached}
+        if "is_gradient_op" in words:
+            sums = [o for g in graphs.values() for o in g.ops.values() if o.gradient_op]
+            assert set(cheap) <= {operand.source for o in sums for operand in o.inputs}
+    with pytest.raises(PipelineError, match="epoch_type is one of forward, backward, optimizer"):
+        config.configure_mixed_precision(epoch_type="Sideways", math_fidelity=MathFidelity.LoFi)

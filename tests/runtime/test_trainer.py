@@ -202,3 +202,21 @@ def test_recomputed_values_give_the_same_gradients_from_fewer_queues() -> None:
         close(trainer.gradients(), {n: p.grad for n, p in module.named_parameters()})
     assert selected[True] == {"input_kept_nop"} < selected[False] | {"input_kept_nop"}
     assert len(selected[False]) > 1
+
+
+def test_the_gradient_by_an_input_that_all_elements_share_is_their_sum() -> None:
+    class Product(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x * y
+
+    generator = torch.Generator().manual_seed(2)
+    x, y, g = (torch.randn(s, generator=generator) for s in ((3, 4, 33), (33,), (3, 4, 33)))
+    graph = from_pybuda([PyTorchModule("m", Product())], (x, y), training=True)
+    names = tuple(n.name for n in graph.inputs)
+    options = CompileOptions(default_df_override=DataFormat.Float32, microbatch=3,
+                             training=TrainingOptions(input_gradients=names))  # fmt: skip
+    trainer = Trainer(compile_graph(graph, "wormhole_b0", options))
+    trainer.forward(dict(zip(names, (x, y), strict=True)))
+    got = trainer.backward({graph.outputs[0].name: g})
+    torch.testing.assert_close(got[names[0]], g * y)
+    torch.testing.assert_close(got[names[1]], (g * x).sum((0, 1)))

@@ -152,3 +152,35 @@ def test_grayskull_cannot_fall_back_to_float32() -> None:
     with pytest.raises(RuntimeError, match="Grayskull"):
         VerifyConfig(fp32_fallback=pybuda.DataFormat.Float32)
     VerifyConfig(fp32_fallback=pybuda.DataFormat.Float32, arch=pybuda.BackendDevice.Wormhole_B0)
+
+
+def test_batch_norm_in_training_is_judged_by_the_statistics_of_its_input() -> None:
+    layer = nn.BatchNorm2d(4)
+    with pytest.warns(UserWarning, match="running statistics"):
+        verify_module(pybuda.PyTorchModule("m", layer), [(1, 4, 8, 8)], VerifyConfig(test_kind=TestKind.TRAINING))
+    assert torch.equal(layer.running_mean, torch.zeros(4))
+
+
+def test_inputs_of_another_float_type_than_the_weights() -> None:
+    class Product(pybuda.PyBudaModule):
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.weights = pybuda.Parameter(32, 32)
+
+        def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+            return pybuda.op.Matmul("mm", x, self.weights)
+
+    verify_module(Product("m"), [(1, 32, 32)], VerifyConfig(), input_params=[{"data_format": torch.bfloat16}])
+
+
+def test_verify_stops_at_the_first_stage() -> None:
+    pybuda.config._get_global_compiler_config().compile_depth = pybuda.CompileDepth.INIT_COMPILE
+    verify_module(pybuda.PyTorchModule("m", nn.Linear(32, 32)), [(1, 32, 32)], VerifyConfig())
+
+
+def test_run_only_needs_something_compiled() -> None:
+    device = pybuda.TTDevice("t", device_mode=pybuda.DeviceMode.RunOnly,
+                             module=pybuda.PyTorchModule("m", nn.Linear(32, 32)))  # fmt: skip
+    device.push_to_inputs(torch.rand(1, 32, 32))
+    with pytest.raises(RuntimeError, match="RunOnly"):
+        pybuda.run_inference()

@@ -14,7 +14,7 @@ from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, phases
 from tbuda_lab.core.lowering.dataformats import assign_op, in_family
-from tbuda_lab.core.lowering.hwops import HwOp, HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hwops import HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.lowering.opformats import set_fidelity, set_format
 from tbuda_lab.core.options import CompileOptions, PrecisionRule
 
@@ -61,6 +61,7 @@ def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: Compil
     passed: the nD graph that it was lowered from, which knows the types that ops had in the model."""
     part = phases(graph)
     summed = {node.sources[0] for node in graph.outputs if node.attrs.get(ACCUMULATES)}
+    summed |= {graph[name].sources[0] for name in summed if graph[name].op == HwUnary("nop")}  # what makes the summand
     for rule in options.precision:
         pattern = None if rule.name is None else re.compile(rule.name)
         for name in [n.name for n in graph.topological()]:
