@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tbuda_lab as pybuda
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.frontend.pybuda import Parameter, Tensor
 from tbuda_lab.pybuda import op
@@ -82,3 +82,17 @@ def test_fidelity_and_formats_change_numbers_by_devtype() -> None:
     assert errors[BackendType.Golden, MathFidelity.LoFi] == errors[BackendType.Golden, MathFidelity.HiFi4]
     assert errors[BackendType.Model, MathFidelity.LoFi] > 2 * errors[BackendType.Model, MathFidelity.HiFi4]
     assert errors[BackendType.Model, MathFidelity.HiFi4] != errors[BackendType.Golden, MathFidelity.HiFi4]
+
+
+def test_weights_stored_as_integers_are_refused_by_the_names_of_op_and_weight() -> None:
+    class Product(pybuda.PyBudaModule):
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.weights = pybuda.Parameter(32, 32, dev_data_format=pybuda.DataFormat.Int8)
+
+        def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+            return pybuda.op.Matmul("mm", x, self.weights)
+
+    device = pybuda.TTDevice("t", module=Product("m"))
+    with pytest.raises(UnsupportedOp, match="mm: it reads m.weights as Int8.*Quantize"):
+        device.compile_for_inputs((torch.rand(1, 32, 32),))

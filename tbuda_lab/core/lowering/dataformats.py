@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, counted
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, ROLE, WRITES, phases
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 
 
 def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
-    """Set `df` of every node and `acc_df`, `intermed_df`, `fidelity` of every op, in place."""
+    """Set `df` of every node and `acc_df`, `intermed_df`, `fidelity` of every op, in place. Raises `UnsupportedOp` for
+    weights that are stored as integers: ops calculate in floats."""
+    _refuse_integers(graph)
     default = options.data_format
     wide = sixteen_bit(default)
     precise = _optimizer_nodes(graph) if default.family != "a" else ()
@@ -32,6 +35,21 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
             continue
         producer.df = sixteen_bit(producer.df or default)  # untilised results are plain numbers
         output.df = producer.df
+
+
+def _refuse_integers(graph: Graph) -> None:
+    users = graph.users()
+    faults = [
+        Diagnostic("error", reader, "integer-weight",
+                   f"it reads {node.name} as {node.df.name}, and its arithmetic is of floats",
+                   "give the weight a float dev_data_format, such as Bfp8_b, or use op.Quantize and op.Dequantize")
+        for node in graph.of_kind(NodeKind.PARAMETER)
+        if node.df is not None and not node.df.is_float
+        for reader, _ in users[node.name]
+        if isinstance(graph[reader].op, HwMatmul | HwBinary | HwUnary | HwReduce)
+    ]  # fmt: skip
+    if faults:
+        raise UnsupportedOp(f"{counted(len(faults), 'op')} would calculate with integers", faults)
 
 
 def _optimizer_nodes(graph: Graph) -> set[str]:
