@@ -94,5 +94,5 @@ def test_weights_stored_as_integers_are_refused_by_the_names_of_op_and_weight() 
             return pybuda.op.Matmul("mm", x, self.weights)
 
     device = pybuda.TTDevice("t", module=Product("m"))
-    with pytest.raises(UnsupportedOp, match="mm: it reads m.weights as Int8.*Quantize"):
+    with pytest.raises(UnsupportedOp, match=r"mm: it reads m\.weights as Int8.*Quantize"):
         device.compile_for_inputs((torch.rand(1, 32, 32),))
