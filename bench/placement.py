@@ -40,15 +40,15 @@ PRINTED = ("gap", "limiter_balance", "worst_op", "worst_limit")
 
 
 def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str, tuple[Any, float]]:
-    """The model's lowered graph for each device, and the CPU seconds of the placements that decided what is fused,
-    without the one that a compile uses. It is traced and rewritten once."""
+    """The model's lowered graph for each device, and the CPU seconds of choosing epochs to decide what is fused,
+    without those that a compile goes on from. It is traced and rewritten once."""
     from bench.models import make
     from tbuda_lab.core import passes
     from tbuda_lab.core.balancer import op_models
     from tbuda_lab.core.device import load_device
     from tbuda_lab.core.frontend import from_torch
     from tbuda_lab.core.lowering import lower
-    from tbuda_lab.core.placer import decide, place_and_repair
+    from tbuda_lab.core.placer import begin, decide
 
     module, inputs = make(model)
     passed = passes.run(from_torch(module, inputs, name=model), options).graph
@@ -57,14 +57,14 @@ def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str
     for device in devices:
         spec, seconds = load_device(device), {}
 
-        def place(graph: Any, spec: Any = spec, seconds: dict[int, float] = seconds) -> Any:
+        def begun(graph: Any, spec: Any = spec, seconds: dict[int, float] = seconds) -> Any:
             start = time.process_time()
-            outcome = place_and_repair(graph, op_models(graph, spec, options), spec, options)
+            result = begin(graph, op_models(graph, spec, options), spec, options)
             seconds[id(graph)] = time.process_time() - start
-            return outcome
+            return result
 
         lowered = lower(passed, spec, options)
-        fusion = decide(passed, lowered, spec, options, place)
+        fusion = decide(passed, lowered, spec, options, begun)
         seconds.pop(id(fusion.lowered), None)
         lowered_graphs[device] = fusion.lowered, sum(seconds.values())
     return lowered_graphs

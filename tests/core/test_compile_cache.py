@@ -14,16 +14,19 @@ from torch import nn
 
 from tbuda_lab.cli import main
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.compiler import CompileResult, Pipeline, cache
+from tbuda_lab.core import passes
+from tbuda_lab.core.compiler import CompileResult, Pipeline, cache, pipeline
 from tbuda_lab.core.compiler.cache import CompileCache, cache_folder
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.record import from_record
+from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import Session
 
 
@@ -64,8 +67,8 @@ def compiled(
     kept = CompileCache(folder, least_seconds=0.0)
     request = Request(CompileOptions(**options), overrides, overrides)
     chips = 2 if device == "n300" else None
-    pipeline = Pipeline(load_device(device, chips=chips), keep_epochs=False, cache=kept)
-    return pipeline.compile(traced, request, Clock(None, None)), kept
+    stages = Pipeline(load_device(device, chips=chips), keep_epochs=False, cache=kept)
+    return stages.compile(traced, request, Clock(None, None)), kept
 
 
 def about(result: CompileResult) -> tuple[Any, ...]:
@@ -147,6 +150,43 @@ def test_other_numbers_in_parameters_find_the_same_placement(tmp_path: Path) -> 
     assert {k: v.tobytes() for k, v in result.parameters.items()} == {
         k: v.tobytes() for k, v in fresh.parameters.items()
     }
+
+
+class Softmax(nn.Module):
+    """An exponential that might run as one op with what comes before it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x @ x.mT * 0.1, -1) @ x
+
+
+def test_what_is_fused_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusing, "LEAST_SHARE", 0.0)
+    traced = from_torch(Softmax().eval(), (torch.zeros(1, 4, 128, 64),), name="softmax")
+    first, kept = compiled(traced, tmp_path)
+    assert kept.misses == 2 and any(p.tried for p in first.fused)  # of the decision, and of the placement
+    monkeypatch.setattr(pipeline, "begin", None)
+    again, kept = compiled(traced, tmp_path)
+    assert (kept.hits, kept.misses) == (2, 0)
+    assert about(again) == about(first) and again.fused == first.fused
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [], {}, {"ends": []}, {"ends": ["nobody"], "patterns": []}, {"ends": 5, "patterns": []},
+        {"ends": [], "patterns": [[1, 1, 0.5, None, False]]}, {"ends": [], "patterns": [[1, 1, 0.5, None, 0]] * 2},
+        {"ends": [], "patterns": [[1, 1, "much", None, False]] * 2},
+        {"ends": [], "patterns": [[1, 1, 0.5, [1], False]] * 2},
+    ],
+)  # fmt: skip
+def test_a_decision_on_fusing_is_checked_before_it_is_used(record: Any) -> None:
+    options, device = CompileOptions(), load_device("wormhole_b0")
+    traced = from_torch(Softmax().eval(), (torch.zeros(1, 4, 128, 64),), name="softmax")
+    graph = passes.run(traced, options).graph
+    lowered = lower(graph, device, options)
+    assert fusing.undecided(lowered, device, options)
+    with pytest.raises(InputError):
+        fusing.from_record(record, graph, lowered, device, options)
 
 
 def test_anything_else_is_placed_anew(tmp_path: Path) -> None:

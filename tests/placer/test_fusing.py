@@ -18,7 +18,7 @@ from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hwops import HwFused
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import Outcome, decide, place_and_repair
+from tbuda_lab.core.placer import Begun, begin, decide, place_and_repair
 from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import ResizeOp, Session
 
@@ -45,29 +45,28 @@ def passed() -> Graph:
     return passes.run(attention(), OPTIONS).graph
 
 
-def outcome(graph: Graph, device: str) -> Outcome:
+def begun(graph: Graph, device: str) -> Begun:
     spec = load_device(device)
-    return place_and_repair(graph, op_models(graph, spec, OPTIONS), spec, OPTIONS)
+    return begin(graph, op_models(graph, spec, OPTIONS), spec, OPTIONS)
 
 
-def total(placed: Outcome) -> int:
-    report = placed.placement.report
-    assert report is not None
-    return sum(e.limiter_cycles + OPTIONS.epoch_switch_cycles for e in report.epochs)
+def total(begun: Begun) -> int:
+    return sum(s.limiter_cycles + OPTIONS.epoch_switch_cycles for s in begun.segments)
 
 
 @pytest.mark.parametrize("device", ["wormhole_b0", "grayskull"])
-def test_the_better_of_both_placements_is_kept(device: str) -> None:
+def test_the_better_of_both_choices_of_epochs_is_kept(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusing, "LEAST_SHARE", 0.0)
     spec = load_device(device)
     graph = lower(passed(), spec, OPTIONS)
     exps = [n for n in graph.ops if isinstance(n.op, HwFused) and n.op.steps[-1][0] == "exp"]
     apart = lower(passed(), spec, OPTIONS, ends=[n.attrs["steps"][0] for n in exps])
     assert {n.name for n in exps} <= {n.name for n in apart.ops} and len(list(apart.ops)) == len(list(graph.ops)) + 2
-    fused, cut = total(outcome(graph, device)), total(outcome(apart, device))
-    result = decide(passed(), graph, spec, OPTIONS, lambda g: outcome(g, device))
+    fused, cut = total(begun(graph, device)), total(begun(apart, device))
+    result = decide(passed(), graph, spec, OPTIONS, lambda g: begun(g, device))
     (pattern,) = [p for p in result.patterns if p.steps[-1] == "exp"]
     assert len(pattern.ops) == 2 and pattern.tried == (fused, cut) and pattern.cut == (cut < fused)
-    assert result.outcome is not None and total(result.outcome) == min(fused, cut)
+    assert result.begun is not None and total(result.begun) == min(fused, cut)
     assert f"{fused:,}" in pattern.text and f"{cut:,}" in pattern.text
     assert pattern.members and all(op in pattern.members for op in pattern.ops)
 
@@ -81,14 +80,14 @@ def test_nothing_is_placed_where_every_value_goes_on_in_dest_or_nothing_fits() -
     graph = passes.run(from_torch(Gate(), (torch.zeros(1, 64, 64),)), OPTIONS).graph
     lowered = lower(graph, spec, OPTIONS)
 
-    def never(graph: Graph) -> Outcome:
+    def never(graph: Graph) -> Begun:
         raise AssertionError("placed")
 
     result = decide(graph, lowered, spec, OPTIONS, never)
     assert [p.ends for p in result.patterns] == [()] and result.lowered is lowered
     assert result.patterns[0].as_one < result.patterns[0].apart
 
-    def unplaceable(graph: Graph) -> Outcome:
+    def unplaceable(graph: Graph) -> Begun:
         raise PlacementError("no room", [])
 
     plain = lower(passed(), spec, OPTIONS)
@@ -99,13 +98,22 @@ def test_a_small_part_of_the_model_is_not_worth_trying(monkeypatch: pytest.Monke
     monkeypatch.setattr(fusing, "LEAST_SHARE", 1.01)
     spec, calls = load_device("wormhole_b0"), []
 
-    def place(graph: Graph) -> Outcome:
+    def counted(graph: Graph) -> Begun:
         calls.append(graph)
-        return outcome(graph, "wormhole_b0")
+        return begun(graph, "wormhole_b0")
 
-    result = decide(passed(), lower(passed(), spec, OPTIONS), spec, OPTIONS, place)
+    result = decide(passed(), lower(passed(), spec, OPTIONS), spec, OPTIONS, counted)
     assert len(calls) == 1 and all(p.tried is None for p in result.patterns)
     assert any("too small to price both ways" in p.text for p in result.patterns)
+
+
+def test_a_placement_goes_on_from_its_epochs_as_if_they_were_chosen_then() -> None:
+    spec = load_device("wormhole_b0")
+    graph = lower(passed(), spec, OPTIONS)
+    models = op_models(graph, spec, OPTIONS)
+    whole = place_and_repair(graph, models, spec, OPTIONS)
+    ahead = place_and_repair(graph, models, spec, OPTIONS, begun=begin(graph, models, spec, OPTIONS))
+    assert ahead.placement.ops == whole.placement.ops and ahead.placement.report == whole.placement.report
 
 
 def test_a_session_decides_as_a_compile_does_and_an_edit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

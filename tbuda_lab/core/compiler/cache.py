@@ -1,4 +1,4 @@
-"""Placements on disk: a compile that was made before takes what it decided from a file.
+"""Placements on disk: a compile that was made before takes what it decided from a file; so does what is fused.
 
 An entry is named by everything that decides a placement: the lowered graph without the numbers in it, device, options,
 overrides, the version and the files of this package, and NumPy's version. It is plain JSON with a checksum; one that is
@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,9 +30,12 @@ from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
-from tbuda_lab.core.placer import Outcome
+from tbuda_lab.core.placer import Fusion, Outcome
 from tbuda_lab.core.placer.model.cost_cache import CostCache
 from tbuda_lab.core.placer.record import from_record, structure_digest, to_record
+from tbuda_lab.core.placer.search import fusing
+
+T = TypeVar("T")
 
 VARIABLE = "TBUDA_CACHE"
 FORMAT = 1
@@ -42,6 +45,8 @@ MAX_ENTRY = 32 << 20
 LEAST_SECONDS = 0.1
 """What is placed faster is not kept: reading it would take as long."""
 _ENDING = ".placement.json"
+_FUSING = ".fusing.json"
+_ENDINGS = _ENDING, _FUSING
 
 
 def cache_folder() -> Path | None:
@@ -88,21 +93,44 @@ class CompileCache:
         depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
         if self.folder is None or depends_on_time or not all(o.named for o in overrides):
             return place()
+
+        def read(record: Any) -> Outcome:
+            return from_record(record, graph, models, device, options, overrides, costs)
+
         path = self.folder / f"{_key(graph, device, options, overrides)}{_ENDING}"
+        return self._kept(path, read, place, lambda outcome: to_record(outcome, graph, options))
+
+    def fused(
+        self, passed: Graph, lowered: Graph, device: DeviceSpec, options: CompileOptions, decide: Callable[[], Fusion]
+    ) -> Fusion:
+        """What `decide` says of these graphs, taken from the entry if there is one: then it has no epochs."""
+        if self.folder is None or not fusing.undecided(lowered, device, options):
+            return decide()
+
+        def read(record: Any) -> Fusion:
+            return fusing.from_record(record, passed, lowered, device, options)
+
+        path = self.folder / f"{_key(lowered, device, options, ())}{_FUSING}"
+        return self._kept(path, read, decide, fusing.to_record)
+
+    def _kept(
+        self, path: Path, read: Callable[[Any], T], make: Callable[[], T], to_entry: Callable[[T], Any]
+    ) -> T:
+        """What an entry holds; where there is none, what `make` comes to, which is noted if that took long."""
         record = _read(path)
         if record is not None:
             with contextlib.suppress(TbudaError):  # of another graph, whatever its name says
-                outcome = from_record(record, graph, models, device, options, overrides, costs)
+                result = read(record)
                 with contextlib.suppress(OSError):
                     os.utime(path)  # used now
                 self.hits += 1
-                return outcome
+                return result
         self.misses += 1
         start = time.perf_counter()
-        outcome = place()
+        result = make()
         if time.perf_counter() - start >= self.least_seconds:
-            self._write(path, to_record(outcome, graph, options))
-        return outcome
+            self._write(path, to_entry(result))
+        return result
 
     def _write(self, path: Path, record: Any) -> None:
         if record is None:
@@ -119,7 +147,7 @@ class CompileCache:
     def _shrink(self, folder: Path) -> None:
         """Remove what was not used for longest until the rest is small enough."""
         entries = []
-        for path in folder.glob(f"*{_ENDING}"):
+        for path in (path for ending in _ENDINGS for path in folder.glob(f"*{ending}")):
             with contextlib.suppress(OSError):  # another process removed it
                 about = path.stat()
                 entries.append((about.st_mtime_ns, path.name, about.st_size, path))

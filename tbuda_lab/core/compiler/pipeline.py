@@ -36,7 +36,16 @@ from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions, front_end
 from tbuda_lab.core.overrides import Override, frozen, refuse_malformed
 from tbuda_lab.core.passes import Pass, Report
-from tbuda_lab.core.placer import Fusion, Outcome, decide, place_and_repair, refuse_impossible, refuse_unknown
+from tbuda_lab.core.placer import (
+    Begun,
+    Fusion,
+    Outcome,
+    begin,
+    decide,
+    place_and_repair,
+    refuse_impossible,
+    refuse_unknown,
+)
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.placer.interactive.sharing import share_netlist
@@ -130,7 +139,7 @@ class Pipeline:
         self._tables = LruCache(4096)
         self._anchors = LruCache(6)
         self._costs = LruCache(2)  # of candidates, by options: graphs that are tried, and edited ones, share them
-        self._tried = LruCache(2)  # placements made while fusing was decided
+        self._begun = LruCache(2)  # epochs chosen while fusing was decided
         self._placed = LruCache(64)
         self._mended = LruCache(8)
         self._balanced = LruCache(64)  # options and overrides whose tables are made
@@ -174,19 +183,41 @@ class Pipeline:
         return self._fronts.get_or((front.key, frozen(edits)), edited)
 
     def _fused(self, front: Front, options: CompileOptions, clock: Clock) -> Front:
-        """The front with what the price of fusing decides; a placement that was made for it is kept for `anchor`."""
+        """The front with what the price of fusing decides; epochs that were chosen for it are kept for `anchor`."""
         result: dict[int, Front] = {}
 
-        def place(graph: Graph) -> Outcome:
+        def started(graph: Graph) -> Begun:
             trial = result[id(graph)] = Front((front.key, "fusing", len(result)), front.passed, graph)
-            return self._whole(trial, options, (), clock)
+            with clock.stage("balance"):
+                models = self.models(trial, options, (), clock)
+            with clock.stage("place"):
+                return begin(graph, models, self.device, options, clock.cancel, self._told(clock), self._cost(options))
 
-        fusion = decide(front.passed, front.lowered, self.device, options, place)
-        if fusion.outcome is None:
-            return dataclasses.replace(front, fusion=fusion)
-        fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, outcome=None))
-        self._tried.store(fused.key, fusion.outcome)
+        def decided() -> Fusion:
+            return decide(front.passed, front.lowered, self.device, options, started)
+
+        asked = front.passed, front.lowered, self.device, options
+        fusion = decided() if self.cache is None else self.cache.fused(*asked, decided)
+        if fusion.begun is None:
+            key = (front.key, "fused") if fusion.ends else front.key
+            return Front(key, front.passed, fusion.lowered, fusion=fusion)
+        fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, begun=None))
+        self._begun.store(fused.key, fusion.begun)
         return fused
+
+    def _cost(self, options: CompileOptions) -> CostCache:
+        """What candidates cost under these options."""
+        costs: CostCache = self._costs.get_or(options, lambda: CostCache(self.device, options))
+        return costs
+
+    def _told(self, clock: Clock) -> Callable[[float, str], None]:
+        """What the placer calls to say how far it is."""
+
+        def tell(part: float, what: str) -> None:
+            clock.report("place", part)
+            clock.stop_or_tell("place", f"{what}, {100 * part:.0f} %")
+
+        return tell
 
     def _named_apart(
         self, front: Front, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
@@ -269,9 +300,8 @@ class Pipeline:
         def make() -> IncrementalPlacer:
             plain = not request.base and request.options == front_end(request.options)
             self._count("place")
-            result = self._tried.pop(front.key, None) if plain else None
-            if result is None:
-                result = self._whole(front, request.options, request.base, clock)
+            begun = self._begun.pop(front.key, None) if plain else None
+            result = self._whole(front, request.options, request.base, clock, begun)
             placer = IncrementalPlacer(self.device, request.base, result)
             if self.keep_epochs:
                 placer.whole().before()  # what the first edit would wait for
@@ -286,20 +316,22 @@ class Pipeline:
                 retained.store(same.key, retained[known.key])
 
     def _whole(
-        self, front: Front, options: CompileOptions, overrides: tuple[Override, ...], clock: Clock
+        self,
+        front: Front,
+        options: CompileOptions,
+        overrides: tuple[Override, ...],
+        clock: Clock,
+        begun: Begun | None = None,
     ) -> Outcome:
         with clock.stage("balance"):
             models = self.models(front, options, overrides, clock)
         asked = front.lowered, models, self.device, options, overrides
-
-        costs: CostCache = self._costs.get_or(options, lambda: CostCache(self.device, options))
+        costs = self._cost(options)
 
         def place() -> Outcome:
-            def tell(part: float, what: str) -> None:
-                clock.report("place", part)
-                clock.stop_or_tell("place", f"{what}, {100 * part:.0f} %")
-
-            return place_and_repair(*asked, cancel=clock.cancel, on_progress=tell, costs=costs)
+            return place_and_repair(
+                *asked, cancel=clock.cancel, on_progress=self._told(clock), costs=costs, begun=begun
+            )
 
         with clock.stage("place"):
             return place() if self.cache is None else self.cache.placed(*asked, place, costs)

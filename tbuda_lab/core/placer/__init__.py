@@ -4,8 +4,10 @@ from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues
 from tbuda_lab.core.placer.interactive import InteractivePlacer
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.place import (
+    Begun,
     Outcome,
     balance_and_place,
+    begin,
     pins_and_breaks,
     place,
     place_and_repair,
@@ -18,6 +20,7 @@ from tbuda_lab.core.placer.why import Explanation, WhyNot, legal_grids, why, why
 __all__ = [
     "POLICIES",
     "Before",
+    "Begun",
     "Explanation",
     "Fusion",
     "InteractivePlacer",
@@ -28,6 +31,7 @@ __all__ = [
     "WhyNot",
     "assemble",
     "balance_and_place",
+    "begin",
     "decide",
     "legal_grids",
     "pins_and_breaks",

@@ -22,8 +22,10 @@ from tbuda_lab.core.placer.model.cost_cache import CostCache
 from tbuda_lab.core.placer.model.problem import Pin, Problem
 from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.policies import policy
+from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.objective import objective
+from tbuda_lab.core.placer.policies.optimal import Optimal
+from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.search.chip_stages import chips_of
 from tbuda_lab.core.placer.search.infeasible_repair import hops, infeasible_notes, repair_infeasible
@@ -90,6 +92,44 @@ class Outcome:
     parts: Parts = dataclasses.field(default_factory=Parts)
 
 
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """A placement without overrides whose epochs are chosen and priced, so that it can be held against another one; all
+    that makes it better still, and complete, is left to `place_and_repair`. search: of the policy `Optimal`, else
+    None; path: the cuts that it found."""
+
+    problem: Problem
+    policy: str
+    segments: tuple[Segment, ...]
+    search: Optimal | None = None
+    path: tuple[tuple[int, int], ...] = ()
+
+
+def begin(
+    graph: Graph,
+    models: Mapping[str, OpModels],
+    device: DeviceSpec,
+    options: CompileOptions,
+    cancel: threading.Event | None = None,
+    on_progress: Progress | None = None,
+    costs: CostCache | None = None,
+) -> Begun:
+    """The epochs of a lowered graph, as far as that tells what they cost. costs: as of `place_and_repair`, which goes
+    on from there. Raises `PlacementError` where an op fits no epoch."""
+    check = ProgressCheck(cancel, on_progress)
+    name, run = policy(options.balancer_policy)
+    problem = posed(graph, models, device, options, (), costs)
+
+    def told(fraction: float) -> None:
+        check(0.05 + 0.8 * fraction)
+
+    if name != "Optimal":
+        return Begun(problem, name, tuple(run(problem, told)))
+    search = Optimal(problem, told)
+    path = search.search()
+    return Begun(problem, name, tuple(search.found(path)), search, tuple(path))
+
+
 def place_and_repair(
     graph: Graph,
     models: Mapping[str, OpModels],
@@ -99,11 +139,13 @@ def place_and_repair(
     cancel: threading.Event | None = None,
     on_progress: Progress | None = None,
     costs: CostCache | None = None,
+    begun: Begun | None = None,
 ) -> Outcome:
     """`place`, with nops and queues inserted where an op would fit no epoch, where a refused edge keeps epochs apart
     (see `merge_epochs`), and where an epoch would not flow (see `repair_stalls`); `enable_fork_join_buffering` False
     leaves the last two
-    out. Each is told by a note of the placement. costs: of other problems of this device with these options.
+    out. Each is told by a note of the placement. costs: of other problems of this device with these options. begun: of
+    `begin` for this graph, where there are no overrides.
 
     Raises what `place` raises.
     """
@@ -112,7 +154,9 @@ def place_and_repair(
     edits: tuple[Override, ...] = ()
     message: list[Diagnostic] = []
     try:
-        problem, segments, name, result = choose_placement(graph, models, device, options, overrides, check, costs)
+        problem, segments, name, result = choose_placement(
+            graph, models, device, options, overrides, check, costs, begun
+        )
     except PlacementError as error:
         edits = repair_infeasible(graph, error)
         if not edits:
@@ -226,27 +270,55 @@ def choose_placement(
     overrides: Sequence[Override],
     check: ProgressCheck,
     costs: CostCache | None = None,
+    begun: Begun | None = None,
 ) -> tuple[Problem, list[Segment], str, list[Diagnostic]]:
     """(problem, epochs, name of the policy, what there is to say)."""
     name, run = policy(options.balancer_policy)
     check(0.0, "scheduling")
     diagnostics = unmatched_targets(graph, overrides)
-    order = schedule(graph, options.scheduler_policy)
-    if len(device.chips) > 1 and device.arch != "grayskull":
-        order = outputs_last(graph, order)
-    phase = phases(graph)
-    order = by_phase(constrained(graph, order, overrides), phase)
-    pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
-    stages = chip_breaks(order, device, overrides)
-    problem = Problem.of(graph, models, device, options, order, pins, breaks, stages, overrides, costs)
+    if begun is None:
+        problem = posed(graph, models, device, options, overrides, costs)
+    else:
+        problem, run = begun.problem, _continued(begun)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
-    if name == "Optimal" and options.schedule_swaps and len(set(phase.values())) < 2:
-        pairs, listed = _kept_order(order, overrides)
+    if name == "Optimal" and options.schedule_swaps and len(set(problem.phase.values())) < 2:
+        pairs, listed = _kept_order(problem.order, overrides)
         better = improve(
             problem, segments, options.schedule_swaps, pairs, lambda f: check(0.85 + 0.05 * f, "swapping"), listed
         )
         problem, segments = better.problem, list(better.segments)
     return problem, segments, name, diagnostics
+
+
+def _continued(begun: Begun) -> Policy:
+    """The policy that goes on from there."""
+
+    def settled(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+        if begun.search is None:
+            return list(begun.segments)
+        begun.search.check = check
+        return begun.search.settle(list(begun.path))
+
+    return never_worse(settled, OTHERS) if begun.policy == "Optimal" else settled
+
+
+def posed(
+    graph: Graph,
+    models: Mapping[str, OpModels],
+    device: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override],
+    costs: CostCache | None = None,
+) -> Problem:
+    """The problem that a policy is asked: the ops in the order in which they run, with pins and breaks. Raises
+    `OverrideError`."""
+    order = schedule(graph, options.scheduler_policy)
+    if len(device.chips) > 1 and device.arch != "grayskull":
+        order = outputs_last(graph, order)
+    order = by_phase(constrained(graph, order, overrides), phases(graph))
+    pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
+    stages = chip_breaks(order, device, overrides)
+    return Problem.of(graph, models, device, options, order, pins, breaks, stages, overrides, costs)
 
 
 def pins_and_breaks(

@@ -26,6 +26,7 @@ from tbuda_lab.core.placer.model.cost_cache import CostCache
 from tbuda_lab.core.placer.model.problem import Pin, Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.place import Chosen, Outcome, assembled
+from tbuda_lab.core.placer.record_reader import Reader, number, rows_of, text_of, whole
 
 _EDITING = ("together", "in turn")
 """How the inserted nops and queues come to the same graph: by one edit of the graph, or one after the other."""
@@ -91,7 +92,7 @@ def from_record(
     record that is damaged, or of another graph, device or options; `PlacementError` and `OverrideError` where queues
     find no place.
     """
-    read = _Reader(record)
+    read = Reader(record)
     edits = tuple(_inserted(o) for o in read.list("edits"))
     if edits:
         graph = _edited(graph, edits, read.text("editing"), device, options)
@@ -106,14 +107,14 @@ def from_record(
     breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
     asked = (*overrides, *(_inserted(o) for o in read.list("overrides")))
     problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, asked, costs)
-    for first, last, reason in _rows(read.list("refusals"), 3):
-        problem.refusals[_whole(first), _whole(last)] = _text(reason)
+    for first, last, reason in rows_of(read.list("refusals"), 3):
+        problem.refusals[whole(first), whole(last)] = text_of(reason)
     value = None if read["objective"] is None else _objective(read.list("objective"))
     if value is not None and value.inputs != options.inputs_counted:
         raise InputError("a record of another number of inputs")
-    bounds = None if read["bounds"] is None else Bounds(*map(_whole, _rows([read["bounds"]], _BOUNDS)[0]))
-    notes = tuple(Diagnostic(*map(_text, parts)) for parts in _rows(read.list("notes"), 5))
-    curve = tuple((_whole(step), _number(cycles)) for step, cycles in _rows(read.list("curve"), 2))
+    bounds = None if read["bounds"] is None else Bounds(*map(whole, rows_of([read["bounds"]], _BOUNDS)[0]))
+    notes = tuple(Diagnostic(*map(text_of, parts)) for parts in rows_of(read.list("notes"), 5))
+    curve = tuple((whole(step), number(cycles)) for step, cycles in rows_of(read.list("curve"), 2))
     chosen = Chosen(_segments(read.list("epochs"), problem), read.text("policy"), notes, value, curve, bounds)
     return assembled(problem, chosen, edits, overrides)
 
@@ -147,28 +148,28 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
     segments: list[Segment] = []
     at = 0
     legal = {signature: frozenset(rows.tolist()) for signature, rows in problem.costs.legal.items()}
-    for rows, spots, kernel, limiter, stall_cycles in _rows(epochs, 5):
+    for rows, spots, kernel, limiter, stall_cycles in rows_of(epochs, 5):
         if not isinstance(rows, list) or not rows or not isinstance(spots, list) or len(spots) != len(rows):
             raise InputError("a record with an epoch that has no row or spot for each op")
         last = at + len(rows)
         if last > len(problem.order):
             raise InputError("a record with more ops in epochs than there are")
         taken = np.zeros((problem.device.rows, problem.device.cols), np.int16)
-        for op, row, (top, left, turned) in zip(range(at, last), rows, _rows(spots, 3), strict=True):
+        for op, row, (top, left, turned) in zip(range(at, last), rows, rows_of(spots, 3), strict=True):
             table = problem.tables[op]
-            if _whole(row) not in legal[table.signature] or not isinstance(turned, bool):
+            if whole(row) not in legal[table.signature] or not isinstance(turned, bool):
                 raise InputError(f"a record with a row that {problem.order[op]} cannot have")
             size = int(table.rows[row]["grid_r"]), int(table.rows[row]["grid_c"])
             height, width = size[::-1] if turned else size
-            inside = 0 <= _whole(top) <= problem.device.rows - height
-            if not inside or not 0 <= _whole(left) <= problem.device.cols - width:
+            inside = 0 <= whole(top) <= problem.device.rows - height
+            if not inside or not 0 <= whole(left) <= problem.device.cols - width:
                 raise InputError(f"a record with {problem.order[op]} outside the grid")
             taken[top : top + height, left : left + width] += 1
         if np.any(taken > 1):
             raise InputError("a record with ops of one epoch that share a core")
         places = tuple((top, left, turned) for top, left, turned in spots)
         segments.append(
-            Segment(at, last, tuple(rows), places, _whole(kernel), _whole(limiter), _number(stall_cycles))
+            Segment(at, last, tuple(rows), places, whole(kernel), whole(limiter), number(stall_cycles))
         )
         at = last
     if at != len(problem.order):
@@ -179,71 +180,15 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
 def _objective(values: Sequence[Any]) -> Objective:
     if len(values) != len(dataclasses.fields(Objective)):
         raise InputError("a record with another objective")
-    numbers = dict(zip((f.name for f in dataclasses.fields(Objective)), map(_number, values), strict=True))
-    return Objective(**{**numbers, "inputs": _whole(numbers["inputs"])})
+    numbers = dict(zip((f.name for f in dataclasses.fields(Objective)), map(number, values), strict=True))
+    return Objective(**{**numbers, "inputs": whole(numbers["inputs"])})
 
 
 def _pin(value: Any) -> Pin:
-    ((start, transpose, chip),) = _rows([value], 3)
+    ((start, transpose, chip),) = rows_of([value], 3)
     if start is not None:
-        ((row, column),) = _rows([start], 2)
-        start = _whole(row), _whole(column)
+        ((row, column),) = rows_of([start], 2)
+        start = whole(row), whole(column)
     if not isinstance(transpose, bool | None):
         raise InputError("a record with a pin that says nothing")
-    return Pin(start, transpose, None if chip is None else _whole(chip))
-
-
-class _Reader:
-    """Fields of a record by name, each of the kind that it is read as. Raises `InputError`."""
-
-    def __init__(self, record: Any) -> None:
-        if not isinstance(record, dict):
-            raise InputError("a record is an object")
-        self._fields: dict[str, Any] = record
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._fields:
-            raise InputError(f"a record without {name!r}")
-        return self._fields[name]
-
-    def text(self, name: str) -> str:
-        return _text(self[name])
-
-    def list(self, name: str) -> list[Any]:
-        result = self[name]
-        if not isinstance(result, list):
-            raise InputError(f"a record whose {name!r} is no list")
-        return result
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        return tuple(map(_text, self.list(name)))
-
-    def map(self, name: str) -> dict[str, Any]:
-        result = self[name]
-        if not isinstance(result, dict):
-            raise InputError(f"a record whose {name!r} is no object")
-        return result
-
-
-def _rows(values: Sequence[Any], count: int) -> Sequence[Sequence[Any]]:
-    if not all(isinstance(v, list | tuple) and len(v) == count for v in values):
-        raise InputError(f"a record with a list that has not {count} parts")
-    return values
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"a record with {value!r} where a text belongs")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InputError(f"a record with {value!r} where a whole number belongs")
-    return value
-
-
-def _number(value: Any) -> Any:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InputError(f"a record with {value!r} where a number belongs")
-    return value
+    return Pin(start, transpose, None if chip is None else whole(chip))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from tbuda_lab.core.placer.report import EpochCost
 _TARGETS = 384
 _DIVIDER_STEP = 1.25
 _NEVER = 1 << 40
+
+T = TypeVar("T")
 
 
 def bounds(problem: Problem, epochs: Sequence[EpochCost] = ()) -> Bounds:
@@ -135,14 +138,16 @@ class _NoPacking:
             self._tables[key] = entry
         return entry
 
-    def sweep(self, first: int) -> dict[int, float]:
-        """By the end of a run that starts at `first`: cycles that it takes at least."""
+    def sweep(self, first: int) -> tuple[dict[int, float], int]:
+        """(by the end of a run that starts at `first` the cycles that it takes at least, how many ops were looked at).
+        """
         problem = self.problem
         n = len(problem.order)
         cores, dram = (np.zeros((len(self.bands), len(self.targets)), np.int64) for _ in range(2))
         waiting: dict[int, int] = {}
         current: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         sweep: dict[int, float] = {}
+        last = first
         for last in range(first + 1, n + 1):
             op = last - 1
             if op > first and problem.order[op] in problem.breaks:
@@ -165,7 +170,7 @@ class _NoPacking:
                 sweep[last] = 1.0 + self.targets[at - 1] if at else float(self.targets[0])
             elif not enough.any():
                 break
-        return sweep
+        return sweep, last - first
 
 
 def _bands(problem: Problem) -> list[tuple[int, int]]:
@@ -180,14 +185,34 @@ def _bands(problem: Problem) -> list[tuple[int, int]]:
     return bands
 
 
-def alike_from(problem: Problem, first: int) -> tuple[object, ...]:
-    """All that decides what runs of ops from `first` on may cost, whatever their length: every op takes a core."""
-    result = _kept_of(problem).alike
-    if first not in result:
-        reach = min(len(problem.order), first + problem.cores + 1)
-        breaks = tuple(problem.order[op] in problem.breaks for op in range(first, reach))
-        result[first] = problem.structure(first, reach), breaks
-    return result[first]
+class EqualRuns(Generic[T]):
+    """What is known of the runs that begin with an op, by all that was looked at to find it out: it holds wherever ops
+    of the same structure follow each other, so layers pay once."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, dict[int, dict[tuple[object, ...], T]]] = {}  # by the kind of the first op, and the length
+
+    def find(self, problem: Problem, first: int) -> T | None:
+        """What is known of the runs from `first` on, None where nothing is."""
+        for length, known in self._of.get(problem.structure(first, first + 1)[0], {}).items():
+            if first + length <= len(problem.order):
+                entry = known.get(_looked_at(problem, first, length))
+                if entry is not None:
+                    return entry
+        return None
+
+    def add(self, problem: Problem, first: int, length: int, value: T) -> T:
+        """Notes what was found out from `length` ops from `first` on, and gives it back. Where the schedule ended the
+        runs, it holds there alone: whoever goes on is not to find it."""
+        if first + length < len(problem.order):
+            head = self._of.setdefault(problem.structure(first, first + 1)[0], {})
+            head.setdefault(length, {})[_looked_at(problem, first, length)] = value
+        return value
+
+
+def _looked_at(problem: Problem, first: int, length: int) -> tuple[object, ...]:
+    breaks = tuple(name in problem.breaks for name in problem.order[first + 1 : first + length])
+    return problem.structure(first, first + length), breaks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,10 +228,10 @@ class _BoundRuns:
 
 @dataclasses.dataclass
 class _Kept:
-    """What is known of a problem. alike: by first op; edited: runs of the problem that this one is an edited copy of,
-    and the ops that differ."""
+    """What is known of a problem. times: see `least_times_from`; edited: runs of the problem that this one is an edited
+    copy of, and the ops that differ."""
 
-    alike: dict[int, tuple[object, ...]] = dataclasses.field(default_factory=dict)
+    times: np.ndarray | None = None
     runs: _BoundRuns | None = None
     edited: tuple[_BoundRuns, frozenset[int]] | None = None
 
@@ -253,18 +278,19 @@ def _least_runs(problem: Problem) -> _BoundRuns:
     kept_bounds = _kept_of(problem)
     if kept_bounds.runs is None:
         relaxed = _NoPacking(problem)
-        alike: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
+        equal = EqualRuns[tuple[np.ndarray, np.ndarray]]()
         result = _BoundRuns([], problem.order, relaxed.targets)
         carried = _carried(problem, relaxed.targets)
         for first in range(len(problem.order)):
             if first in carried:
                 result.runs.append(carried[first])
                 continue
-            key = alike_from(problem, first)
-            if key not in alike:
-                ends = relaxed.sweep(first)
-                alike[key] = np.array(list(ends), dtype=np.int64) - first, np.array(list(ends.values()))
-            result.runs.append(alike[key])
+            entry = equal.find(problem, first)
+            if entry is None:
+                ends, count = relaxed.sweep(first)
+                lengths = np.array(list(ends), dtype=np.int64) - first
+                entry = equal.add(problem, first, count, (lengths, np.array(list(ends.values()))))
+            result.runs.append(entry)
         kept_bounds.runs = result
     return kept_bounds.runs
 
@@ -316,21 +342,35 @@ def time_bound(problem: Problem) -> float:
     shorter than the sum of what its ops take, each with the row that is best at that price. The dynamic programme over
     cuts adds the epochs up. Rows that edges refuse together, and buffers, are left out.
     """
+    times = least_times_from(problem)
+    return float(times[0]) if np.isfinite(times[0]) else 0.0
+
+
+def least_times_from(problem: Problem) -> np.ndarray:
+    """(ops + 1,) cycles per input that all ops from each on take at least, see `time_bound`. Worked out once."""
+    kept_bounds = _kept_of(problem)
+    if kept_bounds.times is None:
+        kept_bounds.times = _least_times_from(problem)
+    return kept_bounds.times
+
+
+def _least_times_from(problem: Problem) -> np.ndarray:
     options = problem.options
     switch = options.epoch_switch_cycles / options.inputs_counted
     if not options.counts_fill:
-        return float(least_rest(problem, switch)[0])
+        return least_rest(problem, switch)
     runs, rest = _least_runs(problem).runs, np.full(len(problem.order) + 1, np.inf)
     rest[-1] = 0.0
     fills: dict[tuple[object, ...], np.ndarray] = {}
     for first in range(len(problem.order) - 1, -1, -1):
         lengths, cycles = runs[first]
-        key = alike_from(problem, first)
+        length = int(lengths.max(initial=0))
+        key = problem.structure(first, first + length)
         if key not in fills:
-            fills[key] = _least_times(problem, first, int(lengths.max(initial=0)))
+            fills[key] = _least_times(problem, first, length)
         takes = np.maximum(cycles, fills[key][lengths - 1] / options.inputs_counted)
         rest[first] = (takes + switch + rest[first + lengths]).min(initial=np.inf)
-    return float(rest[0]) if np.isfinite(rest[0]) else 0.0
+    return rest
 
 
 def _least_times(problem: Problem, first: int, length: int) -> np.ndarray:

@@ -22,7 +22,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import cores_at_divider
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.memory.host_link import link_cycles, share_link, uses_host
-from tbuda_lab.core.placer.model.bounds import alike_from
+from tbuda_lab.core.placer.model.bounds import EqualRuns
 from tbuda_lab.core.placer.model.choices import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, divider_levels, place_rows, polish
@@ -69,6 +69,7 @@ class Optimal:
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._attempts: dict[tuple[tuple[object, ...], int, int], Attempt] = {}
+        self._ends = EqualRuns[dict[int, Bound]]()
 
     def on(self, problem: Problem) -> Optimal:
         """The same for the problem in another order."""
@@ -101,8 +102,17 @@ class Optimal:
             self._tables[key] = entry
         return entry
 
-    def _sweep(self, first: int) -> dict[int, Bound]:
-        """Bounds of all runs that start at `first`."""
+    def ends(self, first: int) -> dict[int, Bound]:
+        """By their lengths, bounds of all runs that start at `first`: equal layers are swept once."""
+        entry = self._ends.find(self.problem, first)
+        if entry is None:
+            ends, count = self._sweep(first)
+            by_length = {last - first: bound for last, bound in ends.items()}
+            entry = self._ends.add(self.problem, first, count, by_length)
+        return entry
+
+    def _sweep(self, first: int) -> tuple[dict[int, Bound], int]:
+        """Bounds of all runs that start at `first`, by their ends, and how many ops were looked at."""
         problem = self.problem
         shape = (2, len(self.levels), len(self.targets))
         use, cycles = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # cycles: of ops that are settled
@@ -143,7 +153,7 @@ class Optimal:
                 sweep[last] = bound
             elif not (use[0] <= problem.cores).any():
                 break
-        return sweep
+        return sweep, last - first
 
     def _bound(
         self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: Gathered, link: np.ndarray | None
@@ -318,16 +328,16 @@ class Optimal:
         return path[::-1]
 
     def run(self) -> list[Segment]:
-        """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
+        """Epochs in order. Raises what `search` raises."""
+        return self.settle(self.search())
+
+    def search(self) -> list[tuple[int, int]]:
+        """The runs of ops that become epochs, in order; `found` has their segments. Raises `PlacementError` naming an
+        op that not even an epoch of its own can hold."""
         problem = self.problem
         n = len(problem.order)
-        by_structure: dict[tuple[object, ...], dict[int, Bound]] = {}  # by length: equal layers are swept once
         for first in range(n):
-            alike = alike_from(problem, first)
-            ends = by_structure.get(alike)
-            if ends is None:
-                ends = by_structure[alike] = {last - first: bound for last, bound in self._sweep(first).items()}
-            self.bounds[first] = {first + length: bound for length, bound in ends.items()}
+            self.bounds[first] = {first + length: bound for length, bound in self.ends(first).items()}
             self.check(0.5 * first / max(1, n))
         budget = 60 + 3 * n
         sceptical, more = False, _MORE
@@ -352,7 +362,12 @@ class Optimal:
                 if path:
                     break
                 budget, more = max(budget, n), max(more, n)
-        return self.settle(path)
+        return path
+
+    def found(self, path: Sequence[tuple[int, int]]) -> list[Segment]:
+        """The epochs of a path as the search priced them: what earlier ones write and how ops stream together is not
+        looked at before `settle`."""
+        return [segment for span in path if (segment := self.real[span]) is not None]
 
     def _guess(self) -> Guess:
         """What bounds and placed epochs turn out to cost: of edges and packing half of the median so far, for other

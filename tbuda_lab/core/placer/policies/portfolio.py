@@ -23,8 +23,9 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
     per input, summed over the epochs of a chip; on several chips the slowest one counts).
 
     Which of the others run to their end depends on costs alone, so results are reproducible: one is stopped as soon as
-    its epochs so far and a lower bound for the rest cost more than the best known. The others run however little
-    time the user gave: only the search ends early.
+    its epochs so far and a lower bound for the rest cost more than the best known, or its epochs so far much more than
+    those of the best known for the same ops (`CostCutoff`). The others run however little time the user gave: only the
+    search ends early.
     """
 
     def best_of(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
@@ -37,10 +38,12 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
         refusals = dict(problem.refusals)
         for done, run in enumerate(others.values()):
             limit = float("inf") if best is None else slowest_stage(problem, best)
+            ahead = best if len(problem.device.chips) == 1 else None  # of stages the sum tells nothing
             start = _SHARE + (1 - _SHARE) * done / len(others)
             check(start)
             problem.refusals.clear()
-            cutoff = CostCutoff(problem, functools.partial(_within, check, start, (1 - _SHARE) / len(others)), limit)
+            told = functools.partial(_within, check, start, (1 - _SHARE) / len(others))
+            cutoff = CostCutoff(problem, told, limit, ahead)
             try:
                 result = run(problem, cutoff)
             except (PlacementError, Surpassed):

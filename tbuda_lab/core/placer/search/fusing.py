@@ -4,7 +4,8 @@
 in dest takes half; but where a value goes on into an op that gains nothing from dest (an exponential, say), one long op
 stands where two short ones might run side by side, and an epoch may wait for it. No local price tells which is better:
 it depends on what else is in the epoch. So such groups, if they are a large part of the epochs that wait for kernels,
-are cut and the whole model is placed again; the placement with fewer cycles, switches of epochs included, is kept.
+are cut and epochs are chosen for the whole model again; those with fewer cycles, switches included, are kept and made a
+placement. What a placement gains after its epochs are chosen does not enter the decision.
 
 The decision follows from the passed graph and the options that passes and lowering read, never from overrides or from
 how long anything takes: an edit does not change what is fused.
@@ -13,7 +14,9 @@ how long anything takes: an edit does not change what is fused.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,20 +24,24 @@ from tbuda_lab.core.balancer.enumerate import enumerate_candidates
 from tbuda_lab.core.balancer.profile import Operand, OpProfile, profile_of
 from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import OverrideError, PlacementError
+from tbuda_lab.core.errors import InputError, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.fuse import unsaved
 from tbuda_lab.core.lowering.hwops import HwFused
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer.place import Outcome
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, measure
+from tbuda_lab.core.placer.place import Begun
+from tbuda_lab.core.placer.record_reader import Reader, number, rows_of, whole
+from tbuda_lab.core.placer.search.chip_stages import epoch_cost
 
 MAX_TRIALS = 2
-"""How often the whole model is placed again with groups cut."""
+"""How often epochs are chosen for the whole model again, with groups cut."""
 MAX_OPS = 1500
-"""A larger graph is not placed again."""
+"""For a larger graph they are not."""
 LEAST_SHARE = 0.05
-"""Groups that take less of all core-cycles of the placement are not worth placing the model again."""
+"""Groups that take less of all core-cycles of the epochs are not worth it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +51,8 @@ class Pattern:
     ops: their names (those of their last steps); members: every op inside, all groups in one list; steps: the types.
     as_one, apart: core-cycles per input of one of them, each at the legal shape with the fewest, and of its steps as
     ops of their own. ends: steps whose value gains nothing by staying inside, by number. tried: `cycles` of the whole
-    model (as one op, cut), None where the model was not placed for it. share: what groups that may be cut take of all
-    core-cycles of the placement, in epochs that wait for kernels and not for data.
+    model (as one op, cut), None where no epochs were chosen for it. share: what groups that may be cut take of all
+    core-cycles, in epochs that wait for kernels and not for data.
     """
 
     ops: tuple[str, ...]
@@ -73,18 +80,18 @@ class Pattern:
             )
         fused, cut = (f"{n:,}" for n in self.tried)
         verdict = "cut" if self.cut else "fused"
-        return f"{chain}{count}: {price}; the model takes {fused} cycles with it, {cut} with it cut: {verdict}"
+        return f"{chain}{count}: {price}; by its epochs the model takes {fused} cycles with it, {cut} cut: {verdict}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Fusion:
-    """A lowered graph, which groups there are, and how it is placed without overrides if that had to be found out.
+    """A lowered graph, which groups there are, and its epochs without overrides if they had to be chosen for that.
     ends: ops whose value leaves the fused op, as `lower` takes them."""
 
     lowered: Graph
     patterns: tuple[Pattern, ...] = ()
     ends: frozenset[str] = frozenset()
-    outcome: Outcome | None = None
+    begun: Begun | None = None
 
     def why(self, op: str) -> str:
         """The pattern of an op, fused or cut, in words; "" where there was nothing to decide."""
@@ -96,55 +103,91 @@ def decide(
     lowered: Graph,
     device: DeviceSpec,
     options: CompileOptions,
-    place: Callable[[Graph], Outcome],
+    begin: Callable[[Graph], Begun],
 ) -> Fusion:
-    """What of `lowered`, which has all that may be fused, stays so. place: places a graph without overrides."""
+    """What of `lowered`, which has all that may be fused, stays so. begin: `place.begin` of a graph, or what does the
+    same."""
     patterns = _patterns(lowered, device, options)
-    by_hand = bool(options.op_names_manual_fuse)
-    if by_hand or len(device.chips) > 1 or not any(p.ends for p in patterns) or sum(1 for _ in lowered.ops) > MAX_OPS:
+    if not undecided(lowered, device, options):
         return Fusion(lowered, patterns)
     try:
-        outcome = place(lowered)
+        begun = begin(lowered)
     except (PlacementError, OverrideError):  # the compile says so
         return Fusion(lowered, patterns)
-    shares = _shares(patterns, outcome, device)
+    shares = _shares(patterns, begun)
     graph, ends = lowered, frozenset[str]()
     doubtful = [k for k, p in enumerate(shares) if p.share >= LEAST_SHARE]
     for index in sorted(doubtful, key=lambda k: -shares[k].share)[:MAX_TRIALS]:
         more = ends | _cut_at(lowered, shares[index])
         cut = lower(passed, device, options, ends=more)
         try:
-            trial = place(cut)
+            trial = begin(cut)
         except (PlacementError, OverrideError):
             continue
-        better = _better(trial, outcome, options)
-        tried = cycles(outcome, options), cycles(trial, options)
+        tried = cycles(begun), cycles(trial)
+        better = tried[1] < tried[0] and _time(trial) <= _time(begun)
         shares[index] = dataclasses.replace(shares[index], tried=tried, cut=better)
         if better:
-            graph, ends, outcome = cut, more, trial
-    return Fusion(graph, tuple(shares), ends, outcome)
+            graph, ends, begun = cut, more, trial
+    return Fusion(graph, tuple(shares), ends, begun)
 
 
-def cycles(outcome: Outcome, options: CompileOptions) -> int:
-    """What the placement takes per input: by its objective, else limiter cycles and the batch's share of switches."""
-    report = outcome.placement.report
-    assert report is not None
-    if report.objective is not None and options.counts_fill:
-        return round(report.objective.time)
-    switches = options.epoch_switch_cycles * len(report.epochs) / options.inputs_counted
-    return report.bounds.achieved_limiter + round(switches)
+def undecided(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> bool:
+    """Whether there are groups for which epochs have to be chosen."""
+    ops = list(lowered.ops)
+    if options.op_names_manual_fuse or len(device.chips) > 1 or len(ops) > MAX_OPS:
+        return False
+    return any(isinstance(n.op, HwFused) and unsaved(n.op, device.arch) for n in ops)
 
 
-def _better(outcome: Outcome, best: Outcome, options: CompileOptions) -> bool:
-    """Fewer cycles, and no more with what full buffers cost."""
-    time, existing = (
-        o.placement.report.objective.time if o.placement.report and o.placement.report.objective else 0.0
-        for o in (outcome, best)
-    )
-    return cycles(outcome, options) < cycles(best, options) and time <= existing
+def cycles(begun: Begun) -> int:
+    """What the epochs take per input: as they are priced, else limiter cycles and the batch's share of switches."""
+    options = begun.problem.options
+    if options.counts_fill:
+        return round(_time(begun))
+    switches = options.epoch_switch_cycles * len(begun.segments) / options.inputs_counted
+    return sum(s.limiter_cycles for s in begun.segments) + round(switches)
 
 
-def _patterns(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> tuple[Pattern, ...]:
+def _time(begun: Begun) -> float:
+    """The same with what full buffers cost."""
+    return sum(epoch_cost(begun.problem, segment) for segment in begun.segments)
+
+
+def to_record(fusion: Fusion) -> dict[str, Any]:
+    """What was decided, as JSON holds it."""
+    decided = [[p.as_one, p.apart, p.share, p.tried, p.cut] for p in fusion.patterns]
+    return {"ends": sorted(fusion.ends), "patterns": decided}
+
+
+def from_record(
+    record: Any, passed: Graph, lowered: Graph, device: DeviceSpec, options: CompileOptions
+) -> Fusion:
+    """What `decide` said of these graphs, without the epochs. Raises `InputError` for a record that is damaged or of
+    other graphs."""
+    read = Reader(record)
+    ends = frozenset(read.texts("ends"))
+    decided = rows_of(read.list("patterns"), 5)
+    known = _patterns(lowered, device, options, [(whole(one), whole(apart)) for one, apart, *_ in decided])
+    if len(known) != len(decided) or not ends <= {n for p in known for n in p.members}:
+        raise InputError("a record of another graph")
+    patterns = []
+    for pattern, (_, _, share, tried, cut) in zip(known, decided, strict=True):
+        both = None if tried is None else (whole(rows_of([tried], 2)[0][0]), whole(tried[1]))
+        if not isinstance(cut, bool):
+            raise InputError(f"a record with {cut!r} where true or false belongs")
+        patterns.append(dataclasses.replace(pattern, share=number(share), tried=both, cut=cut))
+    graph = lower(passed, device, options, ends=ends) if ends else lowered
+    return Fusion(graph, tuple(patterns), ends)
+
+
+def _patterns(
+    lowered: Graph,
+    device: DeviceSpec,
+    options: CompileOptions,
+    prices: Sequence[tuple[int, int]] | None = None,
+) -> tuple[Pattern, ...]:
+    """The groups that there are. prices: `as_one` and `apart` of each, where they are known."""
     users = lowered.users()
     groups: dict[str, tuple[OpProfile, list[Node]]] = {}
     for node in lowered.ops:
@@ -152,16 +195,22 @@ def _patterns(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> tu
             profile = profile_of(lowered, node, options, users[node.name])
             groups.setdefault(profile.signature, (profile, []))[1].append(node)
     patterns = []
-    for profile, nodes in groups.values():
+    for index, (profile, nodes) in enumerate(groups.values()):
         op = profile.op
         assert isinstance(op, HwFused)
+        if prices is None:
+            price = (
+                _core_cycles(profile, device, options),
+                sum(_core_cycles(p, device, options) for p in _steps(profile, op)),
+            )
+        else:
+            price = prices[index] if index < len(prices) else (0, 0)
         patterns.append(
             Pattern(
                 tuple(n.name for n in nodes),
                 tuple(name for n in nodes for name in n.attrs["fused"]),
                 tuple(fn for fn, _, _, _ in op.steps),
-                _core_cycles(profile, device, options),
-                sum(_core_cycles(p, device, options) for p in _steps(profile, op)),
+                *price,
                 unsaved(op, device.arch),
             )
         )
@@ -186,19 +235,28 @@ def _core_cycles(profile: OpProfile, device: DeviceSpec, options: CompileOptions
     return int((rows["cycles"].astype(np.int64) * rows["cores"]).min()) if len(rows) else 0
 
 
-def _shares(patterns: Sequence[Pattern], outcome: Outcome, device: DeviceSpec) -> list[Pattern]:
+def _shares(patterns: Sequence[Pattern], begun: Begun) -> list[Pattern]:
     """The patterns with their part of all cores for as long as the epochs last, in epochs that wait for kernels: where
     DRAM sets the pace a shorter op ends no epoch sooner."""
-    placement = outcome.placement
-    report = placement.report
-    assert report is not None
-    whole = max(1, report.bounds.achieved_limiter * device.rows * device.cols)
-    waits = [epoch.limiter == "kernel" for epoch in report.epochs]
-    count = [sum(waits[placement.ops[name].epoch] for name in p.ops) for p in patterns]
+    problem = begun.problem
+    whole = max(1, sum(s.limiter_cycles for s in begun.segments) * problem.cores)
+    slow = {op for s in begun.segments if _waits_for_kernel(problem, s) for op in problem.order[s.first : s.last]}
     return [
-        dataclasses.replace(p, share=p.as_one * n / whole if p.ends else 0.0)
-        for p, n in zip(patterns, count, strict=True)
+        dataclasses.replace(p, share=p.as_one * sum(op in slow for op in p.ops) / whole if p.ends else 0.0)
+        for p in patterns
     ]
+
+
+def _waits_for_kernel(problem: Problem, segment: Segment) -> bool:
+    """Whether the slowest op of an epoch, the first of equal ones, is as slow as its kernel."""
+    rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+    load = measure(problem, segment.first, segment.last, rows)[2]
+    limits = {
+        op: float(problem.row_limits(op, *problem.places(op, segment.first, segment.last), load)[row])
+        for op, row in rows.items()
+    }
+    slowest = max(limits, key=lambda op: (math.ceil(limits[op]), -op))
+    return limits[slowest] <= float(problem.tables[slowest].rows["cycles"][rows[slowest]])
 
 
 def _cut_at(lowered: Graph, pattern: Pattern) -> frozenset[str]:

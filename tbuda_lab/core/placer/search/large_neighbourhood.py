@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.placer.model.bounds import alike_from
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
@@ -89,7 +88,7 @@ class _Search:
         self.value = self._value(self.segments)
         self.curve: list[tuple[int, float]] = [(0, self.value)]
         self._pairs, self._still = pairs, still
-        self._ends: dict[tuple[object, ...], dict[int, Bound]] = {}
+        self._ends: dict[int, dict[int, Bound]] = {}
         self._shaped: dict[tuple[object, ...], Segment | None] = {}
         self._moves: SwapSearch | None = None
         self._moving = moves and len(problem.device.chips) == 1
@@ -154,10 +153,9 @@ class _Search:
 
     def _bounds(self, first: int, last: int) -> dict[int, Bound]:
         """By its end, the bound of every run from `first` that ends by `last`."""
-        alike = alike_from(self.problem, first)
-        entry = self._ends.get(alike)
+        entry = self._ends.get(first)
         if entry is None:
-            entry = self._ends[alike] = {end - first: b for end, b in self.policy._sweep(first).items()}
+            entry = self._ends[first] = self.policy.ends(first)
         return {first + length: bound for length, bound in entry.items() if first + length <= last}
 
     def _path(self, first: int, last: int, drawn: random.Random, noise: float) -> list[tuple[int, int]]:
