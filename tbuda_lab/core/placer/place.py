@@ -24,7 +24,7 @@ from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, 
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.objective import objective
-from tbuda_lab.core.placer.policies.optimal import Optimal
+from tbuda_lab.core.placer.policies.optimal import optimal
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.search.chip_stages import chips_of
@@ -95,14 +95,11 @@ class Outcome:
 @dataclasses.dataclass(frozen=True)
 class Begun:
     """A placement without overrides whose epochs are chosen and priced, so that it can be held against another one; all
-    that makes it better still, and complete, is left to `place_and_repair`. search: of the policy `Optimal`, else
-    None; path: the cuts that it found."""
+    that may make it better still, and complete, is left to `place_and_repair`. policy: its full name."""
 
     problem: Problem
     policy: str
     segments: tuple[Segment, ...]
-    search: Optimal | None = None
-    path: tuple[tuple[int, int], ...] = ()
 
 
 def begin(
@@ -123,11 +120,7 @@ def begin(
     def told(fraction: float) -> None:
         check(0.05 + 0.8 * fraction)
 
-    if name != "Optimal":
-        return Begun(problem, name, tuple(run(problem, told)))
-    search = Optimal(problem, told)
-    path = search.search()
-    return Begun(problem, name, tuple(search.found(path)), search, tuple(path))
+    return Begun(problem, name, tuple((optimal if name == "Optimal" else run)(problem, told)))
 
 
 def place_and_repair(
@@ -293,13 +286,10 @@ def choose_placement(
 def _continued(begun: Begun) -> Policy:
     """The policy that goes on from there."""
 
-    def settled(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
-        if begun.search is None:
-            return list(begun.segments)
-        begun.search.check = check
-        return begun.search.settle(list(begun.path))
+    def chosen(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+        return list(begun.segments)
 
-    return never_worse(settled, OTHERS) if begun.policy == "Optimal" else settled
+    return never_worse(chosen, OTHERS) if begun.policy == "Optimal" else chosen
 
 
 def posed(

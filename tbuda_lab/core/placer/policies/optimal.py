@@ -328,12 +328,7 @@ class Optimal:
         return path[::-1]
 
     def run(self) -> list[Segment]:
-        """Epochs in order. Raises what `search` raises."""
-        return self.settle(self.search())
-
-    def search(self) -> list[tuple[int, int]]:
-        """The runs of ops that become epochs, in order; `found` has their segments. Raises `PlacementError` naming an
-        op that not even an epoch of its own can hold."""
+        """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
         problem = self.problem
         n = len(problem.order)
         for first in range(n):
@@ -362,12 +357,7 @@ class Optimal:
                 if path:
                     break
                 budget, more = max(budget, n), max(more, n)
-        return path
-
-    def found(self, path: Sequence[tuple[int, int]]) -> list[Segment]:
-        """The epochs of a path as the search priced them: what earlier ones write and how ops stream together is not
-        looked at before `settle`."""
-        return [segment for span in path if (segment := self.real[span]) is not None]
+        return self.settle(path)
 
     def _guess(self) -> Guess:
         """What bounds and placed epochs turn out to cost: of edges and packing half of the median so far, for other
