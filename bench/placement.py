@@ -1,12 +1,16 @@
 """How good placements are: cycles per input of every model, device and policy, beside the lower bounds.
 
     python bench/placement.py [--models NAME ...] [--devices NAME ...] [--policies NAME ...]
-                              [--microbatch N ...] [--objective NAME] [--optimise STEPS] [--json FILE]
+                              [--microbatch N ...] [--objective NAME] [--optimise STEPS] [--without-router]
+                              [--json FILE]
 
 Several `--microbatch` give one table; then come, for each batch and device, how far objective and simulator of epochs
 are apart at most, the gap of the objective to its lower bound (median, worst), the limiter sums over PyBuda's of the
 same batch (each, and the geometric mean), and with `--optimise` what so many steps of the search gain (median, worst).
 Bars: 5 %; 1.12 and 1.30; 0.60, each below 0.85 (microbatch 64); 5 % (median, microbatch 64).
+
+`--without-router` places as if the router took every stack, slice and output buffer (routing.md), to see what its rules
+cost; such a placement is for comparison alone.
 
 `--json` writes the rows as a list: model, device, policy, epochs, ops, sums of kernel and limiter cycles, every bound,
 balance, core_use, seconds. Prints a Markdown table, then geometric means of `Optimal` against our own `Ribbon` and
@@ -124,6 +128,20 @@ def measure(
     }
 
 
+def without_router() -> None:
+    """From now on no rule of stacks, slices and output buffers refuses a pair of candidates."""
+    import numpy as np
+
+    from tbuda_lab.core.balancer import enumerate as enumeration
+    from tbuda_lab.core.balancer.routes import RouteTable
+
+    def none_refused(rows: Any, input_count: int) -> Any:
+        return np.zeros(len(rows), bool)
+
+    enumeration.output_buffer_rules = none_refused
+    RouteTable._judge = lambda self, p_stream, c_stream: None  # type: ignore[method-assign]
+
+
 def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
@@ -204,9 +222,12 @@ def main() -> None:
     parser.add_argument("--objective", default="auto", choices=OBJECTIVES,
                         help="at a microbatch of one sums of limiters are compared with `throughput`")
     parser.add_argument("--optimise", type=int, default=0, metavar="STEPS", help="search on from every placement")
+    parser.add_argument("--without-router", action="store_true", help="no rule of routing.md refuses a candidate")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     one_thread()
+    if arguments.without_router:
+        without_router()
     batches = ", ".join(map(str, arguments.microbatch))
     print(f"## Placements (microbatch {batches}, {arguments.objective})\n\n{describe()}\n")
     rows: list[dict[str, Any]] = []

@@ -68,14 +68,13 @@ class GenerationRunner:
         ids = torch.zeros(1, self.sizes.prompt, dtype=torch.int64)
         ids[0, :count] = torch.tensor(tokens)
         held = torch.tensor([[count]])
-        feeds = {"input_ids": ids, **({"length": held} if self.two_stacks else {})}
-        of_prompt = list(self.runner.run_program(PROMPT, feeds).values())
+        of_prompt = list(self.runner.run_program(PROMPT, {"input_ids": ids, "length": held}).values())
         done = 0
 
         def step(token: int | None) -> torch.Tensor:
             nonlocal done
             if token is None and not self.two_stacks:
-                return of_prompt[0][0, count - 1]
+                return of_prompt[0][0, -1]
             inputs = {
                 "token": torch.tensor([[self.start if token is None else token]]),
                 "held": held,
@@ -92,10 +91,11 @@ def facts_of(graph: Graph) -> tuple[Sizes, int, bool]:
     """Sizes, vocabulary and whether there are two stacks, from a traced graph. Raises `InputError`."""
     inputs = {n.name: n.shape for n in graph.inputs}
     rams = [n.shape[2] for n in graph.of_kind(NodeKind.PARAMETER) if is_cache(n) and "new_" in n.name]
-    logits = [n for n in graph.outputs if n.attrs.get("phase") == "decode" and "path" in n.attrs]
-    if not {"input_ids", "token", "held", "step"} <= inputs.keys() or not rams or len(logits) != 1:
+    returned = [n for n in graph.outputs if "path" in n.attrs]
+    logits = [n for n in returned if n.attrs.get("phase") == "decode"]
+    if not {"input_ids", "length", "token", "held", "step"} <= inputs.keys() or not rams or len(logits) != 1:
         raise InputError(f"{graph.name!r} was not made for generation; Generator.save writes an image that was")
-    return Sizes(inputs["input_ids"][1], rams[0]), logits[0].shape[-1], "length" in inputs
+    return Sizes(inputs["input_ids"][1], rams[0]), logits[0].shape[-1], len(returned) == 1
 
 
 class Generator:

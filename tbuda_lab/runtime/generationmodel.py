@@ -6,7 +6,9 @@ part writes the first kind, the decode part reads both and writes the second (se
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -30,10 +32,10 @@ class Sizes:
 class GenerationModel(nn.Module):
     """One pass of the prompt and one decoded token after it.
 
-    Inputs of a decoder: `input_ids` (1, prompt), `token` (1, 1), `held` (1, 1) tokens of the prompt that count, `step`
-    (1, 1) the number of tokens decoded before this one. It returns the logits of all prompt tokens and of the token.
-    A sequence-to-sequence model has `length` (1, 1), the same number as `held`, for its encoder, and returns the logits
-    of the token alone. In torch `step` is 0: nothing was decoded before.
+    Inputs: `input_ids` (1, prompt), `length` (1, 1) tokens of the prompt that count, `token` (1, 1), `held` (1, 1) the
+    same number as `length` for the decode part, `step` (1, 1) the number of tokens decoded before this one. A decoder
+    returns the logits of the prompt's last token (1, 1, vocabulary) and of the token; a sequence-to-sequence model
+    those of the token alone. In torch `step` is 0: nothing was decoded before.
     """
 
     def __init__(self, model: Any, sizes: Sizes) -> None:
@@ -56,7 +58,7 @@ class GenerationModel(nn.Module):
         """Inputs of the right shapes."""
         one = torch.ones(1, 1, dtype=torch.int64, device=self.device)
         ids = {"input_ids": one.repeat(1, self.sizes.prompt) * 0}
-        length = {"length": one * self.sizes.prompt} if self.two_stacks else {}
+        length = {"length": one * self.sizes.prompt}
         return {**ids, **length, "token": one.clone(), "held": one * self.sizes.prompt, "step": one * 0}
 
     def _here(self, step: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -70,10 +72,11 @@ class DecoderGeneration(GenerationModel):
     """A model with one stack (Llama, GPT-2)."""
 
     def forward(
-        self, input_ids: torch.Tensor, token: torch.Tensor, held: torch.Tensor, step: torch.Tensor
+        self, input_ids: torch.Tensor, length: torch.Tensor, token: torch.Tensor, held: torch.Tensor, step: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         prompt = layers_cache([_PromptLayer() for _ in self.rams])
-        logits = self.model(input_ids=input_ids, past_key_values=prompt, use_cache=True).logits
+        with self._one_row(torch.arange(self.sizes.prompt, device=self.device) == length - 1):
+            logits = self.model(input_ids=input_ids, past_key_values=prompt, use_cache=True).logits
         filled, here, elsewhere = self._here(step)
         seen = torch.cat([torch.arange(self.sizes.prompt, device=self.device) < held, filled.reshape(1, -1)], -1)
         layers = []
@@ -85,6 +88,18 @@ class DecoderGeneration(GenerationModel):
             use_cache=True,
         )  # fmt: skip
         return logits, out.logits
+
+
+    @contextlib.contextmanager
+    def _one_row(self, chosen: torch.Tensor) -> Iterator[None]:
+        """While this lasts, logits are made of one row of the states alone; chosen: (1, prompt), true at that row."""
+        row = chosen.float().reshape(1, 1, -1)
+        head = self.model.get_output_embeddings()
+        hook = head.register_forward_pre_hook(lambda _, states: (row @ states[0], *states[1:]))
+        try:
+            yield
+        finally:
+            hook.remove()
 
 
 class TwoStackGeneration(GenerationModel):

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend import feeds, from_torch, reference
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -272,3 +273,23 @@ def test_a_model_on_the_meta_device_is_lowered_as_the_real_one_and_does_not_run(
     for call in (bare.run, bare.verify, bare.tune_formats):
         with pytest.raises(InputError, match=r"has no weights .*cannot run"):
             call()
+
+
+def test_a_cache_that_is_empty_on_the_meta_device_needs_no_values() -> None:
+    class Grows(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([torch.tensor([], device=x.device), torch.relu(x)], -1)
+
+    graph = from_torch(Grows(), {"x": torch.zeros(1, 4, 8, device="meta")})
+    assert graph.outputs[0].shape == (1, 4, 8)
+
+    class Holds(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.ones(8, device="meta")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale
+
+    with pytest.raises(ModelError, match="has no values"):
+        from_torch(Holds(), {"x": torch.zeros(1, 4, 8, device="meta")})

@@ -16,6 +16,7 @@ from tbuda_lab.core.frontend.torch_model.caches import left
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.opchecks import check_ops
+from tbuda_lab.core.tti import load_image
 from tbuda_lab.pybuda.transformers.pipeline import pipeline
 from tbuda_lab.runtime.generation import Generator, facts_of
 
@@ -66,6 +67,35 @@ def test_thirty_two_tokens_as_torch_has_them(name: str) -> None:
     assert answer["tokens_per_second"] > 0
 
 
+SMALL = {
+    "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+DECODERS = {
+    "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 32},
+    "GPTNeoX": {"intermediate_size": 64},
+    "Mistral": {"intermediate_size": 64, "num_key_value_heads": 1, "sliding_window": None},
+    "Qwen2": {"intermediate_size": 64, "num_key_value_heads": 1},
+    "Phi": {"intermediate_size": 64},
+}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", DECODERS)
+def test_other_decoders_as_torch_has_them(name: str) -> None:
+    config = getattr(transformers, f"{name}Config")(**SMALL, **DECODERS[name])
+    torch.manual_seed(3)
+    model, prompt = getattr(transformers, f"{name}ForCausalLM")(config).eval(), [5, 17, 33, 8, 71]
+    for parameter in model.parameters():
+        parameter.data = torch.randn(parameter.shape) * 0.3 if parameter.dim() > 1 else parameter.data
+    model.generation_config.eos_token_id = None
+    generator = Generator(model, options=FLOAT, places=16, bucket=8)
+    ids = torch.tensor([prompt])
+    want = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False, pad_token_id=0)
+    assert generator.generate(prompt, 6) == want[0].tolist()[5:]
+    assert generator.session().trace().outputs[0].shape == (1, 1, 96), "of the prompt's last token alone"
+
+
 @pytest.fixture(scope="module")
 def llama() -> Generator:
     return Generator(made("Llama"), options=FLOAT, places=16, bucket=8)
@@ -94,6 +124,7 @@ def test_an_image_is_opened_without_the_model(llama: Generator, tmp_path: Path) 
     prompt = [5, 17, 33, 8, 71]
     wanted = llama.generate(prompt, 6)
     llama.save(tmp_path / "llama.tti")
+    assert load_image(tmp_path / "llama.tti").manifest["compiled_graph_state"]["has_cache_buffers"] is True
     opened = Generator.open(tmp_path / "llama.tti")
     assert opened.generate(prompt, 6) == wanted and len(set(wanted)) > 1
     assert opened.tokens_per_second() == llama.tokens_per_second() > 0

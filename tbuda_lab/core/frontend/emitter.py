@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape
 
 FLOAT_LIMIT = float(np.finfo(np.float32).max)
@@ -17,7 +18,15 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
     """The value of a node from a torch tensor: floats as float32, integers as they are, truth values as 0.0 and 1.0.
 
     Infinities become the largest float32: the device multiplies masks with them, and inf * 0 is not a number.
+    Raises `ModelError` for a tensor without values (on the meta device), unless it is empty.
     """
+    if tensor.is_meta:
+        if tensor.numel():
+            raise ModelError(
+                f"the model holds a constant of shape {tuple(tensor.shape)} on the meta device, which has no values; "
+                "make constants outside `torch.device('meta')`, or register the tensor as a buffer"
+            )
+        tensor = torch.empty(tensor.shape, dtype=tensor.dtype)
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
     if plain.dtype == torch.bool or plain.is_floating_point():
         array = plain.to(torch.float32).numpy()

@@ -22,18 +22,22 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 
-def _finite_or_nan(b: Builder, x: str) -> str:
-    """x where it is finite, NaN where it is infinite. A row with an infinite maximum is NaN from the subtraction on, as
-    torch has it: later a product could not make it so, for on the machine zero times anything is zero."""
-    return b.add(x, b.subtract(x, x))
+def _largest(b: Builder, dim: int, x: str, finite: bool) -> str:
+    """The maximum along dim; NaN where it is infinite, unless x is known to hold no +inf. A row with an infinite
+    maximum is NaN from the subtraction on, as torch has it: later a product could not make it so, for on the machine
+    zero times anything is zero. A row of -inf alone needs no care: -inf - -inf is NaN everywhere in it."""
+    largest = b.op(ReduceMax(dim), x)
+    return largest if finite else b.add(largest, b.subtract(largest, largest))
 
 
 @op("softmax")
 class Softmax(NdOp):
-    """e^x / sum(e^x) along dim; stable: the maximum along dim is subtracted first."""
+    """e^x / sum(e^x) along dim; stable: the maximum along dim is subtracted first; finite: x is known to hold no +inf
+    (`passes.finite_rows`)."""
 
     dim: int = -1
     stable: bool = True
+    finite: bool = False
 
     def infer(self, x: Shape) -> Shape:
         axis_of(self.dim, len(x), "softmax")
@@ -50,7 +54,7 @@ class Softmax(NdOp):
         dim = negative(self.dim, len(b.shape(x)))
         stable = self.stable and b.options.enable_stable_softmax
         if stable:
-            x = b.subtract(x, _finite_or_nan(b, b.op(ReduceMax(dim), x)))
+            x = b.subtract(x, _largest(b, dim, x, self.finite))
         e = b.op(Exp(), x)
         total = b.op(ReduceSum(dim), e)
         return b.multiply(e, b.op(Reciprocal(), total if stable else b.add(total, 1e-10)))
@@ -58,9 +62,10 @@ class Softmax(NdOp):
 
 @op("log_softmax")
 class LogSoftmax(NdOp):
-    """log(softmax(x)) along dim."""
+    """log(softmax(x)) along dim; finite: as in `Softmax`."""
 
     dim: int = -1
+    finite: bool = False
 
     def infer(self, x: Shape) -> Shape:
         axis_of(self.dim, len(x), "log_softmax")
@@ -75,7 +80,7 @@ class LogSoftmax(NdOp):
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """x - max - ln(sum(e^(x - max))): never the logarithm of a probability that underflowed."""
         dim = negative(self.dim, len(b.shape(x)))
-        centred = b.subtract(x, _finite_or_nan(b, b.op(ReduceMax(dim), x)))
+        centred = b.subtract(x, _largest(b, dim, x, self.finite))
         return b.subtract(centred, b.op(Log(), b.op(ReduceSum(dim), b.op(Exp(), centred))))
 
 

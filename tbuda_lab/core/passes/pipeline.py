@@ -14,6 +14,7 @@ from tbuda_lab.core.passes.base import Pass, Report
 from tbuda_lab.core.passes.cleanup import DropImplicitBroadcasts, RemoveNoOps, ShareEqual, TameConstants
 from tbuda_lab.core.passes.consteval import ConstEval
 from tbuda_lab.core.passes.decompose import Decompose
+from tbuda_lab.core.passes.finite_rows import FiniteRows
 from tbuda_lab.core.passes.flat_rows import FlatRows
 from tbuda_lab.core.passes.fold_scale import FoldScale, FuseBias
 from tbuda_lab.core.passes.fracture import Fracture
@@ -37,6 +38,7 @@ PIPELINE: tuple[Pass, ...] = (
     HostPrologue(),
     TameConstants(integers=True),
     RemoveNoOps(),
+    FiniteRows(),
     FusePadConv(),
     # Slices and pads of images wait: in rows layout they are gathers of rows.
     Decompose(keep=("index", "pad")),

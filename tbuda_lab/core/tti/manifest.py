@@ -12,7 +12,8 @@ from typing import Any
 
 from tbuda_lab._version import __version__
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
-from tbuda_lab.core.graph import Node
+from tbuda_lab.core.graph import Node, NodeKind
+from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.options import options_to_json
 from tbuda_lab.core.overrides import Override, to_json
 from tbuda_lab.core.tti.loaded import Loaded
@@ -121,7 +122,7 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
         "post_const_eval_constants": {q: tensors[q] for q in constants if q in tensors},
         "post_const_eval_parameters": {q: tensors[q] for q in parameters if q in tensors},
         "optimizer_param_info": {w.name: [[s.suffix, s.queue] for s in w.states] for w in loaded.weights},
-        "cpueval_outputs": None, "has_cache_buffers": False,
+        "cpueval_outputs": None, "has_cache_buffers": any(map(is_cache, loaded.graph.of_kind(NodeKind.PARAMETER))),
     }  # fmt: skip
 
 

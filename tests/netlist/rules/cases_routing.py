@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.netlist.schema import Buffer, Netlist
 from tests.netlist import builders as b
 from tests.netlist.builders import fused, op, sub, tm
-from tests.netlist.rules.common import both, case, on_blocking, on_op, on_queue, q, setting, the_op, with_tms
+from tests.netlist.rules.common import Change, both, case, on_blocking, on_op, on_queue, q, setting, the_op, with_tms
 
 
 def stacked(size: int) -> Netlist:
@@ -68,3 +68,41 @@ def of_two_chips() -> Netlist:
 
 case("N7", of_two_chips, on_queue("y", target_device=1), "graphs/g")
 case("N8", b.binary, both(setting(prologue=True), on_queue(target_device=1)), "queue_settings/x/prologue")
+
+
+def channels(count: int) -> Change:
+    return on_op(attributes={"ingress_channels": list(range(count)), "egress_channels": [0]})
+
+
+def crossing(n: Netlist) -> None:
+    """An op of 64 cores fills 64 buffers on the other chip; two chips are joined by 16 ethernet cores at most."""
+    for element in (n.graphs["g0"].ops["a"], n.queues["a.out"]):
+        element.grid_size, element.blocking.mblock = (8, 8), (1, 1)
+    n.queues["a.out"].buffers[:] = [Buffer(k % 6, 0x30000000 + k * 0x10000) for k in range(64)]
+    wide = n.graphs["g0"].ops["d"]
+    wide.grid_size, wide.blocking.mblock = (8, 8), (1, 1)
+    n.queues["d.out"].buffers[:] = [Buffer(k % 6, 0x31000000 + k * 0x10000) for k in range(64)]
+    n.queues["d.out"].grid_size, n.queues["d.out"].blocking.mblock = (8, 8), (1, 1)
+
+
+def written_across() -> Netlist:
+    """Two ops of chip 0 fill queues of chip 1, where another graph runs at the same time."""
+    n = b.build({"g0": [op("a", "nop", ["x"], (1, 8, 8)), op("d", "nop", ["x"], (1, 8, 8), loc=(0, 1))],
+                 "g1": [op("c", "nop", ["y"])]}, {"x": (1, 8, 8), "y": (1, 2, 2)}, chips={"g1": 1})
+    for name in ("a.out", "d.out"):
+        n.queues[name].target_device = 1
+    return n
+
+
+case("N9", lambda: b.unary("ethernet_datacopy"), channels(3), "ingress_channels")
+case("N9", lambda: b.unary("ethernet_datacopy"), on_op(attributes={"egress_channels": [16]}), "egress_channels")
+case("N10", b.binary, on_queue(target_device=1), "graphs/g")
+case("N10", b.binary, on_queue("op0.out", target_device=1), "graphs/g")
+case("N11", written_across, crossing, "graphs/g0")
+case("N12", lambda: of_grayskull(0), lambda n: setattr(n.graphs["g"], "target_device", 1), "graphs/g/target_device",
+     "grayskull")
+case("N12", lambda: of_grayskull(0), on_queue(target_device=2), "graphs/g/o", "grayskull")
+
+
+def of_grayskull(chip: int) -> Netlist:
+    return b.build([op("o", "nop", ["x"])], {"x": (1, 2, 2)}, arch="grayskull", chips={"g": chip})

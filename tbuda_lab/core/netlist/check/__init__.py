@@ -2,6 +2,7 @@
 
 from tbuda_lab.core.netlist.check import (
     attributes,
+    chips,
     devices,
     formats,
     fused,
@@ -32,6 +33,7 @@ __all__ = [
     "Rule",
     "attributes",
     "check",
+    "chips",
     "describe",
     "devices",
     "facts_of",

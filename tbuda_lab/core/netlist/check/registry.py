@@ -14,7 +14,8 @@ Issues = Iterator[Issue]
 PROFILES = ("backend", "strict")
 STAGES = ("parse", "verify", "fused", "programs", "workload", "golden", "shapes", "placement", "route")
 FILES = ("devices", "queues", "graphs", "attributes", "tms", "tiles", "formats", "integers", "special", "fused",
-         "fused_buffers", "programs", "workload", "shapes", "placement", "routing")
+         "fused_buffers", "programs", "workload", "shapes", "placement", "routing",
+         "chips")
 SCOPES = ("netlist", "queue", "graph", "op", "fused_op", "program", "setting")
 
 

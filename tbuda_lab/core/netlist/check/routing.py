@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.netlist.check.context import CheckContext, ProgramSetting
+from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.routing import Edge, EdgeVerdict, Reader, RouteRule
 from tbuda_lab.core.netlist.routing.edge import MOST_DRAM_INPUTS, streams_of
@@ -10,7 +10,7 @@ from tbuda_lab.core.netlist.routing.edge import shared_rule as shared
 from tbuda_lab.core.netlist.routing.fromnetlist import edge_of_input, edge_to_queue, source_of, verdict_of
 from tbuda_lab.core.netlist.routing.oprules import BY_ROWS, buffer_rule
 from tbuda_lab.core.netlist.routing.stacks import breaking_step, step_text
-from tbuda_lab.core.netlist.schema import NetGraph, NetOp, Queue
+from tbuda_lab.core.netlist.schema import NetOp, Queue
 from tbuda_lab.core.netlist.tables import FULL_TILE
 
 _ANY = 1 << 30
@@ -150,34 +150,3 @@ def dram_inputs(c: CheckContext, op: NetOp) -> Issues:
     if count > MOST_DRAM_INPUTS:
         yield "inputs", f"{count} of {len(op.inputs)} inputs are queues: {RouteRule.FAN_IN_DRAM.text}", \
             RouteRule.FAN_IN_DRAM.fix
-
-
-def _devices(target: int | list[int]) -> set[int]:
-    return set(target) if isinstance(target, list) else {target}
-
-
-@rule("N7", "graph", "route")
-def names_of_chips(c: CheckContext, g: NetGraph) -> Issues:
-    """Where a graph reads several chips, no queue has the name that the parser makes of another: `<queue>.<chip>`."""
-    read = {i.source for op in g.ops.values() for i in op.inputs if i.source in c.n.queues}
-    chips = set().union(*(_devices(c.n.queues[name].target_device) for name in read)) if read else set()
-    if len(chips) < 2:
-        return
-    for name in sorted(read):
-        for chip in sorted(chips):
-            other = f"{name}.{chip}"
-            if other in c.n.queues:
-                yield "", f"its queues lie on chips {', '.join(map(str, sorted(chips)))}, so the setting of queue " \
-                    f"{name!r} goes to queue {other!r}", "give the second another name, with an underscore"
-
-
-@rule("N8", "setting", "route")
-def prologue_on_its_chip(c: CheckContext, s: ProgramSetting) -> Issues:
-    """A queue with prologue lies on the chip of every graph that reads it so."""
-    queue, graph = c.n.queues.get(s.queue), c.n.graphs.get(s.graph)
-    if queue is None or graph is None or s.setting.fields.get("prologue") is not True:
-        return
-    reads = any(r.graph is graph for r in c.readers.get(s.queue, ()))
-    if reads and not _devices(graph.target_device) <= _devices(queue.target_device):
-        yield "prologue", f"queue {s.queue!r} of chip {queue.target_device} is preloaded on chip " \
-            f"{graph.target_device}", "write `prologue: false`, or give that chip a queue of its own"
