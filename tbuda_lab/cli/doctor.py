@@ -55,12 +55,12 @@ def run(_: argparse.Namespace) -> int:
     return 1 if missing else 0
 
 
-def _line(name: str, found: str | None, note: str) -> bool:
-    if found is None:
+def _line(name: str, version: str | None, note: str) -> bool:
+    if version is None:
         print(f"  no  {name:20s} {note}")
     else:
-        print(f"  ok  {name:20s} {found}")
-    return found is not None
+        print(f"  ok  {name:20s} {version}")
+    return version is not None
 
 
 def _version(distribution: str) -> str | None:

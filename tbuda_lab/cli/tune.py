@@ -41,11 +41,11 @@ def run_tune(arguments: argparse.Namespace) -> int:
     request = read_request(arguments)
     with output_folder(arguments.out) as folder:
         session = compile_session(request, not arguments.no_cache)
-        told = [time.monotonic()]
+        last_report = [time.monotonic()]
 
         def tell(stage: str, fraction: float) -> None:
-            if stage == "place" and time.monotonic() - told[0] >= _EVERY and sys.stderr.isatty():
-                told[0] = time.monotonic()
+            if stage == "place" and time.monotonic() - last_report[0] >= _EVERY and sys.stderr.isatty():
+                last_report[0] = time.monotonic()
                 print(f"\r  searching: {fraction:.0%} of placement ", end="", file=sys.stderr, flush=True)
 
         session.on("stage", tell)

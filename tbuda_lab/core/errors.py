@@ -85,12 +85,12 @@ class Cancelled(TbudaError):
 def need_known(*asked: tuple[str, str, Sequence[str]]) -> None:
     """asked: what is named, the name, all names there are. Raises `PlacementError` with a diagnostic for each name that
     there is not."""
-    wrong = [(what, name, known) for what, name, known in asked if name not in known]
+    wrong = [(what, name, legal) for what, name, legal in asked if name not in legal]
     if wrong:
         raise PlacementError(
             "; ".join(f"unknown {what} {name!r}" for what, name, _ in wrong),
             [
-                Diagnostic("error", name, "name-in-options", f"no such {what}", f"known: {', '.join(known)}")
-                for what, name, known in wrong
+                Diagnostic("error", name, "name-in-options", f"no such {what}", f"known: {', '.join(legal)}")
+                for what, name, legal in wrong
             ],
         )

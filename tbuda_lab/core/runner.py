@@ -107,11 +107,11 @@ class Runner:
     def ends(self, program: str) -> tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]:
         """The inputs that a program of the netlist reads and the outputs that it fills. Raises `InputError`."""
         netlist = self.result.netlist
-        found = next((p for p in netlist.programs if p.name == program), None)
-        if found is None:
+        last = next((p for p in netlist.programs if p.name == program), None)
+        if last is None:
             names = ", ".join(p.name for p in netlist.programs)
             raise InputError(f"there is no program {program!r}; there are {names}")
-        executed = [netlist.graphs[i.graph] for i in found.instructions if isinstance(i, Execute)]
+        executed = [netlist.graphs[i.graph] for i in last.instructions if isinstance(i, Execute)]
         ops = {op.name for graph in executed for op in graph.ops.values()}
         read = {port.source for graph in executed for op in graph.ops.values() for port in op.inputs}
         inputs = tuple(b for b in self.result.inputs if b.queue in read)

@@ -170,22 +170,22 @@ def execute(
     feeds: Sequence[Sequence[Sequence[Mapping[str, torch.Tensor]]]],
     scalars: Mapping[str, float] | None = None,
     regions: MutableMapping[str, list[torch.Tensor]] | None = None,
-    told: Callable[[Step, int], None] | None = None,
+    progress: Callable[[Step, int], None] | None = None,
 ) -> list[list[dict[str, torch.Tensor]]]:
     """Run a program on all replicas in step with each other.
 
     feeds: per replica, for every turn of the program's loop (one where there is no loop), the elements of a microbatch:
     a map of inputs by name for each. scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its
-    value. regions: by name the tensor of each replica that lies there, read and written. told: called before every step
-    with it and the number of its turn. Returns per replica and turn what was popped, by output. Raises `InputError` for
-    an empty region, and for names that the graph does not have.
+    value. regions: by name the tensor of each replica that lies there, read and written. progress: called before every
+    step with it and the number of its turn. Returns per replica and turn what was popped, by output. Raises
+    `InputError` for an empty region, and for names that the graph does not have.
     """
     held = {} if regions is None else regions
     results: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]
     fed = [[[dict(one) for one in turn] for turn in turns] for turns in feeds]
     for turn, step in _flat([step for _, step in program.steps]):
-        if told is not None:
-            told(step, turn)
+        if progress is not None:
+            progress(step, turn)
         if isinstance(step, Load):
             _load(step, held, fed, turn)
             continue

@@ -213,11 +213,11 @@ class ProgramRun:
         """One run: what the first device gave in its last turn, by output. numbers: of the optimizer, by the names of
         the program's `SetScalar` steps, with or without "run_"; those that are not given keep their values. Raises
         `InputError` for an unknown name."""
-        known = {step.name for step in steps_of(self.program.host_program) if isinstance(step, SetScalar)}
-        given = {name if name in known else f"run_{name}": value for name, value in (numbers or {}).items()}
-        wrong = sorted(set(given) - known)
+        scalars = {step.name for step in steps_of(self.program.host_program) if isinstance(step, SetScalar)}
+        given = {name if name in scalars else f"run_{name}": value for name, value in (numbers or {}).items()}
+        wrong = sorted(set(given) - scalars)
         if wrong:
-            listed = ", ".join(sorted(name.removeprefix("run_") for name in known)) or "nothing"
+            listed = ", ".join(sorted(name.removeprefix("run_") for name in scalars)) or "nothing"
             raise InputError(f"the program sets no {wrong[0].removeprefix('run_')}; it sets {listed}")
         return execute(self.program.host_program, self.replicas, self._feeds, given, self._regions)[0][-1]
 

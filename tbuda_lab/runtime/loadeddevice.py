@@ -231,7 +231,7 @@ class LoadedTraining(TTTraining):
     def compiled(self) -> Runnable:
         return self.image
 
-    def _made(self) -> Trainer:
+    def _new_trainer(self) -> Trainer:
         return Trainer(self.image, self.device.numerics)
 
     def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:

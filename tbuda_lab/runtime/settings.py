@@ -62,19 +62,19 @@ NATURAL = {
     "PYBUDA_MICROBATCH_LOOPING": "the program loops over the microbatch anyway",
 }
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def tell(name: str, reason: str) -> None:
     """Warn once that a setting has no effect."""
-    if name not in _told:
-        _told.add(name)
+    if name not in _warned:
+        _warned.add(name)
         warnings.warn(f"{name} has no effect: {reason}", UserWarning, stacklevel=3)
 
 
 def forget() -> None:
     """Say everything again when it is set again."""
-    _told.clear()
+    _warned.clear()
 
 
 def tell_options(config: Any) -> None:
@@ -85,8 +85,8 @@ def tell_options(config: Any) -> None:
             tell(field.name, NO_EFFECT[field.name])
 
 
-def tell_environment(known: Any) -> None:
+def tell_environment(config: Any) -> None:
     """Warn of every `PYBUDA_*` switch in the environment that nothing reads; `known`: those that a compile reads."""
     for name in sorted(os.environ):
-        if name.startswith("PYBUDA_") and name not in known and name not in READ_ELSEWHERE:
+        if name.startswith("PYBUDA_") and name not in config and name not in READ_ELSEWHERE:
             tell(name, NATURAL.get(name, "no code here reads this switch"))

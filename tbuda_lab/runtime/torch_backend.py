@@ -24,7 +24,7 @@ from tbuda_lab.core.runner import SplitRunner, joined
 from tbuda_lab.core.session import Session
 
 SETTINGS = ("device", "df", "options", "name")
-_made: weakref.WeakKeyDictionary[torch.fx.GraphModule, CompiledGraph] = weakref.WeakKeyDictionary()
+_graphs: weakref.WeakKeyDictionary[torch.fx.GraphModule, CompiledGraph] = weakref.WeakKeyDictionary()
 
 
 def tbuda(
@@ -42,13 +42,13 @@ def tbuda(
     if unknown:
         raise InputError(f"backend tbuda has no option {unknown[0]!r}; it has {', '.join(SETTINGS)}")
     result = CompiledGraph(graph_module, **merged)
-    _made[graph_module] = result
+    _graphs[graph_module] = result
     return result
 
 
 def sessions() -> list[Session]:
     """Sessions of all graphs that the backend compiled and torch still holds, oldest first: for `BringUp(session)`."""
-    return [session for made in list(_made.values()) for session in made.sessions()]
+    return [session for graph in list(_graphs.values()) for session in graph.sessions()]
 
 
 class CompiledGraph:

@@ -227,7 +227,7 @@ class TTTraining(DeviceTraining):
         assert self.device._result is not None
         return self.device._result
 
-    def _made(self) -> Trainer | SplitTrainer:
+    def _new_trainer(self) -> Trainer | SplitTrainer:
         split, result = self.device._split, self.device._result
         assert result is not None
         numerics = self.device.numerics
@@ -235,7 +235,7 @@ class TTTraining(DeviceTraining):
 
     def _ready(self) -> Trainer | SplitTrainer:
         if self.trainer is None:
-            self.trainer = self._made()
+            self.trainer = self._new_trainer()
         return self.trainer
 
     def room_for(self, count: int) -> None:
@@ -354,13 +354,13 @@ def tell_modes(device: TTDevice) -> None:
                     norms.append(name or module.get_name())
                 elif layer.training and isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.p > 0:
                     drops.append(name or module.get_name())
-    told = (
+    lines = (
         (norms, "with the statistics of each input; running statistics, which inference uses, do not change: set them "
                 "after training, or call .eval() to train with them"),
         (drops, "as in eval(): they drop nothing; call .eval() on them to say so, or place that part on a CPUDevice, "
                 "where torch drops values"),
     )  # fmt: skip
-    for names, what in told:
+    for names, what in lines:
         if names:
             shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             warnings.warn(f"device {device.name!r} trains {shown} {what}", UserWarning, stacklevel=4)

@@ -59,8 +59,8 @@ def with_fractures(graph: Graph, options: CompileOptions) -> CompileOptions:
         warnings.warn(f"insert_fracture_group: {shown} stays one queue; cut the ops that read an input", UserWarning,
                       stacklevel=4)  # fmt: skip
     if chosen:
-        told = ", ".join(f"{theirs} is taken for {ours}" for theirs, ours in chosen.items())
-        warnings.warn(f"insert_fracture_group: names of TVM's graph: {told}", UserWarning, stacklevel=4)
+        pairs = ", ".join(f"{theirs} is taken for {ours}" for theirs, ours in chosen.items())
+        warnings.warn(f"insert_fracture_group: names of TVM's graph: {pairs}", UserWarning, stacklevel=4)
     return dataclasses.replace(options, fracture_groups=groups)
 
 

@@ -54,8 +54,11 @@ class Profiler:
     def run(self, traced: Traced, replicas: int, reduce_on_rdu: bool) -> Iterator[Callable[[Step, int], None] | None]:
         """Around one run of a host program; gives what `execute` calls before each step."""
         steps: list[tuple[str, float]] = []
-        told = (lambda step, _: steps.append((_label(step), time.perf_counter()))) if "samba" in self._events else None
-        yield told
+
+        def record(step: Step, _: int) -> None:
+            steps.append((_label(step), time.perf_counter()))
+
+        yield record if "samba" in self._events else None
         ends = [*(begun for _, begun in steps[1:]), time.perf_counter()]
         for (label, begun), end in zip(steps, ends, strict=False):
             self._note("samba", label, "host program", begun * 1e6, (end - begun) * 1e6, 1)

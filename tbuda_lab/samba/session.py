@@ -195,8 +195,8 @@ class SambaSession:
         suffixes = {s.suffix for w in replicas[0].weights.values() for s in w.states}
         program = traced.host_program(sections, [k for k in scalars if k in suffixes])
         traced.replicas, traced.reduce_on_rdu = len(replicas), reduce_on_rdu
-        with self.profiler.run(traced, len(replicas), reduce_on_rdu) as told:
-            popped = execute(program, replicas, feeds, scalars, self.regions, told)
+        with self.profiler.run(traced, len(replicas), reduce_on_rdu) as on_step:
+            popped = execute(program, replicas, feeds, scalars, self.regions, on_step)
         self._deliver(traced, replicas, sections, popped)
         chosen = traced.outputs
         if output_tensors is not None:

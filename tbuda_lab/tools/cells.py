@@ -23,7 +23,7 @@ from tbuda_lab.core.files import bounded_text
 MAX_BYTES = 256 << 20
 SMALL = 1 << 20  # cells that a sheet may have, however short its text
 _T = TypeVar("_T")
-_NOTES = 20  # notes that are told one by one
+_NOTES = 20  # notes that are listed one by one
 
 
 @dataclasses.dataclass
@@ -36,23 +36,23 @@ class Cells:
     lines: list[int]
     strict: bool
     refused: set[int] = dataclasses.field(default_factory=set)
-    _said: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # lines by what is said of them
+    _lines_of: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # lines by what is said of them
 
     def say(self, line: int, message: str) -> None:
         """A note on a line; `message` follows "line N"."""
-        self._said.setdefault(message, []).append(line)
+        self._lines_of.setdefault(message, []).append(line)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was noted, once for all lines of which the same is said (line 0: the whole file); of many different
         notes those on most lines."""
-        often = sorted(self._said.items(), key=lambda item: -len(item[1]))[:_NOTES]
-        told = []
-        for message, lines in often if len(self._said) > _NOTES else self._said.items():
+        often = sorted(self._lines_of.items(), key=lambda item: -len(item[1]))[:_NOTES]
+        texts = []
+        for message, lines in often if len(self._lines_of) > _NOTES else self._lines_of.items():
             more = f" (and {len(lines) - 1} more such lines)" if len(lines) > 1 else ""
-            told.append(f"line {lines[0]}{message}{more}" if lines[0] else message)
-        rest = len(self._said) - len(told)
-        return (*told, f"and {rest} different notes more") if rest else tuple(told)
+            texts.append(f"line {lines[0]}{message}{more}" if lines[0] else message)
+        rest = len(self._lines_of) - len(texts)
+        return (*texts, f"and {rest} different notes more") if rest else tuple(texts)
 
     def texts(self, names: tuple[str, ...]) -> list[str] | None:
         """In every row the first cell of the named columns that is not empty; None where there is no such column."""

@@ -36,7 +36,7 @@ class BufferReads:
     """Walks by reader, its row and the TMs; the least recently used are forgotten beyond a million tiles."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[tuple[object, ...], tuple[OpProfile, BufferRead]] = OrderedDict()
+        self._results: OrderedDict[tuple[object, ...], tuple[OpProfile, BufferRead]] = OrderedDict()
         self._tiles = 0
         self._buffers: dict[tuple[object, ...], Buffers] = {}
 
@@ -62,15 +62,15 @@ class BufferReads:
     ) -> BufferRead:
         """`consumer_walk`, through the TMs back to what is stored (t, rows, columns)."""
         key = (tuple(tms), stored, id(consumer), port, row.item(), order, t)
-        entry = self._found.get(key)
+        entry = self._results.get(key)
         if entry is not None:
-            self._found.move_to_end(key)
+            self._results.move_to_end(key)
             return entry[1]
         walk = walk_back(tms, stored, consumer, port, row, order, t)
-        self._found[key] = consumer, walk  # the profile is held, so that its id stays its own
+        self._results[key] = consumer, walk  # the profile is held, so that its id stays its own
         self._tiles += walk.r.size
-        while self._tiles > _KEPT_TILES and len(self._found) > 1:
-            self._tiles -= self._found.popitem(last=False)[1][1].r.size
+        while self._tiles > _KEPT_TILES and len(self._results) > 1:
+            self._tiles -= self._results.popitem(last=False)[1][1].r.size
         return walk
 
 

@@ -206,7 +206,7 @@ class EdgeCache:
     """Verdicts by (producer layout, TMs, consumer layout): identical layers ask the same questions."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[object, ...], EdgeCost] = {}
+        self._costs_by_key: dict[tuple[object, ...], EdgeCost] = {}
         self._walks = BufferReads()
 
     def cost(
@@ -236,12 +236,12 @@ class EdgeCache:
             c_order,
             from_queue,
         )
-        cost = self._found.get(key)
+        cost = self._costs_by_key.get(key)
         if cost is None:
             verdict = EdgeReason.LEGAL if from_queue else stream_verdict(producer, p, consumer, port, c)
             if verdict is EdgeReason.LEGAL:
                 cost = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, walks=self._walks)
             else:
                 cost = EdgeCost(verdict)
-            self._found[key] = cost
+            self._costs_by_key[key] = cost
         return cost

@@ -172,7 +172,7 @@ class Routes:
     def __init__(self, input_count: int) -> None:
         self._count = input_count
         self._tables: dict[tuple[str, str, int, str], RouteTable] = {}
-        self._made: dict[str, _Rows] = {}
+        self._rows_by_op: dict[str, _Rows] = {}
         self._read: dict[str, _Rows] = {}
 
     def table(self, producer: OpModels, consumer: OpModels, port: int, order: str) -> RouteTable:
@@ -180,10 +180,10 @@ class Routes:
         key = producer.signature, consumer.signature, port, order
         entry = self._tables.get(key)
         if entry is None:
-            cached, read = self._made.get(key[0]), self._read.get(key[1])
+            cached, read = self._rows_by_op.get(key[0]), self._read.get(key[1])
             if cached is None:
                 rows = producer.rows
-                cached = self._made[key[0]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, ("buf_size_mb",)))
+                cached = self._rows_by_op[key[0]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, ("buf_size_mb",)))
             if read is None:
                 rows = consumer.rows
                 read = self._read[key[1]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, _LAYOUT))

@@ -74,12 +74,12 @@ def tells_passes(clock: Clock, options: CompileOptions) -> Callable[[Pass, Repor
     done = 0
     count = len(passes.PIPELINE if options.training is None else passes.TRAINING_PIPELINE)
 
-    def told(step: Pass, report: Report, graph: Graph) -> None:
+    def report_step(step: Pass, report: Report, graph: Graph) -> None:
         nonlocal done
         done += 1
         clock.stop_or_tell("passes", f"pass {done} of {count}, {step.name}")
 
-    return told
+    return report_step
 
 
 class LruCache(OrderedDict[Hashable, Any]):
@@ -309,11 +309,11 @@ class Pipeline:
 
         return self._anchors.get_or(dataclasses.replace(request, overrides=request.base).key, make)
 
-    def take_over(self, known: Request, same: Request) -> None:
+    def take_over(self, before: Request, same: Request) -> None:
         """What is known of a request without edits also holds for another one, which comes to the same placement."""
         for retained in (self._placed, self._anchors):
-            if known.key in retained:
-                retained.store(same.key, retained[known.key])
+            if before.key in retained:
+                retained.store(same.key, retained[before.key])
 
     def _whole(
         self,

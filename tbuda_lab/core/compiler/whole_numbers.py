@@ -74,8 +74,8 @@ def host_outputs(graph: Graph) -> tuple[Graph, Graph | None]:
     """The graph without its outputs of whole numbers that the device has no part in, and a graph of these; None where
     there are none. Both have all inputs. Raises `UnsupportedOp` where nothing is left for the device."""
     light, stored, _ = host_values(graph)
-    known = light | stored | {n.name for n in graph if n.kind is not NodeKind.OP}
-    whole = {o.name for o in graph.outputs if o.sources[0] in known and _is_whole(o)}
+    no_op = light | stored | {n.name for n in graph if n.kind is not NodeKind.OP}
+    whole = {o.name for o in graph.outputs if o.sources[0] in no_op and _is_whole(o)}
     if not whole:
         return graph, None
     if len(whole) == len(graph.outputs):

@@ -141,7 +141,7 @@ def _count_repeats(tree: Hierarchy) -> None:
 
 
 def _nest(
-    drawn: list[Node], paths: list[tuple[str, ...]], kept: set[tuple[str, ...]]
+    drawn: list[Node], paths: list[tuple[str, ...]], drawn_groups: set[tuple[str, ...]]
 ) -> tuple[Hierarchy, list[tuple[str, ...]]]:
     groups = [Group("", "", -1)]
     prefixes: list[tuple[str, ...]] = [()]
@@ -151,11 +151,11 @@ def _nest(
         parent = 0
         for depth in range(1, len(path) + 1):
             prefix = path[:depth]
-            if prefix not in kept:
+            if prefix not in drawn_groups:
                 continue
             if prefix not in index:
                 above = groups[parent]
-                tail = path[len(_kept_prefix(prefix, kept)) : depth]
+                tail = path[len(_drawn_prefix(prefix, drawn_groups)) : depth]
                 index[prefix] = len(groups)
                 groups.append(_group(prefix, tail, parent, above.depth + 1))
                 prefixes.append(prefix)
@@ -228,9 +228,9 @@ def _worth_keeping(paths: list[tuple[str, ...]]) -> set[tuple[str, ...]]:
     return {prefix for prefix, n in count.items() if n >= 2 and prefix not in only_child}
 
 
-def _kept_prefix(prefix: tuple[str, ...], kept: set[tuple[str, ...]]) -> tuple[str, ...]:
+def _drawn_prefix(prefix: tuple[str, ...], drawn_groups: set[tuple[str, ...]]) -> tuple[str, ...]:
     for depth in range(len(prefix) - 1, 0, -1):
-        if prefix[:depth] in kept:
+        if prefix[:depth] in drawn_groups:
             return prefix[:depth]
     return ()
 

@@ -87,7 +87,7 @@ def checks_frame(checks: Checks) -> Frame:
     strings = Strings()
     ops = checks.ops
     first = [c.first or (-1, -1, -1) for c in ops]
-    stages = [(stage, c) for stage, found in checks.stages.items() for c in found]
+    stages = [(stage, c) for stage, stage_checks in checks.stages.items() for c in stage_checks]
     columns = {
         "check_op": strings.column(c.comparison.name for c in ops),
         "check_pcc": np.array([c.comparison.pcc for c in ops], dtype="<f8"),
@@ -103,7 +103,7 @@ def checks_frame(checks: Checks) -> Frame:
     failed = [c.comparison.name for c in ops if not c.comparison.passes(checks.wanted)]
     meta = {
         "wanted": checks.wanted, "first": failed[0] if failed else "", "failed": len(failed),
-        "stages": {stage: min(c.pcc for c in found) for stage, found in checks.stages.items() if found},
+        "stages": {stage: min(c.pcc for c in each) for stage, each in checks.stages.items() if each},
         "unchecked": list(checks.unchecked)[:50], "worst": min((c.comparison.pcc for c in ops), default=1.0),
     }
     return Frame("checks", meta, columns, strings.table)

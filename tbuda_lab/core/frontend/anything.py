@@ -18,19 +18,19 @@ from tbuda_lab.core.ops.evaluate import evaluate
 
 
 def from_any(
-    model: Any, sample_inputs: Any = None, *, name: str | None = None, told: Callable[[str], None] | None = None
+    model: Any, sample_inputs: Any = None, *, name: str | None = None, progress: Callable[[str], None] | None = None
 ) -> Graph:
     """A graph from a torch.nn.Module, a PyBuda module (or a list of them), an ONNX model or its file, or a Graph, which
     is cloned.
 
-    sample_inputs and told as in `from_torch`; models of other frameworks are traced in one go. Raises `ModelError` for
-    anything else.
+    sample_inputs and progress as in `from_torch`; models of other frameworks are traced in one go. Raises `ModelError`
+    for anything else.
     """
     model = opened(model, name or "model")
     if isinstance(model, Graph):
         return model.clone()
     if isinstance(model, torch.nn.Module):
-        return from_torch(model, sample_inputs, name=name or "model", told=told)
+        return from_torch(model, sample_inputs, name=name or "model", progress=progress)
     if isinstance(model, Module) or (isinstance(model, list | tuple) and model and isinstance(model[0], Module)):
         return from_pybuda(model, sample_inputs, name=name)
     raise ModelError(

@@ -230,7 +230,7 @@ def cut_inputs(graph: Graph, feed: Mapping[str, torch.Tensor]) -> list[str]:
     return [n.name for n in graph.inputs if n.shape and n.shape[0] == 1 and feed[n.name].shape[0] > 1]
 
 
-def _check_microbatch(nodes: Sequence[Node], found: Mapping[str, torch.Tensor]) -> None:
-    sizes = {n.name: int(found[n.name].shape[0]) for n in nodes if n.shape and n.shape[0] == 1}
+def _check_microbatch(nodes: Sequence[Node], tensors: Mapping[str, torch.Tensor]) -> None:
+    sizes = {n.name: int(tensors[n.name].shape[0]) for n in nodes if n.shape and n.shape[0] == 1}
     if len(set(sizes.values()) - {1}) > 1:
         raise InputError(f"inputs differ in dim 0, the microbatch: {sizes}; it must be the same for all, or 1")

@@ -50,15 +50,15 @@ class Texts:
     """Texts of ops and queues by the very object, for netlists that share objects nobody changes any more."""
 
     def __init__(self, limit: int = 20_000) -> None:
-        self._known: dict[int, tuple[object, str]] = {}
+        self._texts: dict[int, tuple[object, str]] = {}
         self._limit = limit
 
     def of(self, item: T, make: Callable[[T], str]) -> str:
-        entry = self._known.get(id(item))
+        entry = self._texts.get(id(item))
         if entry is None or entry[0] is not item:
-            if len(self._known) >= self._limit:
-                self._known.clear()
-            entry = self._known[id(item)] = (item, make(item))
+            if len(self._texts) >= self._limit:
+                self._texts.clear()
+            entry = self._texts[id(item)] = (item, make(item))
         return entry[1]
 
 

@@ -37,7 +37,7 @@ class Parts:
     put nops and queues into."""
 
     def __init__(self, limit: int = 4096) -> None:
-        self._known: dict[tuple[object, ...], EpochResult] = {}
+        self._results: dict[tuple[object, ...], EpochResult] = {}
         self._limit = limit
 
     def of(self, problem: Problem, segment: Segment) -> EpochResult:
@@ -45,11 +45,11 @@ class Parts:
         names = problem.order[first:last]
         about = [(problem.tables[op].signature, problem.places(op, first, last)) for op in range(first, last)]
         key = (names, segment.rows, tuple(about), tuple(map(problem.pins.get, names)))
-        entry = self._known.get(key)
+        entry = self._results.get(key)
         if entry is None:
-            if len(self._known) >= self._limit:
-                self._known.clear()
-            entry = self._known[key] = EpochResult(epoch_cost(problem, segment), buffer(problem, segment, 0))
+            if len(self._results) >= self._limit:
+                self._results.clear()
+            entry = self._results[key] = EpochResult(epoch_cost(problem, segment), buffer(problem, segment, 0))
         return entry
 
 

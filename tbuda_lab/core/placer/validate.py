@@ -205,8 +205,8 @@ def _unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diag
     return result
 
 
-def _closest(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+def _closest(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return near[0] if near else ""
 
 

@@ -46,7 +46,7 @@ class Compiles:
         """A clock that emits the events of stages."""
         emit = self._state.events.emit
         return Clock(
-            lambda stage, fraction: emit("stage", stage, fraction), cancel, lambda *told: emit("detail", *told)
+            lambda stage, fraction: emit("stage", stage, fraction), cancel, lambda *detail: emit("detail", *detail)
         )
 
     def trace(self, cancel: threading.Event | None = None) -> Graph:
@@ -58,7 +58,7 @@ class Compiles:
                 session, clock = self._session, self.clock(cancel)
                 graph = frontend.from_any(
                     session.model, session.sample_inputs, name=session.name,
-                    told=lambda text: clock.stop_or_tell("trace", text),
+                    progress=lambda text: clock.stop_or_tell("trace", text),
                 )
                 self._state.outputs = tuple(node.name for node in graph.outputs)
                 self._state.traced, self._state.on_host = host_outputs(graph)

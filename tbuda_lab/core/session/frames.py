@@ -95,25 +95,25 @@ class Frames:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._kept = ResultFrames(lambda result: session.time(result))
+        self._by_result = ResultFrames(lambda result: session.time(result))
 
     def of(self, result: CompileResult) -> list[Frame]:
         """The frames of one result, made once."""
-        return self._kept.of(result)
+        return self._by_result.of(result)
 
     def ops(self, result: CompileResult) -> Frame:
         """The frame "ops" of one result, made once."""
-        return self._kept.result(result)
+        return self._by_result.result(result)
 
     def placed(self, placed: Placed) -> Frame:
         """The frame "ops" of a placement of this session, before there is a netlist of it; its result has the same."""
-        return self._kept.placement(
+        return self._by_result.placement(
             placed.problem.graph, placed.placement(), self._session.device, lambda: time_of(placed)
         )
 
     def graph(self, stage: str) -> Frame:
         """The graph of a stage; runs what has to run for it."""
-        return self._kept.graph(self._session.graph(stage), stage)
+        return self._by_result.graph(self._session.graph(stage), stage)
 
     def all(self) -> Sequence[Frame]:
         """Everything there is now; nothing is compiled."""

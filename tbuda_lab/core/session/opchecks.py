@@ -103,22 +103,22 @@ class OpWatch:
         feed = next(iter(elements(result.graph, frontend.feeds(result.graph, sample))))
         self._references = evaluate_ops(result.lowered, lowered_inputs(result, feed))
         self._ready: dict[str, tuple[Node, torch.Tensor]] = {}
-        self._found: dict[str, OpCheck | None] = {}
+        self._checks: dict[str, OpCheck | None] = {}
         self.failure: OpCheck | None = None
 
     def take(self, name: str, output: np.ndarray) -> None:
         """An op gave (n, t, R, C)."""
-        if name in self._found or name not in self.result.placement.ops:
+        if name in self._checks or name not in self.result.placement.ops:
             return
         while name not in self._ready:
             following = next(self._references, None)
             if following is None:
-                self._found[name] = None  # there is no reference for it
+                self._checks[name] = None  # there is no reference for it
                 return
             self._ready[following[0].name] = following
         node, reference = self._ready.pop(name)
         got = whole_output(self.result, name, np.array(output[0], np.float32))
-        check = self._found[name] = _compared(node, reference.numpy(), got)
+        check = self._checks[name] = _compared(node, reference.numpy(), got)
         if self.failure is None and not check.comparison.passes(self.wanted):
             self.failure = check
             self._stop(check)
@@ -126,9 +126,9 @@ class OpWatch:
     @property
     def checks(self) -> OpChecks:
         """What was compared so far."""
-        schedule = [n for n in self.result.placement.schedule if n in self._found]
-        checked = tuple(c for n in schedule if (c := self._found[n]) is not None)
-        return OpChecks(checked, tuple(n for n in schedule if self._found[n] is None), {}, self.wanted)
+        schedule = [n for n in self.result.placement.schedule if n in self._checks]
+        checked = tuple(c for n in schedule if (c := self._checks[n]) is not None)
+        return OpChecks(checked, tuple(n for n in schedule if self._checks[n] is None), {}, self.wanted)
 
 
 def lowered_inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -67,7 +67,7 @@ class Queries:
     def legal(self, op: str) -> LegalTable:
         """See `Session.legal`."""
         placed = self.placed()
-        self._known(op, placed)
+        self._number_of(op, placed)
         state = self._state.history.state
         rest = tuple(o for o in state.overrides if not (o.kind == "op_size" and o.matches([op])))
         front = self._session.compiles.front(state)
@@ -109,7 +109,7 @@ class Queries:
         fused = next((p.text for p in result.fused if op in p.members), "") if result is not None else ""
         return reasons_of(self.placed(), op, table, lambda edit: self.whatif(edit, queues=False).time[1], fused)
 
-    def _known(self, op: str, placed: Placed) -> None:
+    def _number_of(self, op: str, placed: Placed) -> None:
         if op not in placed.problem.number:
             near = difflib.get_close_matches(op, placed.problem.order, n=3, cutoff=0.3) if isinstance(op, str) else []
             raise InputError(

@@ -125,18 +125,18 @@ class Timelines:
     def __init__(self, result: CompileResult) -> None:
         self.result = result
         self._lock = threading.Lock()
-        self._found: OrderedDict[tuple[int, int | None], EpochTrace] = OrderedDict()
+        self._traces: OrderedDict[tuple[int, int | None], EpochTrace] = OrderedDict()
 
     def get(self, batch: int, per_run: int | None) -> EpochTrace:
         """The trace of a batch, simulated unless it is there. One thread computes, others wait for it."""
         key = (batch, None if per_run is None or per_run >= batch else per_run)
         with self._lock:
-            if key not in self._found:
-                self._found[key] = simulate(self.result, batch, per_run=key[1])
-                while len(self._found) > TRACES_KEPT:
-                    self._found.popitem(last=False)
-            self._found.move_to_end(key)
-            return self._found[key]
+            if key not in self._traces:
+                self._traces[key] = simulate(self.result, batch, per_run=key[1])
+                while len(self._traces) > TRACES_KEPT:
+                    self._traces.popitem(last=False)
+            self._traces.move_to_end(key)
+            return self._traces[key]
 
 
 class Runs:

@@ -311,8 +311,8 @@ class Search:
             self.progress(self.best(), fraction)
         return self.end is not None and time.monotonic() >= self.end
 
-    def _worth(self, bound: float, found: Sequence[Suggestion]) -> bool:
-        return len(found) < self.n or sorted(s.gain for s in found)[-self.n] < bound
+    def _worth(self, bound: float, best: Sequence[Suggestion]) -> bool:
+        return len(best) < self.n or sorted(s.gain for s in best)[-self.n] < bound
 
     def _tried(self, hint: Hint) -> Suggestion | None:
         """What an edit does, None if it gains nothing or is not legal."""

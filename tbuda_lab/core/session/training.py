@@ -135,10 +135,10 @@ class Training:
                         raise Cancelled("training was cancelled between steps")
                     loss, rate = step()
                     self._steps += 1
-                    told = TrainingStep(self._steps, loss, rate)
-                    done.append(told)
-                    self.steps.append(told)
-                    self._state.events.emit("trained", told)
+                    trained = TrainingStep(self._steps, loss, rate)
+                    done.append(trained)
+                    self.steps.append(trained)
+                    self._state.events.emit("trained", trained)
                     self._tell(done, total)
                     self._session.control.ended("input")
             finally:

@@ -131,11 +131,11 @@ def _displaced(before: Placed, after: Placed) -> tuple[Displaced, ...]:
     return tuple(displaced)
 
 
-def _costs(placed: Placed, kept: Container[int]) -> dict[tuple[object, ...], int]:
+def _costs(placed: Placed, same: Container[int]) -> dict[tuple[object, ...], int]:
     """Limiter cycles of the epochs whose ids are not in `kept`, by what each is made of."""
     costs: dict[tuple[object, ...], int] = {}
     for segment in placed.segments:
-        if id(segment) in kept:
+        if id(segment) in same:
             continue
         ops = range(segment.first, segment.last)
         tables = tuple(placed.problem.tables[op].signature for op in ops)

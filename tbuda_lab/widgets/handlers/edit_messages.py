@@ -208,12 +208,12 @@ def read_gesture(kind: type[Gesture], fields: Mapping[str, Any]) -> Gesture:
     """A gesture from the fields of its message. Raises `InputError` for a field that is missing, unknown or of another
     type."""
     hints = typing.get_type_hints(kind)
-    known = {f.name: f for f in dataclasses.fields(kind)}
-    unknown = [name for name in fields if name not in known]
-    missing = [n for n, f in known.items() if f.default is dataclasses.MISSING and n not in fields]
+    fields_by_name = {f.name: f for f in dataclasses.fields(kind)}
+    unknown = [name for name in fields if name not in fields_by_name]
+    missing = [n for n, f in fields_by_name.items() if f.default is dataclasses.MISSING and n not in fields]
     if unknown or missing:
         problem = f"lacks {', '.join(missing)}" if missing else f"has no field {unknown[0]!r}"
-        raise InputError(f"{kind.name!r} {problem}; its fields: {', '.join(known)}")
+        raise InputError(f"{kind.name!r} {problem}; its fields: {', '.join(fields_by_name)}")
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
     for name, value in values.items():
         if not is_of(value, hints[name]):

@@ -98,17 +98,17 @@ def _profile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 def _search(hub: Hub) -> None:
     session, stop = hub.session, threading.Event()
-    rev, best, told, done = session.rev, list[Suggestion](), time.monotonic(), 1.0
+    rev, best, last_report, done = session.rev, list[Suggestion](), time.monotonic(), 1.0
 
     def progress(so_far: list[Suggestion], fraction: float) -> None:
-        nonlocal best, told, done
+        nonlocal best, last_report, done
         best = so_far
         if hub.desk is None or hub.desk.waited_for:
             done = fraction
             stop.set()
-        elif time.monotonic() - told >= _TOLD:
+        elif time.monotonic() - last_report >= _TOLD:
             hub.publish([profile_frame(session, best, fraction)])
-            told = time.monotonic()
+            last_report = time.monotonic()
 
     with contextlib.suppress(Cancelled):
         best = session.suggest(EDITS, progress, stop)

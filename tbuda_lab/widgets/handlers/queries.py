@@ -65,17 +65,17 @@ def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     def make(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
         stop = threading.Event()
         best: list[Suggestion] = []
-        told, known = time.monotonic(), 0
+        last_report, last_count = time.monotonic(), 0
 
-        def progress(found: list[Suggestion], fraction: float) -> None:
-            nonlocal best, told, known
-            best = found
+        def progress(suggestions: list[Suggestion], fraction: float) -> None:
+            nonlocal best, last_report, last_count
+            best = suggestions
             if hub.desk is None or hub.desk.waited_for:
                 stop.set()
-            elif len(found) > known and time.monotonic() - told >= _TOLD:
-                given = {"list": suggestion_list(session, found), "fraction": fraction}
+            elif len(suggestions) > last_count and time.monotonic() - last_report >= _TOLD:
+                given = {"list": suggestion_list(session, suggestions), "fraction": fraction}
                 view.post({**_head(content), "ok": True, "rev": session.rev, "done": False, **given}, [])
-                told, known = time.monotonic(), len(found)
+                last_report, last_count = time.monotonic(), len(suggestions)
 
         with contextlib.suppress(Cancelled):
             best = session.suggest(wanted, progress, stop)
@@ -230,15 +230,15 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
     def work() -> None:
         breaks: list[list[Any]] = []
-        told = time.monotonic()
+        last_report = time.monotonic()
         try:
             kind = str(content.get("kind") or "epoch_break")
             for count, stop in enumerate(stops(hub.session, str(content.get("op")), kind)):
                 breaks.append(list(stop))
                 now = time.monotonic()
-                if now - told >= _TOLD:
+                if now - last_report >= _TOLD:
                     view.post({**head, "stops": breaks, "done": False}, [])
-                    breaks, told = [], now
+                    breaks, last_report = [], now
                 if desk.waited_for or count >= _STOPS:
                     break
         except TbudaError as error:

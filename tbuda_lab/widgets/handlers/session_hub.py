@@ -93,7 +93,7 @@ class Hub:
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._at_work = False
-        self._told = 0.0
+        self._last_report = 0.0
         self._verifying = False
         self.break_on_failure = False
         self.own_run: Callable[[], object] | None = None  # what a run is, where it is not the session's
@@ -276,7 +276,7 @@ class Hub:
             self._tell(force=True)
 
     def _compiled(self, result: Any) -> None:
-        verified = (known for of, known in self._verified_results if of is result)  # undo comes back to it
+        verified = (checks for of, checks in self._verified_results if of is result)  # undo comes back to it
         self.comparisons = next(verified, [])
         if self.board.failed and not self.busy:  # undone, perhaps, without a stage
             self.board.begin("run")
@@ -399,9 +399,9 @@ class Hub:
 
     def _tell(self, force: bool = False, interval: float = STATUS_INTERVAL) -> None:
         now = time.monotonic()
-        if not force and now - self._told < interval:
+        if not force and now - self._last_report < interval:
             return
-        self._told = now
+        self._last_report = now
         message = self.status()
         for view in list(self._views):
             view.post(message, [])

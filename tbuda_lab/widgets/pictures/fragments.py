@@ -65,9 +65,9 @@ def stored_html(html: str) -> str:
     return f"{TWIN}{result}</div>"
 
 
-def _image(found: re.Match[str]) -> str:
-    width, title = found.groups()
-    data = quote(found[0], safe=" !$'()*+,-./:;=?@_~")
+def _image(match: re.Match[str]) -> str:
+    width, title = match.groups()
+    data = quote(match[0], safe=" !$'()*+,-./:;=?@_~")
     style = "max-width:100%;background:#fff"
     return f"<img alt='{title}' width='{width}' style='{style}' src=\"data:image/svg+xml,{data}\">"
 

@@ -49,14 +49,14 @@ def link_lines(links: Frame, top: dict[int, int], strips: dict[int, int], thresh
     return [*parts, "</g>"]
 
 
-def _places(known: list[int], count: int, at: list[float], size: float) -> list[float]:
+def _places(fixed: list[int], count: int, at: list[float], size: float) -> list[float]:
     """Where every node of an axis lies: workers in the middle of their cores, others on the edge between."""
     places = []
     for node in range(count):
-        if node in known:
-            places.append(at[known.index(node)])
+        if node in fixed:
+            places.append(at[fixed.index(node)])
         else:
-            before = [p for n, p in zip(known, at, strict=True) if n < node]
+            before = [p for n, p in zip(fixed, at, strict=True) if n < node]
             places.append(before[-1] + size / 2 if before else at[0] - size / 2)
     return places
 

@@ -67,7 +67,7 @@ class View(anywidget.AnyWidget):
         self._esm = _bundle()
         self.hub = hub
         self._seq = 0
-        self._kept: str | None = None  # the picture of a time that is over
+        self._stored_html: str | None = None  # the picture of a time that is over
         self._cell = 0  # the cell that shows the view
         self.set_trait("view", self.kind)
         super().__init__(height=height, selection=self.hub.selection)
@@ -122,8 +122,8 @@ class View(anywidget.AnyWidget):
     def edited_by_code(self, cell: int) -> None:
         """Code of a cell is about to change the session. What a later cell does is not in this view's picture: it keeps
         the state that there was when the cells up to its own had run."""
-        if self._kept is None and 0 < self._cell < cell and "ops" in self.hub.frames:
-            self._kept = fragments.stored_html(self._twin(self.hub.frames))
+        if self._stored_html is None and 0 < self._cell < cell and "ops" in self.hub.frames:
+            self._stored_html = fragments.stored_html(self._twin(self.hub.frames))
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         raise NotImplementedError
@@ -131,14 +131,14 @@ class View(anywidget.AnyWidget):
     def stored_html(self) -> str:
         """What a notebook keeps beside the live view: the picture of now, or of the time before code of a later cell
         changed the session."""
-        return self._kept or fragments.stored_html(self._twin(self.hub.frames))
+        return self._stored_html or fragments.stored_html(self._twin(self.hub.frames))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.hub.session.name!r} on {self.hub.session.device.name})"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
-        self._kept, self._cell = None, cell_number()
+        self._stored_html, self._cell = None, cell_number()
         data = bundle[0] if isinstance(bundle, tuple) else bundle
         if data is not None:
             data["text/plain"] = repr(self)

@@ -24,7 +24,7 @@ def queues_frame(n: Netlist, align: int) -> Frame:
     groups = queue_groups(n)
     strings = Strings()
     queues = list(n.queues.values())
-    readers = {name: ", ".join(dict.fromkeys(r.op.name for r in found)) for name, found in tables.readers.items()}
+    readers = {name: ", ".join(dict.fromkeys(r.op.name for r in reads)) for name, reads in tables.readers.items()}
     columns = {
         "queue_name": strings.column(q.name for q in queues),
         "queue_type": strings.column(q.type + (f" of {q.alias}" if q.alias else "") for q in queues),

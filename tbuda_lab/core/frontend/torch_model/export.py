@@ -109,10 +109,10 @@ def tensors_only(module: torch.nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def telling(module: torch.nn.Module, told: Callable[[str], None] | None) -> Iterator[None]:
-    """`told` hears of every call of a submodule in this thread, and may raise. The hook is torch's global one: one of
-    the modules themselves would take other ways through those that look for hooks."""
-    if told is None:
+def reported_calls(module: torch.nn.Module, progress: Callable[[str], None] | None) -> Iterator[None]:
+    """`progress` is called at every call of a submodule in this thread, and may raise. The hook is torch's global one:
+    a hook of the modules themselves would change the way through modules that look for hooks."""
+    if progress is None:
         yield
         return
     me, names = threading.get_ident(), {m: name for name, m in module.named_modules()}
@@ -122,7 +122,8 @@ def telling(module: torch.nn.Module, told: Callable[[str], None] | None) -> Iter
         nonlocal calls
         if threading.get_ident() == me and submodule in names:
             calls += 1
-            told(f"call {calls} of a module, {names[submodule]}" if names[submodule] else f"call {calls} of a module")
+            name = names[submodule]
+            progress(f"call {calls} of a module, {name}" if name else f"call {calls} of a module")
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(called)
     try:
@@ -132,15 +133,15 @@ def telling(module: torch.nn.Module, told: Callable[[str], None] | None) -> Iter
 
 
 def export(
-    module: torch.nn.Module, inputs: BoundInputs, told: Callable[[str], None] | None = None
+    module: torch.nn.Module, inputs: BoundInputs, progress: Callable[[str], None] | None = None
 ) -> ExportedProgram:
     """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
 
     One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
-    that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line. told: hears how
-    far it is, and may raise `Cancelled`.
+    that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line. progress: is
+    called with how far it is, and may raise `Cancelled`.
     """
-    with _ONE, evaluation(module), tensors_only(module), telling(module, told), torch.no_grad(), quiet():
+    with _ONE, evaluation(module), tensors_only(module), reported_calls(module, progress), torch.no_grad(), quiet():
         try:
             program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
         except Cancelled:

@@ -48,7 +48,7 @@ def from_torch(
     *,
     kwargs: dict[str, Any] | None = None,
     name: str = "model",
-    told: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Graph:
     """The nD graph of a torch module, traced in eval mode on one element of the microbatch.
 
@@ -57,7 +57,7 @@ def from_torch(
     sample_inputs: a tensor, a tuple of positional inputs, or a dict of keyword inputs (any order). INPUT nodes follow
     the forward's order with attrs "dtype" and "argument"; PARAMETER nodes bear the state dict's dotted names, tied
     weights once; OUTPUT nodes are `<name>.output_<k>` with attrs "path", the output's place in the returned structure.
-    told: hears how far it is ("op 113 of 337"), often, and may raise `Cancelled` to stop it.
+    progress: is called with how far it is ("op 113 of 337"), often, and may raise `Cancelled` to stop it.
     Raises `ModelError` (cannot be traced), `InputError` (inputs that do not fit), `UnsupportedOp` (all ops without a
     mapping at once).
     """
@@ -68,7 +68,7 @@ def from_torch(
     bound = bind(module.forward, sample_inputs, kwargs)
     if bound.microbatch > 1 and elementwise_in_batch(module, bound):
         bound = bound.cut()
-    return _Importer(export(module, bound, told), bound, name, told).run()
+    return _Importer(export(module, bound, progress), bound, name, progress).run()
 
 
 def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
@@ -106,9 +106,9 @@ def _tensors(returned: Any) -> list[torch.Tensor]:
 
 class _Importer:
     def __init__(
-        self, program: ExportedProgram, bound: BoundInputs, name: str, told: Callable[[str], None] | None = None
+        self, program: ExportedProgram, bound: BoundInputs, name: str, progress: Callable[[str], None] | None = None
     ) -> None:
-        self.program, self.told = program, told
+        self.program, self.progress = program, progress
         self.bound = bound
         self.graph = Graph(name)
         self.emit = Emitter(self.graph)
@@ -193,8 +193,8 @@ class _Importer:
         values: dict[torch.fx.Node, Any] = {}
         incoming = iter(arguments)
         for at, node in enumerate(module.graph.nodes):
-            if self.told is not None and node.op == "call_function":
-                self.told(f"op {at} of {len(module.graph.nodes)}")
+            if self.progress is not None and node.op == "call_function":
+                self.progress(f"op {at} of {len(module.graph.nodes)}")
             if node.op == "placeholder":
                 values[node] = next(incoming)
             elif node.op == "get_attr":

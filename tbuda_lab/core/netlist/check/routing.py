@@ -19,10 +19,10 @@ _OF_OPS = frozenset((RouteRule.SHAPE, RouteRule.ORDER, RouteRule.BUF_ODD, RouteR
 silent."""
 
 
-def _sound(made: NetOp | Queue) -> bool:
+def _sound(item: NetOp | Queue) -> bool:
     """Whether the fields that a layout is made of are written and positive."""
-    b = made.blocking
-    return min(*made.grid_size, b.t, *b.mblock, *b.ublock) > 0 and (made.tile_dim or FULL_TILE) == FULL_TILE
+    b = item.blocking
+    return min(*item.grid_size, b.t, *b.mblock, *b.ublock) > 0 and (item.tile_dim or FULL_TILE) == FULL_TILE
 
 
 def _buffered(op: NetOp) -> bool:

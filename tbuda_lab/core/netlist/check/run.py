@@ -99,7 +99,7 @@ def _selected(
             findings[number].append((where, op, None))
         for number, issues in existing.issues:
             findings[number].append((where, op, issues))
-    return {rule.id: said for rule, said in zip(of_ops, findings, strict=True)}
+    return {rule.id: rule_findings for rule, rule_findings in zip(of_ops, findings, strict=True)}
 
 
 def _findings(c: CheckContext, rule: Rule, severity: str, prefix: Where, issues: Iterable[Issue]) -> Iterator[Finding]:

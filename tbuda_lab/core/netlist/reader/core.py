@@ -66,13 +66,13 @@ class Reader:
             self.mark((*where, name), key)
             yield name, value
 
-    def fields(self, node: Node, where: Where, what: str, known: Collection[str], rule: str,
+    def fields(self, node: Node, where: Where, what: str, allowed: Collection[str], rule: str,
                extra: Callable[[str, Node, Node], bool] | None = None) -> dict[str, Node]:
         """The known fields of an element; unknown and doubled ones are refused. `extra` may take a key for itself."""
         out: dict[str, Node] = {}
         source = self.source
         for name, key, value in self.items(node, where, what):
-            if name in known:
+            if name in allowed:
                 if name in out:
                     self.problem(key, (*where, name), "Y2", f"field {name!r} of {what} is written twice", "keep one")
                     continue
@@ -81,7 +81,7 @@ class Reader:
                 out[name] = value
             elif extra is None or not extra(name, key, value):
                 self.problem(key, (*where, name), rule, f"unknown field {name!r} of {what}",
-                             f"known are {', '.join(sorted(known))}")
+                             f"known are {', '.join(sorted(allowed))}")
         return out
 
     # -- scalars -------------------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@ UNSEEN = frozenset(("embedding", "tilizer", "topk", "ethernet_datacopy", "draine
 """Types of readers of which nothing is known for sure: their edges are not judged."""
 
 
-def source_of(made: NetOp | Queue) -> Source:
+def source_of(producer: NetOp | Queue) -> Source:
     """The layout of an op's output or of a queue, whose fields are sound."""
-    b, order = made.blocking, made.blocking.order or "r"
-    if isinstance(made, Queue):
-        return Source(made.grid_size, b.t, b.mblock, b.ublock, order, 1, "queue")
-    return Source(made.grid_size, b.t, b.mblock, b.ublock, order, made.buf_size_mb or 0, made.type,
-                  bool(made.untilize_output))
+    b, order = producer.blocking, producer.blocking.order or "r"
+    if isinstance(producer, Queue):
+        return Source(producer.grid_size, b.t, b.mblock, b.ublock, order, 1, "queue")
+    return Source(producer.grid_size, b.t, b.mblock, b.ublock, order, producer.buf_size_mb or 0, producer.type,
+                  bool(producer.untilize_output))
 
 
 def reader_of(op: NetOp, port: int, fused: FusedOp | None) -> Reader | None:
@@ -96,14 +96,14 @@ def _t_before(steps: Sequence[Step], t: int) -> int:
 
 
 def edge_of_input(
-    made: NetOp | Queue, op: NetOp, port: int, fused: FusedOp | None, input_count: int, arch: str, dst: int
+    producer: NetOp | Queue, op: NetOp, port: int, fused: FusedOp | None, input_count: int, arch: str, dst: int
 ) -> Edge | None:
     """The edge of an input of an op; None where nothing is known of how the op reads it."""
     i: OpInput = op.inputs[port]
     reader = reader_of(op, port, fused)
     if reader is None:
         return None
-    return Edge(source_of(made), steps_of(i.tms or (), made.blocking.t), reader, input_count, _pair(i.unpad),
+    return Edge(source_of(producer), steps_of(i.tms or (), producer.blocking.t), reader, input_count, _pair(i.unpad),
                 _pair(i.pad), arch, dst)
 
 

@@ -203,7 +203,7 @@ class Board:
     def _find(self, name: str) -> tuple[int, PlacedOp] | None:
         return next(((i, op) for i, e in enumerate(self._state) for op in e.ops if op.name == name), None)
 
-    def _known(self, name: str) -> tuple[int, PlacedOp]:
+    def _op_of(self, name: str) -> tuple[int, PlacedOp]:
         entry = self._find(name)
         if entry is None:
             raise InputError(f"{name!r} is not placed")

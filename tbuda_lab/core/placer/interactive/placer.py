@@ -130,7 +130,7 @@ class InteractivePlacer(Board):
         """An op to another start, another epoch, or turned; the others stay. Raises `PlacementError` with the refusal,
         `InputError` for an op that is not placed."""
         self._open()
-        at, op = self._known(name)
+        at, op = self._op_of(name)
         target = at if epoch is None else epoch
         turned = op.grid_transpose if transpose is None else transpose
         self._must(name, self.explain(op.shape, start, epoch=target, transpose=turned, without=(name,)))
@@ -146,7 +146,7 @@ class InteractivePlacer(Board):
         """Two ops, of one epoch or of two, each to the other's start. Raises `PlacementError` naming what is in the
         way."""
         self._open()
-        (at_a, a), (at_b, b) = self._known(first), self._known(second)
+        (at_a, a), (at_b, b) = self._op_of(first), self._op_of(second)
         both = (first, second)
         area_a = area_of(b.placed_cores.start, a.shape, a.grid_transpose)
         area_b = area_of(a.placed_cores.start, b.shape, b.grid_transpose)
@@ -161,7 +161,7 @@ class InteractivePlacer(Board):
     def remove(self, name: str) -> PlacedOp:
         """Takes an op off the grid. Raises `InputError` when it is not placed."""
         self._open()
-        _, op = self._known(name)
+        _, op = self._op_of(name)
         self._commit_state(self._without({name}))
         return op
 
@@ -223,7 +223,7 @@ class InteractivePlacer(Board):
         self._open()
         chip_break = (chip_break,) if isinstance(chip_break, str) else tuple(chip_break)
         for name in chip_break:
-            self._known(name)
+            self._op_of(name)
         state = list(self._state)
         while len(state) > 1 and not state[-1].ops and state[-1].temporal != state[-2].temporal:
             state.pop()

@@ -45,9 +45,9 @@ class EpochReplacement:
         self.repairs: dict[tuple[object, ...], Repair] = {}
         self.row = {op: r for s in old for op, r in zip(range(s.first, s.last), s.rows, strict=True)}
         self.spot = {op: p for s in old for op, p in zip(range(s.first, s.last), s.spots, strict=True)}
-        self.load = max(measure(problem, s.first, s.last, self._known(s))[2].dram_cores for s in old)
+        self.load = max(measure(problem, s.first, s.last, self._rows_of(s))[2].dram_cores for s in old)
 
-    def _known(self, segment: Segment) -> dict[int, int]:
+    def _rows_of(self, segment: Segment) -> dict[int, int]:
         """Rows that exist in the tables there are now (the first legal one where the table changed)."""
         tables, legal = self.problem.tables, self.problem.legal
         return {
@@ -157,9 +157,9 @@ class EpochReplacement:
     def _hold(self, first: int, last: int) -> Segment | None:
         """Everything as it was, the touched ops with their new candidates."""
         rows = self._rows(first, last)
-        return self._made(first, last, rows, _SLACK[1] * self._limit(first, last, rows)) if rows is not None else None
+        return self._again(first, last, rows, _SLACK[1] * self._limit(first, last, rows)) if rows is not None else None
 
-    def _made(self, first: int, last: int, rows: Mapping[int, int], target: float) -> Segment | None:
+    def _again(self, first: int, last: int, rows: Mapping[int, int], target: float) -> Segment | None:
         """An epoch of these rows, every op that keeps its row in its place where that works out. Edges that do not go
         together get other rows within the target."""
         chosen, _ = choose_rows(
@@ -272,7 +272,7 @@ class EpochReplacement:
                 if not 0 < count <= len(smaller):
                     continue
                 rows = rows_now | {op: row for _, op, row in smaller[:count]}
-                segment = self._made(first, last, rows, limit * slack)
+                segment = self._again(first, last, rows, limit * slack)
                 if segment is not None:
                     return segment
         return None

@@ -72,7 +72,7 @@ class QueuePlanner:
         self.stage = {chip: i for i, chip in enumerate(dict.fromkeys(chip for _, chip in by_epoch))}
         self.before = planned if planned is not None and planned.stages == tuple(self.stage) else None
         self.plans: dict[str, tuple[QueuePlacement, ...]] = {}
-        self._found: list[QueuePlacement] = []
+        self._placed: list[QueuePlacement] = []
 
     def run(self, touched: Collection[str] | None = None) -> dict[str, QueuePlacement]:
         """The queues. touched: the only ops that differ from what is known in their candidate or chip, or in which of
@@ -81,7 +81,7 @@ class QueuePlanner:
         Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked.
         """
         self.plan(touched)
-        plans = [queue for found in self.plans.values() for queue in found]
+        plans = [queue for epoch_queues in self.plans.values() for queue in epoch_queues]
         queues_before = {} if self.before is None else self.before.queues
         result = Addresses(
             self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, queues_before
@@ -106,7 +106,7 @@ class QueuePlanner:
 
     def _of(self, node: Node) -> tuple[QueuePlacement, ...]:
         """The queues that are there for a node."""
-        self._found = []
+        self._placed = []
         if node.kind is NodeKind.INPUT and self.users[node.name]:
             self._input(node)
         elif node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and self.users[node.name]:
@@ -118,7 +118,7 @@ class QueuePlanner:
             self._output(node)
         elif node.kind is NodeKind.OP:
             self._op(node)
-        return tuple(self._found)
+        return tuple(self._placed)
 
     def _direction(self, op: str) -> str:
         return DIRECTIONS[self.phase[op]] if self.phase else "fwd"
@@ -181,7 +181,7 @@ class QueuePlanner:
         else:
             entry = t * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
         size = align(entry * entries + self.device.queue_header, self.device.dram_address_align)
-        self._found.append(
+        self._placed.append(
             QueuePlacement(
                 name,
                 kind,

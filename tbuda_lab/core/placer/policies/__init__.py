@@ -33,7 +33,7 @@ def full_name(name: str) -> str:
     """The policy that a name stands for ("default" or nothing is Optimal); the name itself where there is none."""
     if name.lower() in ("default", ""):
         return "Optimal"
-    return next((known for known in POLICIES if known.lower() == name.lower()), name)
+    return next((policy for policy in POLICIES if policy.lower() == name.lower()), name)
 
 
 def policy(name: str) -> tuple[str, Policy]:

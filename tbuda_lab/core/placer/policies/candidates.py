@@ -116,14 +116,14 @@ class Candidates:
         return volumes
 
 
-_known: weakref.WeakKeyDictionary[Problem, Candidates] = weakref.WeakKeyDictionary()
+_cache: weakref.WeakKeyDictionary[Problem, Candidates] = weakref.WeakKeyDictionary()
 
 
 def candidates(problem: Problem) -> Candidates:
     """Those of a problem, the same for every policy that asks."""
-    entry = _known.get(problem)
+    entry = _cache.get(problem)
     if entry is None:
-        entry = _known[problem] = Candidates(problem)
+        entry = _cache[problem] = Candidates(problem)
     return entry
 
 

@@ -19,7 +19,7 @@ def target_rows(problem: Problem, op: int) -> int:
     return max(1, problem.profiles[op].out[1] // 6)
 
 
-def nlp_target(problem: Problem, known: Candidates) -> int:
+def nlp_target(problem: Problem, candidates: Candidates) -> int:
     """Target cycles: 1.2 times the fastest of the smallest-grid matmuls that are not small, within 45 000 to 125 000.
 
     Small is what takes less than 0.85 of the slowest well-shaped matmul (its wanted rows, its weight preloaded where
@@ -32,11 +32,11 @@ def nlp_target(problem: Problem, known: Candidates) -> int:
     for op, profile in enumerate(problem.profiles):
         if profile.kind != "matmul":
             continue
-        rows = known.rows(op)
-        data = known.data(op, rows)
+        rows = candidates.rows(op)
+        data = candidates.data(op, rows)
         matching = data["grid_r"] == target_rows(problem, op)
         per_core = (profile.out[2] // data["grid_c"] >= 3) & (profile.out[1] // data["grid_r"] >= 4)
-        preloaded = known.prologue_ok(op, rows)
+        preloaded = candidates.prologue_ok(op, rows)
         shaped = data["cycles"][matching & per_core & (preloaded | ~preloaded.any())]
         if len(shaped):
             shaped_cycles.append(int(shaped.min()))

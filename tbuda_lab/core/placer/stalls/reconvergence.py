@@ -27,17 +27,17 @@ class Meeting:
 def meetings(problem: Problem) -> Mapping[int, tuple[Meeting, ...]]:
     """By join, all of a graph within the ops that one epoch may hold. A branch through a DRAM queue of the user's never
     has to wait and is none."""
-    entry = _known.get(problem)
+    entry = _cache.get(problem)
     if entry is None:
         by_join: dict[int, list[Meeting]] = {}
         for fork in range(len(problem.order)):
             for meeting in _of(problem, fork):
                 by_join.setdefault(meeting.join, []).append(meeting)
-        entry = _known[problem] = {join: tuple(some) for join, some in by_join.items()}
+        entry = _cache[problem] = {join: tuple(some) for join, some in by_join.items()}
     return entry
 
 
-_known: weakref.WeakKeyDictionary[Problem, dict[int, tuple[Meeting, ...]]] = weakref.WeakKeyDictionary()
+_cache: weakref.WeakKeyDictionary[Problem, dict[int, tuple[Meeting, ...]]] = weakref.WeakKeyDictionary()
 
 _Ends = tuple[tuple[Step, ...], tuple[Step, ...]]
 """The shortest and the longest way of a branch to an op, by the number of ops."""
@@ -85,7 +85,7 @@ def _of(problem: Problem, fork: int) -> list[Meeting]:
     return result
 
 
-def _merged(known: _Ends | None, new: _Ends) -> _Ends:
-    if known is None:
+def _merged(before: _Ends | None, new: _Ends) -> _Ends:
+    if before is None:
         return new
-    return min(known[0], new[0], key=len), max(known[1], new[1], key=len)
+    return min(before[0], new[0], key=len), max(before[1], new[1], key=len)

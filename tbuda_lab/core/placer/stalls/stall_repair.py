@@ -379,8 +379,8 @@ class _StallRepair:
             costs=problem.costs,
         )  # fmt: skip
 
-    def _note(self, index: int, found: Price, old: Segment, state: _State) -> Diagnostic:
-        was = found.before
+    def _note(self, index: int, price: Price, old: Segment, state: _State) -> Diagnostic:
+        was = price.before
         now = sum(self._flow(state.problem, part).cycles for part in state.parts)
         what = {
             "buffer": "a double output buffer for {0}",
@@ -390,7 +390,7 @@ class _StallRepair:
         }
         shifted = list(self.problem.order[old.first : old.last])
         done = []
-        for action in found.plan:
+        for action in price.plan:
             done.append(what[action.kind].format(shifted[action.producer], shifted[action.reader]))
             if action.kind == "nop":
                 shifted.insert(action.reader, "nop")

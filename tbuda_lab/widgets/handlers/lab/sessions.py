@@ -33,12 +33,12 @@ class SessionsFeed:
         self.comm = comm
         self._lock = threading.Lock()
         self._telling = threading.RLock()
-        self._begun = self._told = 0  # lists, by number
+        self._begun = self._last_sent = 0  # lists, by number
         self._sent = 0.0
         self._timer: threading.Timer | None = None
         self._closed = False
         self._watches = {hub.id: _Watch(self, hub) for hub in hubs()}
-        self._forget = on_hub(self._made)
+        self._forget = on_hub(self._session_began)
         self._forget_sessions = on_session(self._started)
         for session in unseen().values():
             self._follow(session)
@@ -69,7 +69,7 @@ class SessionsFeed:
                 return
         self._send()
 
-    def _made(self, hub: Hub) -> None:
+    def _session_began(self, hub: Hub) -> None:
         self._watches[hub.id] = _Watch(self, hub)
         self.changed()
 
@@ -81,13 +81,13 @@ class SessionsFeed:
         """What a session without a view does is heard as long as this feed is there."""
         feed = weakref.ref(self)
 
-        def heard(*_: Any) -> None:
+        def listener(*_: Any) -> None:
             result = feed()
             if result is not None:
                 result.changed()
 
         for event in ("compiled", "edited", "problem"):
-            session.on(event, heard)
+            session.on(event, listener)
 
     def _send(self) -> None:
         with self._lock:
@@ -100,8 +100,8 @@ class SessionsFeed:
         listed = [describe_unseen(name, s) for name, s in list(unseen().items())[-MOST_UNSEEN:]]
         listed += [describe(hub) for hub in hubs() if isinstance(hub.session, Session)]
         with self._telling:
-            if not self._closed and number > self._told:  # another thread may have told a newer list meanwhile
-                self._told = number
+            if not self._closed and number > self._last_sent:  # another thread may have told a newer list meanwhile
+                self._last_sent = number
                 self.comm.send({"type": "sessions", "sessions": listed, "memory": memory()})
 
     def _receive(self, message: Mapping[str, Any]) -> None:
