@@ -96,6 +96,7 @@ class CompileOptions:
     op_names_dont_fuse: tuple[str, ...] = ()
     op_names_manual_fuse: tuple[str, ...] = ()      # patterns: where there are any, only ops that match are fused
     fuse_outputs: bool = False                      # also an output's ops, which a nop then untilizes, as PyBuda does
+    fill_tiles_on_host: bool = True                 # weights with a size of 1 are stored with full tiles; else ops fill
     enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions
     enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
     enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow

@@ -170,3 +170,26 @@ def test_microbatch_size_of_a_compile(tmp_path: Path, monkeypatch: pytest.Monkey
         text = Path(results.netlist_filename).read_text()
         prologue[size] = text.count("prologue: true")
     assert prologue[64] >= prologue[1] == 1
+
+
+def test_tiles_of_weights_are_filled_by_an_op_when_the_switch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The matmul that fills the bias's tiles is merged into the op that reads it, which becomes a fused op."""
+    class Shifted(pybuda.PyBudaModule):
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.bias = pybuda.Parameter(torch.full((1, 1), 0.25), requires_grad=False)
+
+        def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+            return pybuda.op.Subtract("sub", x, self.bias)
+
+    x = torch.rand(1, 1, 1, 64)
+    found = []
+    for value in ("0", "1"):
+        pybuda.pybuda_reset()
+        monkeypatch.setenv("PYBUDA_DISABLE_TILE_BROADCAST_CONSTEVAL", value)
+        device = pybuda.TTDevice("t", module=Shifted("m"))
+        (got,) = device.run_forward((x,))
+        torch.testing.assert_close(got, x - 0.25, rtol=0, atol=1e-2)
+        (graph,) = device.compile_for_inputs((x,)).netlist.graphs.values()
+        found.append([op.type for op in graph.ops.values()])
+    assert found == [["subtract"], ["fused_op", "nop"]]

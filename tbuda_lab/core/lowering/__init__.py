@@ -55,9 +55,8 @@ def lower(
     Raises `UnsupportedOp` that lists every op without a lowering, with its place in the model.
     """
     _check_canonical(graph)
-    ctx = LoweringContext(
-        graph, options.data_format, split_parts(graph, device, options) if options.enable_conv_splitting else None
-    )
+    parts = split_parts(graph, device, options) if options.enable_conv_splitting else None
+    ctx = LoweringContext(graph, options.data_format, parts, options.fill_tiles_on_host)
     for node in graph.topological():
         ctx.begin(node)
         if node.kind is NodeKind.INPUT:

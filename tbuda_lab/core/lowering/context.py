@@ -32,8 +32,11 @@ SPREADS = "spreads"
 class LoweringContext:
     """One lowering. `source` is the nD graph, `out` the lowered one, `node` the nD node at work."""
 
-    def __init__(self, source: Graph, df: DataFormat, parts: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, source: Graph, df: DataFormat, parts: Mapping[str, int] | None = None, host_fills: bool = True
+    ) -> None:
         self.source = source
+        self.host_fills = host_fills  # the tiles of parameters and constants with a size of 1 (`fill_tiles_on_host`)
         self.out = Graph(source.name)
         self.df = df
         self.parts = parts or {}  # of convolutions that become several (see `split`)
@@ -109,7 +112,10 @@ class LoweringContext:
                     df=node.df,
                 )
             )
-            self.values[name] = stored(name, node.shape)
+            value_stored = stored(name, node.shape)
+            if not self.host_fills:
+                value_stored = dataclasses.replace(value_stored, fill_r=False, fill_c=False)
+            self.values[name] = value_stored
             if node.attrs.get(ROLE) == "accumulator":
                 self.values[name] = self._accumulated(name, node.shape)
         return self.values[name]
