@@ -132,6 +132,7 @@ CASES: list[Case] = [
     ("pad value", lambda x: F.pad(x, (1, 2), value=1.5), X),
     ("pad negative", lambda x: F.pad(x, (-1, 2, 1, -2)), X),
     ("pad reflect", lambda x: F.pad(x, (2, 1, 1, 3), mode="reflect"), IMG),
+    ("pad circular", lambda x: F.pad(x, (2, 1, 1, 3), mode="circular"), IMG),
     ("pad replicate", lambda x: F.pad(x, (2, 1, 1, 3), mode="replicate"), IMG),
     ("reflection pad", nn.ReflectionPad2d((2, 1, 1, 3)), IMG),
     ("replication pad", nn.ReplicationPad2d(2), IMG),

@@ -228,8 +228,8 @@ def pad(c: Call) -> str:
     name = c.target._schema.name
     default = "reflect" if "reflection" in name else "replicate" if "replication" in name else "constant"
     mode = c.get("mode", default)
-    if mode not in ("constant", "reflect", "replicate"):
-        raise CannotMap(f"padding mode {mode!r} is not supported; constant, reflect and replicate are")
+    if mode not in ("constant", "reflect", "replicate", "circular"):
+        raise CannotMap(f"padding mode {mode!r} is not supported; constant, reflect, replicate and circular are")
     flat, x = c.get("pad", c.arguments.get("padding")), c.x()
     rank = len(c.shape(x))
     pairs = [(0, 0)] * (rank - len(flat) // 2) + [(flat[i], flat[i + 1]) for i in range(len(flat) - 2, -1, -2)]
@@ -238,6 +238,12 @@ def pad(c: Call) -> str:
             x = sliced(c, x, dim, max(-before, 0), c.shape(x)[dim] - max(-after, 0))
     grown = tuple((max(before, 0), max(after, 0)) for before, after in pairs)
     if all(pair == (0, 0) for pair in grown):
+        return x
+    if mode == "circular":
+        for dim, (before, after) in enumerate(grown):
+            size = c.shape(x)[dim]
+            ends = [sliced(c, x, dim, size - before, size)] if before else []
+            x = joined(c, [*ends, x, *([sliced(c, x, dim, 0, after)] if after else [])], dim) if before or after else x
         return x
     return c.op(Pad(grown, mode, float(c.get("value", 0.0))), x)
 
