@@ -203,8 +203,6 @@ def test_layers_that_torch_would_train_in_another_way_are_named() -> None:
     messages = [str(w.message) for w in told]
     assert any("trains 1 with the statistics of each input; running statistics" in m for m in messages)
     assert any("trains 2 as in eval()" in m and "drop nothing" in m for m in messages)
-    with pytest.raises(NotImplementedError, match="one mask"):
-        pybuda.op.Dropout("d", pybuda.Tensor.create_from_torch(x), training=True)
 
 
 def test_a_transposed_convolution_trains_on_the_device() -> None:
