@@ -260,7 +260,7 @@ def test_what_is_not_supported_says_so() -> None:
     from tbuda_lab.core.errors import TbudaError
 
     with pytest.raises(NotImplementedError, match="not supported") as caught:
-        pybuda.op.Dropout("d", A, p=0.5, training=True)
+        pybuda.op.DRAMQueue("q", A, num_entries=4)
     assert isinstance(caught.value, TbudaError)
 
 
