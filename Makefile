@@ -27,7 +27,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help lab test check demo env front-end browser lint types floors test-python test-front-end bench docs fuzz notebooks wheel clean distclean
+.PHONY: help lab test check demo env front-end browser lint types layers test-python test-front-end bench docs fuzz notebooks wheel clean distclean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,22 +41,22 @@ demo: front-end  ## the same bring-up in the terminal; writes build/demo/
 
 # First what pytest needs. Then pytest, and beside it the other checks, which give way to it: tests of the browser leave
 # the processor idle for a third of their time. What the checks say is printed after the tests.
-test:  ## everything: lint, types, floors, TypeScript, Python, the browser
+test:  ## everything: lint, types, layers, TypeScript, Python, the browser
 	@failed=0; checks=$$(mktemp)
 	$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target browser front-end
-	nice $(MAKE) --no-print-directory --keep-going lint floors types test-front-end >$$checks 2>&1 & checking=$$!
+	nice $(MAKE) --no-print-directory --keep-going lint layers types test-front-end >$$checks 2>&1 & checking=$$!
 	$(MAKE) --no-print-directory test-python || failed=1
 	wait $$checking || failed=1
 	cat $$checks; rm $$checks
 	exit $$failed
 
-# The rooms whose tests find most faults in little time: units, rules, small models through the whole street.
+# The tests that find most faults in little time: units, rules, small models through the whole pipeline.
 CHECKED := tests/analysis tests/balancer tests/core tests/formats tests/graph tests/lowering tests/netlist tests/ops \
            tests/dialects tests/device tests/tti tests/cli tests/sim tests/session/test_edits.py \
            tests/runtime/test_trainer.py tests/test_pybuda_face.py tests/test_tests.py
 
 check: env  ## the fifth of the tests that finds most faults: run it before each commit
-	@$(MAKE) --no-print-directory lint floors
+	@$(MAKE) --no-print-directory lint layers
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -q -m "not slow and not browser" $(CHECKED) $(PYTEST_ARGS)
 
 # -- the parts of `make test` -------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ lint: env  ## ruff
 types: env  ## mypy, strict
 	@echo "== mypy"; $(BIN)/mypy
 
-floors: env  ## import-linter: who may import whom
+layers: env  ## import-linter: who may import whom
 	@echo "== import-linter"; $(BIN)/lint-imports --no-logo
 
 test-front-end: $(NPM_STAMP)  ## TypeScript: linter and unit tests

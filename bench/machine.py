@@ -1,4 +1,4 @@
-"""What the scripts here share: the machine's description, one thread, and the street's models."""
+"""What the scripts here share: the machine's description, one thread, and the models of the tests."""
 
 from __future__ import annotations
 

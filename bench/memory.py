@@ -33,7 +33,7 @@ def peak() -> float:
 
 
 def child(name: str, device: str) -> None:
-    """Go through the street, note the memory after each part, print the notes as JSON."""
+    """Go through the pipeline, note the memory after each part, print the notes as JSON."""
     one_thread()
     notes: dict[str, float] = {}
 

@@ -13,7 +13,7 @@ import torch
 Made = tuple[torch.nn.Module, tuple[Any, ...]]
 
 
-def _street(name: str) -> Callable[[], Made]:
+def _zoo(name: str) -> Callable[[], Made]:
     def build() -> Made:
         from tests.models import make
 
@@ -47,7 +47,7 @@ def _yolo() -> Made:
 
 
 MODELS: dict[str, Callable[[], Made]] = {
-    **{name: _street(name) for name in ("mlp", "unet", "resnet18", "mobilenet_v2", "gpt2", "bert")},
+    **{name: _zoo(name) for name in ("mlp", "unet", "resnet18", "mobilenet_v2", "gpt2", "bert")},
     "resnet50": _resnet50,
     "yolov5": _yolo,
     "gpt2_small": _gpt2_small,

@@ -1,4 +1,4 @@
-"""`tbuda compile`, `tbuda run` and `tbuda report`: the whole street on a user's own file."""
+"""`tbuda compile`, `tbuda run` and `tbuda report`: the whole pipeline on a user's own file."""
 
 from __future__ import annotations
 

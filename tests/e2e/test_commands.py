@@ -12,7 +12,7 @@ import torch
 
 from tbuda_lab.cli import main
 from tbuda_lab.core import netlist
-from tests.e2e.street import eager, pcc
+from tests.e2e.references import eager, pcc
 from tests.e2e.test_bad_input import GOOD
 
 FILES = ["compile.json", "graph.lowered.txt", "graph.passed.txt", "graph.traced.txt", "netlist.cycles.csv",

@@ -11,7 +11,7 @@ from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.session import Session
 from tests.e2e.kinds import KINDS
-from tests.e2e.street import pcc
+from tests.e2e.references import pcc
 
 Traced = tuple[Graph, tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]
 

@@ -23,7 +23,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tbuda_lab.sim import Executor
-from tests.e2e.street import eager, pcc
+from tests.e2e.references import eager, pcc
 from tests.models.calibrate import calibrate
 from tests.models.mobilenet_v2 import InvertedResidual
 from tests.models.resnet18 import BasicBlock

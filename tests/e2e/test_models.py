@@ -19,7 +19,7 @@ from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
-from tests.e2e.street import eager, pcc
+from tests.e2e.references import eager, pcc
 from tests.models import NAMES, make, unseen
 
 BARS = {DataFormat.Float16_b: 0.99, DataFormat.Float32: 0.9999}

@@ -1,4 +1,4 @@
-"""Every torch op that the frontend maps, alone through the whole street, against torch."""
+"""Every torch op that the frontend maps, alone through the whole pipeline, against torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tbuda_lab.core.errors import UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
-from tests.e2e.street import pcc
+from tests.e2e.references import pcc
 from tests.frontend.ops_zoo import CASES, Fn
 
 HOST = {"floor of floats"}

@@ -21,7 +21,7 @@ from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
-from tests.e2e.street import pcc
+from tests.e2e.references import pcc
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -18,7 +18,7 @@ from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import ResizeOp, Session
-from tests.e2e.street import eager, pcc
+from tests.e2e.references import eager, pcc
 from tests.lowering.reference import run
 
 SHAPE = (1, 1, 64, 96)

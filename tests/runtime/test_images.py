@@ -18,7 +18,7 @@ from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import Session
 from tbuda_lab.runtime import ttdevice as devices
-from tests.e2e.street import pcc
+from tests.e2e.references import pcc
 
 
 class Linear(pybuda.PyBudaModule):

@@ -13,7 +13,7 @@ import tbuda_lab as pybuda
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.pybuda.ttdevice import get_device_config
 from tbuda_lab.pybuda.verify import VerifyConfig, verify_module, verify_module_pipeline
-from tests.e2e.street import pcc
+from tests.e2e.references import pcc
 
 
 class Chain(pybuda.PyBudaModule):

@@ -12,7 +12,7 @@ from torch import nn
 import tbuda_lab as pybuda
 from tbuda_lab.core.errors import InputError, ModelError, TbudaError
 from tbuda_lab.runtime import ttdevice as devices
-from tests.e2e.street import pcc
+from tests.e2e.references import pcc
 
 
 class TwoInputs(pybuda.PyBudaModule):

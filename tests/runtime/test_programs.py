@@ -10,7 +10,7 @@ import torch
 import tbuda_lab as pybuda
 import tbuda_lab.pybuda.op
 from tbuda_lab import PyBudaModule, TTDevice
-from tests.e2e.street import pcc
+from tests.e2e.references import pcc
 
 
 class BudaMatmul(PyBudaModule):
