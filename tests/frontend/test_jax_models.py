@@ -122,3 +122,10 @@ def test_what_has_no_form_is_named_with_its_line() -> None:
         from_jax(lambda x: jnp.linalg.cholesky(x), (np.eye(4, dtype=np.float32)[None],))
     with pytest.raises(ModelError, match="cannot trace"):
         from_jax(lambda x: x if x.sum() > 0 else -x, (X,))
+
+
+def test_reading_is_heard_of() -> None:
+    heard: list[str] = []
+    frontend.from_any(JaxModule("mlp", mlp, params=PARAMS), (torch.from_numpy(X),), progress=heard.append)
+    count = int(heard[0].split()[-1])
+    assert heard[0] == f"op 1 of {count}" and f"op {count} of {count}" in heard

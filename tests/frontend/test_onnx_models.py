@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from tbuda_lab.cli import main
 from tbuda_lab.core import frontend
-from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.errors import Cancelled, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.onnx import from_onnx
 from tbuda_lab.core.graph import NodeKind
@@ -263,3 +263,16 @@ def test_a_quantised_model_agrees_with_onnxruntime() -> None:
     (want,) = frontend.reference(model, (x,))
     torch.testing.assert_close(got, want)
     assert [n.name for n in graph if n.kind is NodeKind.PARAMETER] == ["w"]
+
+
+def test_reading_is_heard_of_and_can_be_stopped() -> None:
+    model = plain(node("Relu", ["x"], ["a"]), node("Exp", ["a"], ["y"]))
+    heard: list[str] = []
+    frontend.from_any(model, progress=heard.append)
+    assert heard == ["op 1 of 2", "op 2 of 2"]
+
+    def stop(_: str) -> None:
+        raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        frontend.from_any(model, progress=stop)

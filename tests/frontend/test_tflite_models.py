@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.errors import ModelError, UnsupportedOp
+from tbuda_lab.core.errors import Cancelled, ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.tflite_model import from_tflite
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -233,3 +233,15 @@ def test_what_has_no_form_is_named_and_damage_is_refused() -> None:
     for cut in (20, 100, len(good) // 2):
         with pytest.raises((ModelError, UnsupportedOp)):
             from_tflite(good[:cut])
+
+
+def test_reading_is_heard_of_and_can_be_stopped() -> None:
+    heard: list[str] = []
+    frontend.from_any(TFLite(classifier()), progress=heard.append)
+    assert heard == [f"op {k} of 4" for k in (1, 2, 3, 4)]
+
+    def stop(_: str) -> None:
+        raise Cancelled("enough")
+
+    with pytest.raises(Cancelled):
+        frontend.from_any(TFLite(classifier()), progress=stop)

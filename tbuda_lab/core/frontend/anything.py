@@ -23,8 +23,7 @@ def from_any(
     """A graph from a torch.nn.Module, a PyBuda module (or a list of them), an ONNX model or its file, or a Graph, which
     is cloned.
 
-    sample_inputs and progress as in `from_torch`; models of other frameworks are traced in one go. Raises `ModelError`
-    for anything else.
+    sample_inputs and progress as in `from_torch`. Raises `ModelError` for anything else.
     """
     model = opened(model, name or "model")
     if isinstance(model, Graph):
@@ -32,7 +31,7 @@ def from_any(
     if isinstance(model, torch.nn.Module):
         return from_torch(model, sample_inputs, name=name or "model", progress=progress)
     if isinstance(model, Module) or (isinstance(model, list | tuple) and model and isinstance(model[0], Module)):
-        return from_pybuda(model, sample_inputs, name=name)
+        return from_pybuda(model, sample_inputs, name=name, progress=progress)
     raise ModelError(
         f"a {type(model).__name__} is not a model; give a torch.nn.Module, a PyBudaModule or "
         "PyTorchModule, an ONNX model or its file, or a Graph"

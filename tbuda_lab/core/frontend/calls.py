@@ -57,14 +57,20 @@ class Aten:
 
 
 class Calls:
-    """Writes a graph by calls of aten. `origin` is that of the op being read; `findings` are the ops without a form."""
+    """Writes a graph by calls of aten. `origin` is that of the op being read; `findings` are the ops without a form;
+    progress: hears how far reading is ("op 113 of 337"), and may raise `Cancelled` to stop it."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, progress: Callable[[str], None] | None = None) -> None:
+        self.graph, self.progress = graph, progress
         self.emit = Emitter(graph)
         self.aten = Aten(self)
         self.findings: list[Diagnostic] = []
         self.room = Budget("the model", MAX_FOLDED)
+
+    def reached(self, position: int, count: int) -> None:
+        """Reading is at an op (from 0) of so many."""
+        if self.progress is not None:
+            self.progress(f"op {position + 1} of {count}")
 
     # -- leaves ----------------------------------------------------------------------------------------------
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> AtenValue:

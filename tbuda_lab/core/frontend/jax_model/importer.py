@@ -21,13 +21,20 @@ LONGEST = 4096
 """Turns of a scan that are unrolled."""
 
 
-def from_jax(function: Callable[..., Any], sample_inputs: Any, params: Any = None, *, name: str = "model") -> Graph:
+def from_jax(
+    function: Callable[..., Any],
+    sample_inputs: Any,
+    params: Any = None,
+    *,
+    name: str = "model",
+    progress: Callable[[str], None] | None = None,
+) -> Graph:
     """The nD graph of `function(*sample_inputs)`, or of `function(params, *sample_inputs)` with weights in a pytree.
 
     sample_inputs: arrays or tensors. Leaves of `params` become parameters named by their path ("layers.0.w"), arrays
     that the function closes over become "weight", "weight.1", ... Ops bear the scopes of `jax.named_scope` (and of Flax
-    modules) and the user's line. OUTPUT nodes are `<name>.output_<k>`. Raises `ModelError` for a function that JAX
-    cannot trace and `UnsupportedOp` naming every primitive without a form.
+    modules) and the user's line. OUTPUT nodes are `<name>.output_<k>`. progress: as of `Calls`. Raises
+    `ModelError` for a function that JAX cannot trace and `UnsupportedOp` naming every primitive without a form.
     """
     try:
         import jax
@@ -47,7 +54,7 @@ def from_jax(function: Callable[..., Any], sample_inputs: Any, params: Any = Non
         raise ModelError(
             f"JAX cannot trace the function: {type(error).__name__}: {str(error).splitlines()[0]}"
         ) from error
-    reader = _Reader(Calls(Graph(name)))
+    reader = _Reader(Calls(Graph(name), progress))
     names = [_dotted(path) for path, _ in weights]
     places = closed.jaxpr.invars[: len(weights)]
     values: dict[Any, Any] = {}
@@ -106,7 +113,8 @@ class _Reader:
                 return self.calls.constant(np.asarray(atom.val, dtype=atom.aval.dtype))
             return values[atom]
 
-        for equation in jaxpr.eqns:
+        for position, equation in enumerate(jaxpr.eqns):
+            self.calls.reached(position, len(jaxpr.eqns))
             operands = [of(v) for v in equation.invars]
             results = self.equation(equation, operands, scope)
             for var, value in zip(equation.outvars, results, strict=True):

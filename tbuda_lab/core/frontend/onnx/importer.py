@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,28 +47,30 @@ class Scope:
         raise ModelError(f"the model reads {name!r} before anything computes it")
 
 
-def from_onnx(model: Any, sample_inputs: Any = None, *, name: str = "model") -> Graph:
+def from_onnx(
+    model: Any, sample_inputs: Any = None, *, name: str = "model", progress: Callable[[str], None] | None = None
+) -> Graph:
     """The nD graph of an ONNX model (a path, bytes or ModelProto).
 
     sample_inputs: tensors or arrays in the model's order, or a dict by input name; they give sizes that the model
     leaves open. A leading size that is open is the microbatch and becomes 1; any other open size needs sample inputs.
     Initialisers become parameters under their names, integer ones constants. Nodes keep the module path that torch's
     exporter stores, else that of their names. OUTPUT nodes are `<name>.output_<k>` with attrs "path", the model's own
-    name. Raises `ModelError` (no model, or one that cannot be read), `InputError` (sample inputs that do not fit) and
-    `UnsupportedOp` (all ops without a form at once).
+    name. progress: as of `Calls`. Raises `ModelError` (no model, or one that cannot be read), `InputError` (sample inputs
+    that do not fit) and `UnsupportedOp` (all ops without a form at once).
     """
     proto, folder = read.load(model)
-    return _Importer(proto, folder, sample_inputs, name).run()
+    return _Importer(proto, folder, sample_inputs, Calls(Graph(name), progress)).run()
 
 
 class _Importer:
-    def __init__(self, proto: Any, folder: Path | None, sample_inputs: Any, name: str) -> None:
+    def __init__(self, proto: Any, folder: Path | None, sample_inputs: Any, calls: Calls) -> None:
         self.proto, self.folder = read.modern(proto), folder
-        self.calls = Calls(Graph(name))
+        self.calls = calls
         self.opset = read.opset_of(self.proto)
         self.functions = {(f.domain, f.name): f for f in self.proto.functions}
         self.samples = sample_inputs
-        self.path: str = name
+        self.path: str = calls.graph.name
         self.expanded = 0
 
     def run(self) -> Graph:
@@ -123,6 +125,8 @@ class _Importer:
             if self.expanded > MAX_EXPANDED:
                 raise ModelError(f"functions and loops of the model come to more than {MAX_EXPANDED:,} nodes")
         for position, node in enumerate(nodes):
+            if not scope.depth:
+                self.calls.reached(position, len(nodes))
             origin = _origin(node, position, scope.prefix)
             operands = [None if name == "" else scope.find(name) for name in node.input]
             results = self._node(node, operands, origin, scope)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ class ForeignModule(Module):
 
     framework = ""
 
-    def trace(self, sample_inputs: Any, name: str) -> Graph:
-        """The model's nD graph; `sample_inputs` as for the framework's own call, None where the model knows shapes."""
+    def trace(self, sample_inputs: Any, name: str, progress: Callable[[str], None] | None = None) -> Graph:
+        """The model's nD graph; `sample_inputs` as for the framework's own call, None where the model knows shapes.
+        progress: as of `Calls`."""
         raise NotImplementedError
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -92,8 +93,8 @@ class OnnxModule(ForeignModule):
         self.onnx_path = None if not onnx_path else Path(onnx_path)
         self.module = read.load(module if module is not None else self.onnx_path)[0]
 
-    def trace(self, sample_inputs: Any, name: str) -> Graph:
-        return from_onnx(self.onnx_path or self.module, sample_inputs, name=name)
+    def trace(self, sample_inputs: Any, name: str, progress: Callable[[str], None] | None = None) -> Graph:
+        return from_onnx(self.onnx_path or self.module, sample_inputs, name=name, progress=progress)
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """onnxruntime's answer where it is installed."""
@@ -125,10 +126,10 @@ class JaxModule(ForeignModule):
             raise PyBudaModelError(f"JaxModule {name!r} takes a function of arrays, not {type(module).__name__}")
         self.module, self.params = module, params
 
-    def trace(self, sample_inputs: Any, name: str) -> Graph:
+    def trace(self, sample_inputs: Any, name: str, progress: Callable[[str], None] | None = None) -> Graph:
         if sample_inputs is None:
             raise InputError(f"JaxModule {self.get_name()!r} needs sample inputs: a function declares no shapes")
-        return from_jax(self.module, tensors(sample_inputs), self.params, name=name)
+        return from_jax(self.module, tensors(sample_inputs), self.params, name=name, progress=progress)
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         import jax
@@ -152,8 +153,8 @@ class TFLiteModule(ForeignModule):
             raise PyBudaModelError(f"TFLiteModule {name!r} takes the path of a model, or its bytes")
         self.module = read_model(source)
 
-    def trace(self, sample_inputs: Any, name: str) -> Graph:
-        return from_tflite(self.module, sample_inputs, name=name)
+    def trace(self, sample_inputs: Any, name: str, progress: Callable[[str], None] | None = None) -> Graph:
+        return from_tflite(self.module, sample_inputs, name=name, progress=progress)
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The LiteRT interpreter's answer where it is installed."""

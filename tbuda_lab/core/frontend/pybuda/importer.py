@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,9 +28,10 @@ def from_pybuda(
     *,
     name: str | None = None,
     training: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> Graph:
     """The nD graph of one module, or of several that feed each other in order. training: parameters that require a
-    gradient are marked.
+    gradient are marked. progress: hears how far tracing is, and may raise `Cancelled` to stop it.
 
     sample_inputs: a tensor, a tuple, or a dict by argument name, as the first module takes them; dim 0 is the
     microbatch and is cut to 1. Nodes bear the names given to the ops; OUTPUT nodes are `<last module>.output_<k>`.
@@ -39,11 +40,11 @@ def from_pybuda(
     chain = [modules] if isinstance(modules, Module) else list(modules or ())
     if not chain or not all(isinstance(m, Module) for m in chain):
         raise ModelError("from_pybuda takes a module, or a list of at least one")
-    graph = _one(chain[0], sample_inputs, training)
+    graph = _one(chain[0], sample_inputs, training, progress)
     for module in chain[1:]:
         between = tuple(_sample(node.shape, str(node.attrs.get("dtype", "float32"))) for node in graph.outputs)
         try:
-            following = _one(module, between, training)
+            following = _one(module, between, training, progress)
         except InputError as error:
             shapes = ", ".join(str(tuple(t.shape)) for t in between)
             raise ModelError(
@@ -59,13 +60,15 @@ def _sample(shape: Sequence[int], dtype: str) -> torch.Tensor:
     return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
 
 
-def _one(module: Module, sample_inputs: Any, training: bool = False) -> Graph:
+def _one(
+    module: Module, sample_inputs: Any, training: bool = False, progress: Callable[[str], None] | None = None
+) -> Graph:
     if isinstance(module, PyTorchModule):
-        graph = from_torch(module.module, sample_inputs, name=module.get_name())
+        graph = from_torch(module.module, sample_inputs, name=module.get_name(), progress=progress)
         if training:
             _use_batch_statistics(graph, module.module, bind(module.module.forward, sample_inputs).microbatch)
     elif isinstance(module, ForeignModule):
-        graph = module.trace(sample_inputs, module.get_name())
+        graph = module.trace(sample_inputs, module.get_name(), progress)
     elif isinstance(module, PyBudaModule):
         graph = _trace_one_element(module, bind(module.forward, sample_inputs))
     else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from tbuda_lab.core.errors import ModelError, UnsupportedOp
+from tbuda_lab.core.errors import Cancelled, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
 from tbuda_lab.core.frontend.tflite_model.operators import TABLE, Operator
@@ -43,11 +44,14 @@ def read_model(model: Any) -> bytes:
     return data
 
 
-def from_tflite(model: Any, sample_inputs: Any = None, *, name: str = "model") -> Graph:
+def from_tflite(
+    model: Any, sample_inputs: Any = None, *, name: str = "model", progress: Callable[[str], None] | None = None
+) -> Graph:
     """The nD graph of a TFLite model (a path or bytes); its first subgraph.
 
     Tensors keep TFLite's layout (N, H, W, C). Quantised tensors are the floats that they stand for: inputs and outputs
-    too. Stored floats become parameters under their tensors' names. Raises `ModelError` (no model), `UnsupportedOp`
+    too. Stored floats become parameters under their tensors' names.
+    progress: as of `Calls`. Raises `ModelError` (no model), `UnsupportedOp`
     (all operators without a form at once).
     """
     try:
@@ -56,18 +60,18 @@ def from_tflite(model: Any, sample_inputs: Any = None, *, name: str = "model") -
         raise ModelError(MISSING) from None
     data = read_model(model)
     try:
-        return _Reader(tflite, data, name).run()
-    except (ModelError, UnsupportedOp):
+        return _Reader(tflite, data, Calls(Graph(name), progress)).run()
+    except (ModelError, UnsupportedOp, Cancelled):
         raise
     except Exception as error:  # offsets of a damaged flatbuffer lead anywhere
         raise ModelError(f"the TFLite model is damaged: {type(error).__name__}: {error}") from error
 
 
 class _Reader:
-    def __init__(self, schema: Any, data: bytes, name: str) -> None:
+    def __init__(self, schema: Any, data: bytes, calls: Calls) -> None:
         self.schema = schema
         self.model = schema.Model.GetRootAs(data, 0)
-        self.calls = Calls(Graph(name))
+        self.calls = calls
         if self.model.SubgraphsLength() < 1:
             raise ModelError("the TFLite model has no subgraph")
         self.graph = self.model.Subgraphs(0)
@@ -82,6 +86,7 @@ class _Reader:
             dtype = torch.float32 if _scale(tensor) is not None else torch.from_numpy(np.zeros(0, _kind(tensor))).dtype
             values[at] = self.calls.input(_name(tensor, at), _shape(tensor), dtype)
         for k in range(self.graph.OperatorsLength()):
+            self.calls.reached(k, self.graph.OperatorsLength())
             self._operator(self.graph.Operators(k), k, values)
         if self.calls.findings:
             result = len(self.calls.findings)
