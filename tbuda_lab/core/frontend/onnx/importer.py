@@ -56,8 +56,8 @@ def from_onnx(
     leaves open. A leading size that is open is the microbatch and becomes 1; any other open size needs sample inputs.
     Initialisers become parameters under their names, integer ones constants. Nodes keep the module path that torch's
     exporter stores, else that of their names. OUTPUT nodes are `<name>.output_<k>` with attrs "path", the model's own
-    name. progress: as of `Calls`. Raises `ModelError` (no model, or one that cannot be read), `InputError` (sample inputs
-    that do not fit) and `UnsupportedOp` (all ops without a form at once).
+    name. progress: as of `Calls`. Raises `ModelError` (no model, or one that cannot be read), `InputError` (sample
+    inputs that do not fit) and `UnsupportedOp` (all ops without a form at once).
     """
     proto, folder = read.load(model)
     return _Importer(proto, folder, sample_inputs, Calls(Graph(name), progress)).run()
