@@ -36,7 +36,7 @@ sys.path.insert(0, {bench!r})
 from session import bert_large
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import BringUp
-from tbuda_lab.widgets.handlers.edit_controller import Desk
+from tbuda_lab.widgets.handlers.edit_controller import EditController
 from tbuda_lab.widgets.views.workbench import View
 model, inputs = bert_large({layers}, width={width})
 session = Session(model, inputs, "wormhole_b0", name="encoder")
@@ -48,7 +48,7 @@ def marked(of, name, label):
         marks.append([label(first, second), time.time() * 1000])
         return plain(self, first, second)
     setattr(of, name, f)
-marked(Desk, "receive", lambda view, content: "got " + str(content.get("type")))
+marked(EditController, "receive", lambda view, content: "got " + str(content.get("type")))
 marked(View, "post", lambda message, buffers: str(message.get("type")) + " " + str(message.get("key", "")))
 bring_up = BringUp(session, start=False)
 bring_up

@@ -297,7 +297,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     if tti.is_image(arguments.target):
         return tti.run_image(arguments)
     if arguments.weights:
-        raise ModelError("--weights goes with a device image; a model brings its own")
+        raise ModelError("--weights is for a device image; a model has its own weights")
     request = read_request(arguments)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(atomic_file(arguments.outputs)) if arguments.outputs else None

@@ -75,7 +75,7 @@ def _diff(arguments: argparse.Namespace) -> Diff:
 
 
 def _write_page(diff: Diff, path: Path) -> None:
-    from tbuda_lab.widgets.views.diff_page import diff_html
+    from tbuda_lab.widgets.report import diff_html
 
     text = diff_html(diff)
     with atomic_file(path) as file:

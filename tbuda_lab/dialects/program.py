@@ -140,7 +140,7 @@ class GraphProgram:
             raise InputError(f"graph {name!r} cannot be opened: {fault}")
         _fill(graph, made_up)
         sample = dict(zip((n.name for n in graph.inputs), sample_of(graph, options.microbatch), strict=True))
-        notes = ("the file has no weights: they are made up here, and so are the inputs",)
+        notes = ("the file has no weights: weights and inputs are random",)
         return cls(name, mapping, graph, device, options, overrides, host_program, netlist, sample, notes=notes,
                    losses=losses)
 

@@ -33,7 +33,7 @@ class Profiler:
     def write(self, kind: str, filename: str) -> str:
         """End a profile and write it; returns the path. Raises `RuntimeError` where it was not started."""
         if kind not in self._events:
-            raise RuntimeError(f"no {kind} profile was started: session.start_{kind}_profile() comes first")
+            raise RuntimeError(f"no {kind} profile was started; call session.start_{kind}_profile() first")
         with atomic_text(filename) as stream:
             json.dump({"traceEvents": self._events[kind], "displayTimeUnit": "ms"}, stream, indent=1)
         del self._events[kind]
@@ -46,7 +46,7 @@ class Profiler:
     def end_event(self, name: str) -> None:
         """An event of the program ends. Raises `RuntimeError` for one that was not begun."""
         if name not in self._open:
-            raise RuntimeError(f"event {name!r} was not begun: profiler.start_event({name!r}) comes first")
+            raise RuntimeError(f"event {name!r} was not begun; call profiler.start_event({name!r}) first")
         begun = self._open.pop(name)
         self._note("samba", name, "event", begun * 1e6, (time.perf_counter() - begun) * 1e6, 0)
 

@@ -327,7 +327,7 @@ class SambaSession:
         if not inference:
             raise ValueError("a PEF of several graphs is for inference alone")
         if not self._pending:
-            raise ValueError("no graph was added: session.add_graph(graph) comes first")
+            raise ValueError("no graph was added; call session.add_graph(graph) first")
         self._check_regions()
         for graph in self._pending:
             entries = graph.traced.realisations()

@@ -349,7 +349,7 @@ def trace(
     if spatial_batches < 1:
         raise ValueError(f"num_spatial_batches is at least 1, not {spatial_batches}")
     if spatial_batches > 1 and mapping != "spatial":
-        raise ValueError("num_spatial_batches goes with mapping='spatial'")
+        raise ValueError("num_spatial_batches needs mapping='spatial'")
     items = list(inputs.items()) if isinstance(inputs, Mapping) else [(_name_of(t, k), t) for k, t in enumerate(inputs)]
     samples = tuple(_sample(key, value) for key, value in items)
     arguments = [plain(s) for s in samples]
@@ -394,7 +394,7 @@ def trace(
     result = compile_graph(graph, load_device(DEVICE), options, ())
     if op_by_op:
         if mapping == "spatial":
-            raise ValueError("-o0 makes every op a section of its own; that goes with mapping='section'")
+            raise ValueError("-o0 makes every op a section of its own; it needs mapping='section'")
         breaks = tuple(Override("epoch_break", op, True) for op in result.placement.ops)
         result = compile_graph(graph, result.device, dataclasses.replace(options, enable_auto_fusing=False), breaks)
     by_section = result if mapping == "spatial" else None

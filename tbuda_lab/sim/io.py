@@ -146,7 +146,7 @@ class QueueIo(Io):
             return 0
         if self.occupancy >= self.entries:
             raise QueueError(f"push to full {self.describe()}: it holds {self.occupancy} of {self.entries} entries and "
-                             f"nobody popped any (read pointer {self.rd}, write pointer {self.wr})")
+                             f"no entry was popped (read pointer {self.rd}, write pointer {self.wr})")
         index = self.wr % self.entries
         self.wr = (self.wr + 1) % (2 * self.entries)
         return index
@@ -159,7 +159,7 @@ class QueueIo(Io):
         ahead = (self.rd_local - self.rd) % (2 * self.entries)
         if ahead <= self.entries and ahead % self.entries >= self.occupancy:
             raise QueueError(f"read from empty {self.describe()}: entry {ahead + 1} after the read pointer {self.rd} "
-                             f"is wanted and it holds {self.occupancy} of {self.entries}")
+                             f"is read, but only {self.occupancy} of {self.entries} are filled")
         index = self.rd_local % self.entries
         if not (self.prologue or self.epilogue):
             self.rd_local = (self.rd_local + self.rd_autoinc) % (2 * self.entries)

@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from tbuda_lab.core.diff import Diff
+from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frames import Frame, session_frames, static_tiles, trace_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.pictures import fragments
+from tbuda_lab.widgets.pictures.diff import diff_twin
 from tbuda_lab.widgets.protocol.redact import redacted
 from tbuda_lab.widgets.protocol.report_traits import look_frames
 from tbuda_lab.widgets.protocol.stage_status import StatusBoard
@@ -145,3 +148,14 @@ def _status(session: Session) -> dict[str, Any]:
     for name in list(board.stages):
         board.done(name, session.timings[name])
     return board.message()
+
+
+def diff_html(diff: Diff) -> str:
+    """A comparison as one page that works from a file, without kernel and network. Raises `OutputError` if the front
+    end is not built."""
+    try:
+        script = PAGE.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
+    frame = diff_frame(diff)
+    return document(f"{diff.a} → {diff.b}", [frame], StatusBoard(()).message(), script, diff_twin(frame))

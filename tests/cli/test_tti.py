@@ -99,7 +99,7 @@ def test_edits_of_an_image_are_found_again(folder: Path, tmp_path: Path, monkeyp
     (["run", "m.tti", "--device", "n150"], "leave --device out"),
     (["compile", "m.tti", "--out", "c"], "`tbuda run` runs it"),
     (["run", "none.tti"], "cannot be read"),
-    (["run", "m.py:make", "--weights", "w.npz"], "goes with a device image"),
+    (["run", "m.py:make", "--weights", "w.npz"], "is for a device image"),
     (["export", "table", "m.tti", "--edits", "e.buda.json"], "e.buda.json cannot be read"),
 ])  # fmt: skip
 def test_refusals(

@@ -15,9 +15,8 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.memory.addresses import Addresses
+from tbuda_lab.core.placer.memory.addresses import Addresses, hops, sharing
 from tbuda_lab.core.placer.memory.dram import ALGORITHMS, BufferRequest, allocate, allocate_dram, allocate_host
-from tbuda_lab.core.placer.memory.dram_distance import hops, sharing
 from tests.placer.graphs import encoder
 from tests.placer.test_place import check, placed
 

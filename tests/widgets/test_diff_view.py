@@ -17,7 +17,7 @@ from tbuda_lab.widgets.pictures.diff import diff_twin
 from tbuda_lab.widgets.pictures.fragments import LIMIT
 from tbuda_lab.widgets.protocol import frame_registry
 from tbuda_lab.widgets.protocol.diff_frames import next_name
-from tbuda_lab.widgets.views.diff_page import diff_html
+from tbuda_lab.widgets.report import diff_html
 from tests.diff.hand import op, queue, side
 from tests.widgets.talk import say
 

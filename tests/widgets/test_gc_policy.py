@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tbuda_lab.widgets.handlers.edit_controller import Desk
+from tbuda_lab.widgets.handlers.edit_controller import EditController
 from tbuda_lab.widgets.handlers.gc_policy import NEVER, TIDYING, Tidying
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tests.widgets.talk import Page, say
@@ -119,7 +119,7 @@ def test_a_question_during_the_collection_is_followed_by_a_pause_of_its_own(usua
 
 def test_the_desk_works_while_they_are_put_off(hub: Hub, usual: tuple[int, int, int]) -> None:
     seen: list[bool] = []
-    assert isinstance(hub.desk, Desk)
+    assert isinstance(hub.desk, EditController)
     hub.desk.submit(lambda: seen.append(TIDYING.put_off))
     hub.desk.wait(PATIENCE)
     assert seen == [True]

@@ -52,7 +52,7 @@ def test_the_workbench_opens_a_pef_and_both_its_placements(program: tuple[str, t
     assert [s["kind"] for s in meta["sections"]] == ["fwd", "bckwd", "opt"]
     assert [s["step"] for s in meta["steps"] if s["step"] == "run"] == ["run"] * 3
     messages = [p.message for p in work.session.problems if p.rule == "program"]
-    assert messages[0] == "the file has no weights: they are made up here, and so are the inputs"
+    assert messages[0] == "the file has no weights: weights and inputs are random"
     assert "is faster" in messages[1] and len(messages) == 2  # and the same netlist
     first = work.session
     work.choose_graph("small (section)")

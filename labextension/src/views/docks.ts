@@ -3,7 +3,7 @@ import { h } from './dom.js';
 import type { Store } from './store.js';
 import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
 
-/** The mirror of `tbuda_lab/widgets/protocol/dock_traits.py`. */
+/** The mirror of `DockTraits` in tbuda_lab/widgets/views/workbench.py. */
 interface Open {
   tab: string;
   inspector: boolean;

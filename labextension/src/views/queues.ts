@@ -4,18 +4,18 @@ import type { Frame } from './frame.js';
 import type { Store } from './store.js';
 
 const COLUMNS: [string, string, string][] = [
-  ['name', 'Queue', 'name of the queue or ram'],
-  ['type', 'Type', 'queue, ram, or view of another ram'],
-  ['group', 'Role', 'what it holds'],
-  ['producer', 'Producer', 'the op that writes it, or the host'],
-  ['readers', 'Readers', 'ops that read it'],
-  ['entries', 'Entries', 'slots'],
-  ['shape', 't×rt×ct', 'tiles of one entry'],
-  ['grid', 'Grid', 'buffers: rows × columns'],
-  ['df', 'Format', 'data format and layout'],
-  ['bytes', 'Bytes', 'of all buffers, headers included'],
-  ['place', 'Place', 'memory, channels, address of the first buffer'],
-  ['chip', 'Chip', 'chip']
+  ['name', 'Queue', 'Name of the queue or ram'],
+  ['type', 'Type', 'Queue, ram, or view of another ram'],
+  ['group', 'Role', 'What it holds'],
+  ['producer', 'Producer', 'Op that writes the queue, or the host'],
+  ['readers', 'Readers', 'Ops that read the queue'],
+  ['entries', 'Entries', 'Number of slots'],
+  ['shape', 't×rt×ct', 'Tiles of one entry'],
+  ['grid', 'Grid', 'Buffers: rows × columns'],
+  ['df', 'Format', 'Data format and layout'],
+  ['bytes', 'Bytes', 'Bytes of all buffers, with headers'],
+  ['place', 'Place', 'Memory, channels, address of the first buffer'],
+  ['chip', 'Chip', 'Chip of the queue']
 ];
 const NUMBERS = new Set(['entries', 'bytes']);
 

@@ -16,13 +16,13 @@ from tbuda_lab.core.epochsim.tile_order import (
     Steps,
     Stripes,
     TileOrder,
+    TileOrderCache,
     edge_walk,
     input_tiles,
     op_steps,
     part_flows,
     stripes,
 )
-from tbuda_lab.core.epochsim.tile_order_cache import TileOrderCache
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.lowering.edits import queued_ports
 

@@ -339,3 +339,32 @@ def input_tiles(profile: OpProfile, port: int, row: np.void, factor: int = 2) ->
     if isinstance(profile.op, HwReduce) and profile.op.dim == "c":
         return factor * u_kt * ur
     return factor * ur * uc
+
+
+_MOST_BYTES = 192 << 20
+"""Of tile orders in one cache: they are as long as tensors."""
+
+
+@dataclasses.dataclass
+class TileOrderCache:
+    """Steps of ops, walks over edges, flows between parts of ops, by all that decides them (never by name): the next
+    network of the same ops takes them from here. It belongs to one set of `EpochConstants`. Beyond `_MOST_BYTES` all
+    are forgotten."""
+
+    steps: dict[tuple[object, ...], Steps] = dataclasses.field(default_factory=dict)
+    walks: dict[tuple[object, ...], TileOrder] = dataclasses.field(default_factory=dict)
+    flows: dict[tuple[object, ...], list[TileFlow]] = dataclasses.field(default_factory=dict)
+    stripes: dict[tuple[object, ...], Stripes] = dataclasses.field(default_factory=dict)
+    held: int = 0
+
+    def keep(self, key: tuple[object, ...], walk: TileOrder) -> TileOrder:
+        """Notes a walk."""
+        size = walk.core.nbytes + walk.address.nbytes
+        if self.held + size > _MOST_BYTES:
+            self.walks.clear()
+            self.flows.clear()
+            self.stripes.clear()
+            self.held = 0
+        self.held += size
+        self.walks[key] = walk
+        return walk

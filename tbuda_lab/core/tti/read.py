@@ -81,7 +81,7 @@ class _ImageReader:
             why = f" and {len(pickles)} of its files, such as {pickles[0]}, are pickles, which stay closed" if pickles \
                 else ""
             raise InputError(
-                f"{self.path} was not written by tbuda_lab: it says nothing of the model's graph{why}. What works: "
+                f"{self.path} was not written by tbuda_lab: it does not contain the model's graph{why}. What works: "
                 "tbuda_lab.widgets.open_tti shows its manifest and netlist, `tbuda tti netlist` writes the netlist to "
                 "a file, and `tbuda netlist run` runs that on arrays")
         version = image.manifest.get("version")
@@ -255,7 +255,7 @@ class _ImageReader:
             raise self._wrong("an input or output is no object")
         name, queue, file = self._text_field(record, "name"), self._text_field(record, "queue"), record.get("recipe")
         if queue not in netlist.queues:
-            raise self._wrong(f"{name!r} goes by queue {queue!r}, which the netlist does not have")
+            raise self._wrong(f"{name!r} is bound to queue {queue!r}, which the netlist does not have")
         shape = of_plain(tuple[int, ...], record.get("shape"), f"{name}: shape")
         if min(shape, default=1) < 1:
             raise self._wrong(f"{name!r} has shape {shape}")

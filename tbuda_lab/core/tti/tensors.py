@@ -76,7 +76,7 @@ def file_of(node: Any, where: str) -> str:
     """The file that a node names. Raises `InputError`; a pickle is refused by name."""
     if isinstance(node, str):
         raise InputError(f"{where} is stored as {node!r}: "
-                         + ("a pickle, and reading one runs what it says, so it stays closed; "
+                         + ("a pickle, and reading a pickle runs code, so it is not read; "
                             if is_pickle(node) else "")
                          + "images are read whose tensors are .bin or .npy")
     for key in ("bin", "npy"):

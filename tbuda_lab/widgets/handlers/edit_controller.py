@@ -30,7 +30,7 @@ SHOWN = 400
 BUSY = "The model is being compiled or run: wait until that ends, or cancel it."
 
 
-class Desk:
+class EditController:
     """What a hub does for views that edit. A thread is there only while something is asked."""
 
     def __init__(self, hub: Hub) -> None:
@@ -94,7 +94,7 @@ class Desk:
 
     # -- the thread --------------------------------------------------------------------------------------------
     def submit(self, task: Callable[[], None]) -> None:
-        """Do something after what was asked before, in the desk's thread."""
+        """Do something after what was asked before, in the edit controller's thread."""
         with self._lock:
             self._tasks.append(task)
             if self._thread is None:

@@ -38,7 +38,8 @@ def _head(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -> None:
-    """Answer in the desk's thread: the same `type`, `op` and `ask` as the question, `ok`, and what `make` says."""
+    """Answer in the edit controller's thread: the same `type`, `op` and `ask` as the question, `ok`, and what
+    `make` says."""
     head = _head(content)
 
     def work() -> None:

@@ -26,7 +26,7 @@ TRAINING_INTERVAL = 0.5
 _TENSOR = 1 << 16  # tiles of a tensor that are sent at most
 
 
-class RunDesk:
+class RunController:
     """Of one hub: publishes the frames of a run, and what is known of the ops from the last check."""
 
     def __init__(self, hub: Hub) -> None:

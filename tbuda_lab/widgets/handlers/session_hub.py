@@ -19,9 +19,9 @@ from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.frames import Frame, problems_frame, summary_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import PCC_WANTED, Comparison
-from tbuda_lab.widgets.handlers.edit_controller import Desk
+from tbuda_lab.widgets.handlers.edit_controller import EditController
 from tbuda_lab.widgets.handlers.gc_policy import TIDYING
-from tbuda_lab.widgets.handlers.runs import RunDesk
+from tbuda_lab.widgets.handlers.runs import RunController
 from tbuda_lab.widgets.protocol.messages import answers
 from tbuda_lab.widgets.protocol.packed_frames import CHUNK, Packed, same
 from tbuda_lab.widgets.protocol.stage_status import LABELS, StatusBoard
@@ -74,8 +74,8 @@ class Hub:
         if session.result is not None:
             self._done_already()
             self._compiled(session.result)
-        self.desk: Desk | None = Desk(self)
-        self.run_desk: RunDesk | None = RunDesk(self)
+        self.desk: EditController | None = EditController(self)
+        self.run_desk: RunController | None = RunController(self)
 
     def _prepare(self, board: StatusBoard) -> None:
         self.id = str(next(_NUMBERS))  # of this process: how a page names a session

@@ -1,11 +1,15 @@
-"""Frames that are made when a page wants them: what is seldom looked at costs nothing until then.
+"""What a page fetches when it is wanted, frames and code: what is seldom looked at costs nothing until then.
 
 A page says `{type: "want", key, ...}` and gets the frames of that key, kept for all views of the session, or
-`{type: "refused", key, text}`. They are made in the desk's thread, after what was asked before.
+`{type: "refused", key, text}`. They are made in the edit controller's thread, after what was asked before.
+
+`{type: "need_more"}` brings the code of the views left out as one binary buffer, in the message `more`; the page takes
+it in as a module and checks that it is of the same build.
 """
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
 Maker = Callable[[Session, Mapping[str, Any]], list[Frame]]
 
 MAKERS: dict[str, Maker] = {}
+
+MORE = pathlib.Path(__file__).parents[1] / "static" / "more.js"
+"""The views that the bundle of every widget leaves out: a page fetches them when one of them is first seen."""
 
 
 def makes(key: str) -> Callable[[Maker], Maker]:
@@ -59,3 +66,13 @@ def _make(hub: Hub, view: Listener, key: str, content: Mapping[str, Any]) -> Non
         view.post({"type": "refused", "key": key, "text": str(error).splitlines()[0]}, [])
     else:
         hub.publish(frames)
+
+
+@answers("need_more")
+def _more(_hub: Hub, view: Listener, _content: Mapping[str, Any]) -> None:
+    try:
+        code = MORE.read_bytes()
+    except OSError as error:
+        view.post({"type": "more", "ok": False, "text": f"{MORE.name} cannot be read: {error.strerror}"}, [])
+    else:
+        view.post({"type": "more", "ok": True, "text": ""}, [code])

@@ -16,11 +16,11 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers import export_dialog, profile, queries, trace_service
 from tbuda_lab.widgets.handlers.session_hub import Hub, cell_number, hub_of
 from tbuda_lab.widgets.pictures import fragments
-from tbuda_lab.widgets.protocol import frame_registry, lazy_bundle, link_frames
+from tbuda_lab.widgets.protocol import frame_registry, link_frames
 from tbuda_lab.widgets.protocol.messages import HANDLERS
 from tbuda_lab.widgets.views import pass_graph
 
-ROOMS = (queries, profile, export_dialog, link_frames, frame_registry, lazy_bundle, pass_graph, trace_service)
+ROOMS = (queries, profile, export_dialog, link_frames, frame_registry, pass_graph, trace_service)
 """Imported for the messages that they answer."""
 BUNDLE = pathlib.Path(__file__).parents[1] / "static" / "widget.js"
 

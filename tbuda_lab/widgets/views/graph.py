@@ -14,17 +14,17 @@ from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.views.base import View
-from tbuda_lab.widgets.views.graph_traits import GraphLooks, opened, overlay_frame
+from tbuda_lab.widgets.views.graph_traits import GraphTraits, opened, overlay_frame
 from tbuda_lab.widgets.views.pass_graph import after_pass
 
 GRAPHS = ("graph:lowered", "graph:passed", "graph:traced", "graph:netlist")
 """What is shown first of those there are."""
 
 
-class GraphView(GraphLooks, View):
+class GraphView(GraphTraits, View):
     """The graph of any stage of a session: pan, zoom, search, groups by module path.
 
-    See `GraphLooks` for its traits.
+    See `GraphTraits` for its traits.
     """
 
     kind = "graph"

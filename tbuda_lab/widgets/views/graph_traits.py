@@ -16,7 +16,7 @@ from tbuda_lab.core.frames.coordinates import DIRECTIONS
 from tbuda_lab.core.frames.frame import Strings
 
 
-class GraphLooks(traitlets.HasTraits):
+class GraphTraits(traitlets.HasTraits):
     """Traits of the graph view, settable from Python.
 
     query: what its search looks for, a regular expression on names and types; the page sets it when somebody types.
@@ -50,7 +50,7 @@ def _finite(value: object) -> bool:
 
 
 def opened(frame: Frame, depth: int | None, collapsed: Iterable[str]) -> list[int]:
-    """Numbers of the groups of a graph frame that are open, as `GraphLooks` says; the graph itself, 0, always is."""
+    """Numbers of the groups of a graph frame that are open, as `GraphTraits` says; the graph itself, 0, always is."""
     closed = set(collapsed)
     paths, parents = frame.text("group_path"), frame.columns["group_parent"].tolist()
     first = set(frame.meta["open"])

@@ -16,13 +16,13 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers.trace_service import BATCHES, MOST
 from tbuda_lab.widgets.pictures.trace import Sight, sight_of, trace_html, trace_svg
 from tbuda_lab.widgets.views.base import View
-from tbuda_lab.widgets.views.trace_traits import TraceLooks
+from tbuda_lab.widgets.views.trace_traits import TraceTraits
 
 
-class RunTrace(TraceLooks, View):
+class RunTrace(TraceTraits, View):
     """The placement in time: epochs, ops, cores; what each waits for; how full the buffers are.
 
-    batch: how many inputs are simulated. The cursor drives the core grid of the same session. See `TraceLooks` for its
+    batch: how many inputs are simulated. The cursor drives the core grid of the same session. See `TraceTraits` for its
     traits.
     """
 

@@ -13,7 +13,7 @@ from tbuda_lab.core.errors import InputError
 LEVELS = ("", "epochs", "ops", "cores")
 
 
-class TraceLooks(traitlets.HasTraits):
+class TraceTraits(traitlets.HasTraits):
     """Traits of the timeline, settable from Python; the page sets them when somebody moves about, once it rests.
 
     t0, t1: the stretch of cycles in sight, from `t0` to before `t1` (None: to the end); `window` sets both at once.

@@ -19,12 +19,10 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.pictures import fragments
-from tbuda_lab.widgets.protocol.dock_traits import MODES, TABS, DockLooks
 from tbuda_lab.widgets.views.base import BUNDLE, StaticView, View
 from tbuda_lab.widgets.views.graph import GraphView
-from tbuda_lab.widgets.views.graph_traits import GraphLooks
-from tbuda_lab.widgets.views.grid import EpochGrid
-from tbuda_lab.widgets.views.grid_traits import GridLooks
+from tbuda_lab.widgets.views.graph_traits import GraphTraits
+from tbuda_lab.widgets.views.grid import EpochGrid, GridTraits
 from tbuda_lab.widgets.views.program import move, opened, program_of
 from tbuda_lab.widgets.views.table import OpTable
 
@@ -34,12 +32,45 @@ __all__ = [
 ]
 
 
-class BringUp(DockLooks, GridLooks, GraphLooks, View):
+MODES = ("split", "graph", "grid")
+TABS = (
+    "ops", "profile", "trace", "netlist", "overrides", "memory", "diff", "passes", "plots", "cluster",
+    "program", "problems",
+)  # fmt: skip
+
+
+class DockTraits(traitlets.HasTraits):
+    """Traits of the workbench, settable from Python and from the page alike.
+
+    mode: above, graph and grid side by side ("split"), or "graph" or "grid" alone. docks: the rest of the arrangement,
+    `{"tab": one of TABS, "inspector": whether it stands beside the tabs, "tall": whether the tabs have all the room and
+    graph and grid are put away}`; what is left out when it is set stays as it is. The name is not `layout`, as every
+    widget has a trait of that name already: the CSS of its box.
+    """
+
+    mode = traitlets.Enum(MODES, "split").tag(sync=True)
+    docks = traitlets.Dict({"tab": TABS[0], "inspector": True, "tall": False}).tag(sync=True)
+
+    @traitlets.validate("docks")
+    def _arrangement(self, proposal: Any) -> dict[str, Any]:
+        value: dict[str, Any] = {**self.docks, **proposal["value"]}
+        unknown = sorted(set(value) - {"tab", "inspector", "tall"})
+        if unknown:
+            raise traitlets.TraitError(f"there is no dock {unknown[0]!r}; docks are 'tab', 'inspector' and 'tall'")
+        if value["tab"] not in TABS:
+            raise traitlets.TraitError(f"there is no tab {value['tab']!r}; there are {', '.join(TABS)}")
+        for name in ("inspector", "tall"):
+            if not isinstance(value[name], bool):
+                raise traitlets.TraitError(f"{name!r} is True or False, not {value[name]!r}")
+        return {name: value[name] for name in ("tab", "inspector", "tall")}
+
+
+class BringUp(DockTraits, GridTraits, GraphTraits, View):
     """The workbench: trace, place and run a model, and look at all of it.
 
     `BringUp(model, sample_inputs, device="n150")` makes a session and starts to compile, run and verify in a thread;
     `BringUp(session)` shows one that exists. `verify=False` runs without comparing with torch; `start=False` waits for
-    the Run button or `.start()`. How it is arranged: see `DockLooks`.
+    the Run button or `.start()`. How it is arranged: see `DockTraits`.
 
     A PEF, or a model that SambaFlow's `trace_graph` has traced, is opened with its host program; `graph` is the title
     of the graph shown first (`choose_graph` shows another). A graph that trains is compiled, and trains a step whenever

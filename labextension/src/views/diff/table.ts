@@ -3,14 +3,14 @@ import { grouped, h } from '../dom.js';
 import { type Class, type DiffData, GLYPHS, signed } from './data.js';
 
 const COLUMNS: [string, string, string][] = [
-  ['op', 'Op', 'name of the op'],
-  ['what', 'Differs', 'classes of the difference'],
+  ['op', 'Op', 'Name of the op'],
+  ['what', 'Differs', 'Classes of the difference'],
   ['from', 'Cycles / input before', ''],
   ['to', 'after', ''],
-  ['delta', 'Δ', 'cycles after less before'],
-  ['share', 'Δ %', 'change as a share of the cycles before'],
-  ['before', 'Placed before', 'grid, first row and column, epoch'],
-  ['after', 'after', 'grid, first row and column, epoch']
+  ['delta', 'Δ', 'Cycles after minus cycles before'],
+  ['share', 'Δ %', 'Change as a share of the cycles before'],
+  ['before', 'Placed before', 'Grid, first row and column, epoch'],
+  ['after', 'after', 'Grid, first row and column, epoch']
 ];
 const SIDES = ['a', 'b'] as const;
 const COUNTED = (data: DiffData) => `Cycles per input, ${data.counts}: the time of the model that the op decides`;
@@ -55,7 +55,7 @@ export function row(data: DiffData, op: number): HTMLElement {
   const delta = data.delta(op);
   const tone = delta > 0 ? ' tb-worse' : delta < 0 ? ' tb-better' : '';
   const alone = SIDES.filter(side => data.has(side, op)).map(side => grouped(data.get(side, 'limit', op))).join(' → ');
-  const number = (text: string, extra = '') => h('td', { class: `tb-right${extra}`, title: `its own kernel or slowest transfer: ${alone} cycles per input` }, text);
+  const number = (text: string, extra = '') => h('td', { class: `tb-right${extra}`, title: `Own kernel or slowest transfer: ${alone} cycles per input` }, text);
   return h('tr', { 'data-tb-op': data.names[op], 'data-tb-change': kinds.join(' ') },
     h('td', { title: data.names[op]! }, data.names[op]),
     h('td', {}, ...kinds.map(k => h('span', { class: `tb-class tb-mini tb-d-${k}`, title: k, role: 'img', 'aria-label': k }, GLYPHS[k]))),

@@ -80,7 +80,7 @@ export function moved(scene: Scene, drag: Dragged, [x, y]: [number, number]): Pi
   return placed(scene, drag, Math.min(row, scene.geometry.height - 1), col);
 }
 
-/** What becomes of ops where another is dropped; see `GridLooks` in Python. */
+/** What becomes of ops where another is dropped; see `GridTraits` in Python. */
 export type Displacement = 'free' | 'push' | 'swap' | 'evict';
 
 /** A move to a row and column. */

@@ -95,7 +95,7 @@ def empty_graphs(c: CheckContext) -> Issues:
         for chip, what in sorted(missing.items()):
             yield (
                 ("graphs", graphs[0].name),
-                f"{what} meet in the DRAM of chip {chip}, on which nothing runs then",
+                f"{what} meet in the DRAM of chip {chip}, while nothing runs on that chip",
                 f"execute an empty graph with target_device {chip} directly before or after it",
             )
 

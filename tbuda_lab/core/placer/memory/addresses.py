@@ -9,12 +9,12 @@ import numpy as np
 
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.device.noc import fewest_hops
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.dram import BufferRequest, allocate, allocate_host
-from tbuda_lab.core.placer.memory.dram_distance import hops, sharing
 from tbuda_lab.core.placer.validate import bad_queue_place
 
 
@@ -170,3 +170,22 @@ class Addresses:
         if wrong:
             raise OverrideError("queue placements that cannot be honoured", wrong)
         return fixed
+
+
+def hops(device: DeviceSpec, chip: int, cores: np.ndarray) -> np.ndarray:
+    """(cores, channels) hops between logical cores (n, 2) of a chip and each channel's nearest DRAM core, by the
+    shorter way of the two NoCs (placement.md#noc-distances)."""
+    at = device.chips.index(chip)
+    rows = np.array([device.physical_row(r, at) for r in range(device.rows)])
+    columns = np.array(device.worker_cols)
+    dram = np.array(device.dram_cores)  # (channels, subchannels, 2)
+    nodes = np.stack([columns[cores[:, 1]], rows[cores[:, 0]]], axis=1)
+    nearest: np.ndarray = fewest_hops(nodes[:, None, None], dram, device.noc_size).min(axis=2)
+    return nearest
+
+
+def sharing(cores: tuple[int, int], buffers: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """For a grid of cores that share a grid of buffers evenly: (core row, core column) of every core, and the number of
+    the buffer it uses, row by row."""
+    r, c = (a.reshape(-1) for a in np.indices(cores))
+    return np.stack([r, c], axis=1), r * buffers[0] // cores[0] * buffers[1] + c * buffers[1] // cores[1]
