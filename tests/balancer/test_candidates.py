@@ -216,3 +216,11 @@ def test_overrides_leave_only_what_they_ask_for() -> None:
 def test_an_illegal_override_names_what_is_legal(override: Override, says: str) -> None:
     with pytest.raises(OverrideError, match=re.escape(says)):
         op_models(encoder(1), load_device("wormhole_b0"), OPTIONS, [override])
+
+
+@pytest.mark.parametrize(("kind", "value"), [("t_stream_shape", (2, 1)), ("t_stream_dir", "r")])
+def test_streaming_that_is_switched_off_is_named(kind: str, value: object) -> None:
+    options = dataclasses.replace(OPTIONS, enable_t_streaming=False)
+    with pytest.raises(OverrideError, match="enable_t_streaming") as caught:
+        op_models(encoder(1), load_device("wormhole_b0"), options, [Override(kind, "l0.gelu", value)])
+    assert [d.where for d in caught.value.diagnostics] == ["l0.gelu"]

@@ -44,15 +44,21 @@ def op_models(
         models[name] = table
         if not len(table.legal()):
             counts = table.histogram()
-            wrong = Diagnostic(
-                "error", name, "no-candidate", _sentence(profile, len(table.rows), counts), remedies(counts)
-            )
+            text, fix = _sentence(profile, len(table.rows), counts), remedies(counts)
+            if not len(table.rows) and not options.enable_t_streaming and _asks_to_stream(choice):
+                text = "an override asks for t-streaming, which the option enable_t_streaming switches off"
+                fix = "switch enable_t_streaming on, or take the override away"
+            wrong = Diagnostic("error", name, "no-candidate", text, fix)
             (failures if choice == Choice() else vetoed).append(wrong)
     if vetoed:
         raise OverrideError(f"overrides leave {counted(len(vetoed), 'op')} without a legal candidate", vetoed)
     if failures:
         raise PlacementError(f"no legal candidate for {counted(len(failures), 'op')} on {device.name}", failures)
     return models
+
+
+def _asks_to_stream(choice: Choice) -> bool:
+    return choice.stream_dir not in (None, "n") or choice.stream_shape not in (None, (1, 1))
 
 
 def _sentence(profile: OpProfile, count: int, histogram: Mapping) -> str:  # type: ignore[type-arg]
