@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,14 @@ import torch
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.options import OptimizerOptions
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
+
+
+def _named_region(name: str) -> str:
+    """Tells that a region of its own for an optimizer's numbers has no form."""
+    if name:
+        warnings.warn(f"argin_region_name={name!r} has no effect: hyperparam_dict of session.run sets lr, momentum and "
+                      "weight_decay of all optimizers of a graph", stacklevel=3)
+    return name
 
 
 class SGD(torch.optim.SGD):
@@ -32,7 +41,7 @@ class SGD(torch.optim.SGD):
         if dampening:
             raise ValueError("dampening has no form on the device; leave it 0")
         super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
-        self.argin_region_name = argin_region_name
+        self.argin_region_name = _named_region(argin_region_name)
 
     def core_options(self, group: dict[str, Any]) -> OptimizerOptions:
         """The step of one parameter group on the device."""
@@ -63,7 +72,8 @@ class AdamW(torch.optim.AdamW):
         if amsgrad:
             raise ValueError("amsgrad has no form on the device; use AdamW without it, or SGD")
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
-        self.max_grad_norm, self.fp32_params, self.argin_region_name = max_grad_norm, fp32_params, argin_region_name
+        self.max_grad_norm, self.fp32_params = max_grad_norm, fp32_params  # all parameters are Float32 here
+        self.argin_region_name = _named_region(argin_region_name)
 
     def core_options(self, group: dict[str, Any]) -> OptimizerOptions:
         """The step of one parameter group on the device."""

@@ -20,7 +20,7 @@ from tbuda_lab.samba.optim import as_list
 from tbuda_lab.samba.pef import Pef, read_pef, write_pef
 from tbuda_lab.samba.profiler import Profiler
 from tbuda_lab.samba.tensor import SambaTensor, name_parameters, plain
-from tbuda_lab.samba.tracing import SECTIONS, Traced, trace
+from tbuda_lab.samba.tracing import SECTIONS, Traced, check_mapping, trace
 
 NUMBERS = ("lr", "momentum", "weight_decay", "p")
 
@@ -82,7 +82,8 @@ class SambaSession:
         model: a torch module, or an ONNX ModelProto. config_dict: the program's arguments; `output_folder`, `pef_name`,
         `mapping`, `inference`, `num_spatial_batches`, `optimization_level` 0 (every op a section of its own),
         `data_parallel` or a `data_parallel_mode` other than normal (backward sections complete gradients early) and
-        `strict` (an op on the host needs a reason) have their effect. app_dir: recorded in the PEF. Raises
+        `strict` (an op on the host needs a reason) have their effect. app_dir: recorded in the PEF. init_output_grads:
+        said again to `trace_graph`, which is where gradients by outputs come to be. Raises
         `ValueError` for an unknown mapping, `SpatialMappingError` where a spatial program does not fit, `UnsupportedOp`
         in strict mode; then nothing is written.
         """
@@ -126,12 +127,19 @@ class SambaSession:
         graph_name: str = "",
         prefix: str | None = None,
     ) -> tuple[SambaTensor, ...]:
-        """See `samba.utils.trace_graph`."""
+        """See `samba.utils.trace_graph`. `strict` and `data_parallel_mode` of a command line, which are among the
+        settings, hold where the program says nothing else."""
+        if data_parallel_mode == MODES[0]:
+            data_parallel_mode = str(self.settings.get("data_parallel_mode") or MODES[0])
         if data_parallel_mode not in MODES:
             raise ValueError(f"data_parallel_mode is one of {', '.join(MODES)}, not {data_parallel_mode!r}")
         held: Pef | None = read_pef(pef) if pef else None
         record = held.graphs.get(graph_name) or next(iter(held.graphs.values())) if held is not None else None
+        check_mapping(mapping)
         if record is not None:
+            if mapping == "spatial" != record.mapping:
+                warnings.warn(f"trace_graph: mapping='spatial' has no effect: {pef} was compiled by sections",
+                              stacklevel=3)
             mapping = record.mapping
         model = self.module_of(model, inputs)
         traced = trace(
@@ -143,6 +151,8 @@ class SambaSession:
         )  # fmt: skip
         if record is not None:
             record.check(traced, pef)
+        if self.settings.get("strict"):
+            refuse_host(traced.realisations())
         traced.data_parallel_mode = data_parallel_mode
         traced.initial_gradients = init_output_grads
         self.graphs = {traced.name: traced} if not graph_name else {**self.graphs, traced.name: traced}
@@ -173,13 +183,20 @@ class SambaSession:
         input_tensors: matched by name, each of the traced shape (times the replicas where `data_parallel`, times the
         spatial batches of a spatial PEF). section_types: any of fwd, bckwd, gradnorm, opt; all by default.
         hyperparam_dict: lr, momentum, weight_decay from this run on. Raises `ValueError` naming the tensor for a name
-        or shape that was not traced, and for an unknown section type; `RuntimeError` before anything was traced.
+        or shape that was not traced, for an output that the graph does not have, for a world_size below 1 and for an
+        unknown section type; `RuntimeError` before anything was traced.
         """
         _unknown("run", others)
         traced = self._graph(graph_name)
         if data_parallel_mode is not None and data_parallel_mode != traced.data_parallel_mode:
             warnings.warn(f"the graph was traced for data_parallel_mode={traced.data_parallel_mode!r}", stacklevel=2)
         sections = _sections(section_types)
+        if world_size is not None and world_size < 1:
+            raise ValueError(f"world_size is at least 1, not {world_size}")
+        if not data_parallel and (reduce_on_rdu or (world_size or 1) > 1):
+            name = "reduce_on_rdu" if reduce_on_rdu else "world_size"
+            warnings.warn(f"session.run: {name} has no effect without data_parallel", stacklevel=2)
+        chosen = self._chosen(traced, output_tensors)
         count = int(world_size or self.settings.get("world_size") or 1) if data_parallel else 1
         replicas = self._replicas(traced, count)
         numbers = {str(k): float(v) for k, v in (hyperparam_dict or {}).items()}
@@ -193,17 +210,28 @@ class SambaSession:
         feeds = traced.split(input_tensors, len(replicas), p if traced.trains else 0.0, self.regions)
         scalars = {("lr" if k == "lr" else f"run_{k}"): v for k, v in numbers.items()}
         suffixes = {s.suffix for w in replicas[0].weights.values() for s in w.states}
+        idle = [k for k in scalars if k not in suffixes]
+        if idle:
+            listed = ", ".join(k.removeprefix("run_") for k in idle)
+            warnings.warn(f"session.run: {listed} has no effect: no optimizer of the graph has it", stacklevel=2)
         program = traced.host_program(sections, [k for k in scalars if k in suffixes])
         traced.replicas, traced.reduce_on_rdu = len(replicas), reduce_on_rdu
         with self.profiler.run(traced, len(replicas), reduce_on_rdu) as on_step:
             popped = execute(program, replicas, feeds, scalars, self.regions, on_step)
         self._deliver(traced, replicas, sections, popped)
-        chosen = traced.outputs
-        if output_tensors is not None:
-            wanted = output_tensors if isinstance(output_tensors, list | tuple) else [output_tensors]
-            names = [t.sn_name for t in wanted]
-            chosen = tuple(t for t in traced.outputs if t.sn_name in names)
-        return chosen
+        return tuple(traced.outputs[k] for k in chosen)
+
+    def _chosen(self, traced: Traced, output_tensors: Any) -> list[int]:
+        """Positions of the outputs that a program asks for. Raises `ValueError` for one that the graph does not have.
+        """
+        if output_tensors is None:
+            return list(range(len(traced.outputs)))
+        wanted = output_tensors if isinstance(output_tensors, list | tuple) else [output_tensors]
+        names, known = [getattr(t, "sn_name", None) for t in wanted], [t.sn_name for t in traced.outputs]
+        strange = [n for n in names if n not in known]
+        if strange:
+            raise ValueError(f"the graph has no output {strange[0]!r}; it has {', '.join(map(str, known))}")
+        return [k for k, name in enumerate(known) if name in names]
 
     def _deliver(
         self, traced: Traced, replicas: Sequence[Replica], sections: Sequence[str], popped: Sequence[Sequence[Any]]

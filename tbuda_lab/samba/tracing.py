@@ -323,6 +323,12 @@ def _name_of(tensor: Any, position: int) -> str:
     return getattr(tensor, "sn_name", None) or f"input_{position}"
 
 
+def check_mapping(mapping: str) -> None:
+    """Raises `ValueError` for an unknown one; an empty one is the default."""
+    if mapping not in ("", *MAPPINGS):
+        raise ValueError(f"mapping is one of {', '.join(MAPPINGS)}, not {mapping!r}")
+
+
 def trace(
     model: torch.nn.Module,
     inputs: Sequence[Any] | Mapping[str, Any],
@@ -344,8 +350,7 @@ def trace(
     (loss, logits) begin at the loss alone, as the tutorials need it. Raises `ValueError` for an unknown mapping,
     `IndexError` for a loss that is no output, `SpatialMappingError`.
     """
-    if mapping not in ("", *MAPPINGS):
-        raise ValueError(f"mapping is one of {', '.join(MAPPINGS)}, not {mapping!r}")
+    check_mapping(mapping)
     if spatial_batches < 1:
         raise ValueError(f"num_spatial_batches is at least 1, not {spatial_batches}")
     if spatial_batches > 1 and mapping != "spatial":

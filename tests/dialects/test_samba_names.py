@@ -3,6 +3,7 @@ without a form."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,81 @@ def test_what_has_no_form_says_so() -> None:
 def test_an_option_without_effect_is_named(option: str) -> None:
     with pytest.warns(UserWarning, match=option.split("=")[0]):
         parse_app_args(["compile", option])
+
+
+class Small(torch.nn.Module):
+    """(loss, scores) of one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = self.layer(x)
+        return torch.nn.functional.cross_entropy(scores, y), scores
+
+
+def small(optimizer: Any = samba.optim.SGD, **settings: Any) -> tuple[Any, list[Any], Any]:
+    """A model that trains, its sample and what a trace needs."""
+    torch.manual_seed(3)
+    model = samba.from_torch_model_(Small())
+    sample = [named(torch.randn(2, 8), "x"), named(torch.randint(0, 4, (2,)), "y")]
+    return model, sample, optimizer(model.parameters(), lr=0.1, **settings)
+
+
+def test_arguments_of_a_run_that_have_no_effect_are_named() -> None:
+    model, sample, optimizer = small(samba.optim.AdamW)
+    outputs = utils.trace_graph(model, sample, optimizer)
+    with pytest.warns(UserWarning, match="reduce_on_rdu has no effect without data_parallel"):
+        samba.session.run(sample, outputs, reduce_on_rdu=True)
+    with pytest.warns(UserWarning, match="world_size has no effect without data_parallel"):
+        samba.session.run(sample, outputs, world_size=2)
+    with pytest.warns(UserWarning, match="momentum has no effect"):
+        samba.session.run(sample, outputs, hyperparam_dict={"lr": 0.1, "momentum": 0.9})
+    with pytest.warns(UserWarning, match="'opt_' has no effect: hyperparam_dict"):
+        small(argin_region_name="opt_")
+
+
+def test_what_a_run_cannot_give_is_refused() -> None:
+    model, sample, optimizer = small()
+    loss, scores = utils.trace_graph(model, sample, optimizer)
+    (only,) = samba.session.run(sample, scores)
+    assert only.sn_name == scores.sn_name and loss.sn_name != scores.sn_name
+    with pytest.raises(ValueError, match="no output 'other'"):
+        samba.session.run(sample, [loss, named(torch.zeros(2), "other")])
+    with pytest.raises(ValueError, match="world_size is at least 1"):
+        samba.session.run(sample, data_parallel=True, world_size=0)
+
+
+def test_the_mapping_of_a_pef_is_told_where_the_program_wants_another(tmp_path: Path) -> None:
+    model, sample, optimizer = small()
+    config = {"output_folder": str(tmp_path), "pef_name": "small"}
+    pef = samba.session.compile(model, sample, optimizer, config_dict=config)
+    with pytest.raises(ValueError, match="mapping is one of section, spatial"):
+        utils.trace_graph(model, sample, optimizer, pef=pef, mapping="diagonal")
+    with pytest.warns(UserWarning, match="mapping='spatial' has no effect: .* was compiled by sections"):
+        utils.trace_graph(model, sample, optimizer, pef=pef, mapping="spatial")
+    with pytest.raises(ValueError, match="num_spatial_batches is at least 1"):
+        samba.session.compile(model, sample, optimizer, config_dict={**config, "num_spatial_batches": -3})
+
+
+def test_the_command_line_holds_where_the_program_says_nothing() -> None:
+    """`--data-parallel-mode` of a run, in a program that does not hand it to `trace_graph`."""
+    parse_app_args(["run", "--data-parallel-mode", "optimal"])
+    model, sample, optimizer = small()
+    utils.trace_graph(model, sample, optimizer)
+    assert [t.data_parallel_mode for t in samba.session.graphs.values()] == ["optimal"]
+
+
+def test_strict_of_a_run_judges_the_traced_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+    module = importlib.import_module("tbuda_lab.samba.session")  # as an attribute it is the session itself
+    monkeypatch.setattr(module, "refuse_host", lambda entries: judged.append(len(entries)))
+    model, sample, optimizer = small()
+    for arguments in (["run"], ["run", "--strict"]):
+        parse_app_args(arguments)
+        utils.trace_graph(model, sample, optimizer)
+    assert len(judged) == 1 and judged[0] > 0
 
 
 def test_op_by_op_makes_every_op_a_section(tmp_path: Path) -> None:

@@ -180,6 +180,14 @@ def test_a_pickle_in_place_of_a_tensor_is_refused_by_name(files: dict[str, bytes
     assert not (tmp_path / "trapped").exists()
 
 
+def test_shapes_of_many_dims_are_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    """More than NumPy broadcasts."""
+    shape = f"({'1, ' * 40}96)"
+    body = f"  n = reshape[shape={shape}](tanh) : {shape}\n  m = add(n, n) : {shape}"
+    with pytest.raises(InputError, match="dims"):
+        load_image(write_tar(tmp_path / "x.tti", in_graph(files, body)))
+
+
 def test_one_file_is_not_read_without_end(files: dict[str, bytes], tmp_path: Path) -> None:
     """A manifest of 40 kB that names one tensor of 4 MiB for each of 300 arrays would have 1.2 GB read."""
     def many(count: int) -> Path:

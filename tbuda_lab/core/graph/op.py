@@ -96,9 +96,12 @@ def op(type_name: str) -> Callable[[_O], _O]:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
-    """NumPy's broadcasting rule on shapes; raises `ShapeError` where two sizes differ and neither is 1."""
+    """NumPy's broadcasting rule on shapes. Raises `ShapeError` where two sizes differ and neither is 1, and for more
+    dims than NumPy broadcasts."""
     try:
         return tuple(int(n) for n in np.broadcast_shapes(*(tuple(s) for s in shapes)))
     except ValueError:
         text = ", ".join(str(tuple(s)) for s in shapes)
         raise ShapeError(f"shapes {text} do not broadcast: sizes must be equal or 1, aligned at the right") from None
+    except RuntimeError as error:
+        raise ShapeError(f"shapes of {max(map(len, shapes))} dims do not broadcast: {error}") from None

@@ -117,7 +117,10 @@ def _apply(arguments: argparse.Namespace) -> None:
     world_size = getattr(arguments, "world_size", 1)
     if world_size < 1:
         raise InputError(f"--world-size is at least 1, not {world_size}")
-    samba.session.settings |= {"world_size": world_size}
+    samba.session.settings |= {
+        "world_size": world_size, "strict": bool(getattr(arguments, "strict", False)),
+        "data_parallel_mode": getattr(arguments, "data_parallel_mode", "normal"),
+    }
     if getattr(arguments, "enable_profiler", False) or getattr(arguments, "profiler_trace", None):
         samba.session.start_samba_profile()
         samba.session.atexit_register(

@@ -181,9 +181,10 @@ def program_html(frame: Frame | None) -> str:
     )
     modes = "".join(f"<li>{mode}: {t['cycles']:,.0f} cycles</li>" for mode, t in meta["timelines"].items())
     steps = "".join(f"<li>{escape(text)}</li>" for text in step_texts(meta["steps"]))
+    device = "1 device" if meta["replicas"] == 1 else f"{meta['replicas']} replicas"
     graphs = ", ".join(escape(g["title"]) for g in meta["graphs"] if "title" in g)
     return (
-        f"<p><b>{escape(meta['graph'])}</b> · {escape(meta['mapping'])} · {meta['replicas']} replicas · "
+        f"<p><b>{escape(meta['graph'])}</b> · {escape(meta['mapping'])} · {device} · "
         f"graphs: {graphs}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         f"<ul>{modes}</ul><ol>{steps}</ol>"
     )
