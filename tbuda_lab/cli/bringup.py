@@ -284,7 +284,7 @@ def run_compile(arguments: argparse.Namespace) -> int:
         write_results(session, request, folder, arguments.out, parameters=arguments.parameters)
     print(epoch_table(session.compile()))
     print(summary(session.compile()))
-    print(f"wrote {arguments.out}/: {', '.join(sorted(p.name for p in arguments.out.iterdir() if p.is_file()))}")
+    print(f"wrote {arguments.out}/: {', '.join(sorted(n for n in RESULTS if (arguments.out / n).is_file()))}")
     return 0
 
 
@@ -376,7 +376,9 @@ def write_results(
         (folder / f"graph.{stage}.txt").write_text(print_graph(session.graph(stage)), encoding="utf-8")
     file, function = split_target(request.target)
     asked = dataclasses.asdict(request)
-    asked["target"] = f"{os.path.relpath(file.resolve(), final.resolve())}" + (f":{function}" if function else "")
+    # realpath: `Path.resolve` raises RuntimeError for links that lead to themselves
+    target = os.path.relpath(os.path.realpath(file), os.path.realpath(final))
+    asked["target"] = f"{target}:{function}" if function else target
     record = {
         "request": {key: value for key, value in asked.items() if value not in (None, (), [])},
         "arch": result.device.arch,

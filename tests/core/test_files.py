@@ -26,6 +26,7 @@ from tbuda_lab.core.files import (
     parse_json,
     parse_npy,
     parse_yaml,
+    path_inside,
     read_npz,
     yaml_fault,
     yaml_map,
@@ -135,6 +136,16 @@ def test_files_are_read_as_far_as_is_plausible(tmp_path: Path) -> None:
     for wrong in (tmp_path, tmp_path / "none", Path("a\0b")):
         with pytest.raises(InputError, match="cannot be read"):
             bounded_text(wrong, 10, "is no text")
+
+
+def test_a_link_to_itself_is_no_way_out(tmp_path: Path) -> None:
+    """Its error is ours, whatever uses the path."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "out").symlink_to("/etc")
+    with pytest.raises(InputError, match="cannot be read"):
+        bounded_text(path_inside(tmp_path, "loop"), 10, "is no text")
+    with pytest.raises(InputError, match="leaves the folder"):
+        path_inside(tmp_path, "out/passwd")
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "9" * 5000, '{"a": ' * 5000, "\ud800", ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,8 +17,9 @@ def path_inside(folder: Path, given: Any) -> Path:
         raise InputError("a file has a name")
     pure = PurePosixPath(given.replace("\\", "/"))
     path = folder.joinpath(*pure.parts)
-    if pure.is_absolute() or ".." in pure.parts or not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{given!r} leaves the folder: give a path below {folder.resolve()}")
+    inside = Path(os.path.realpath(folder))  # `Path.resolve` raises RuntimeError for links that lead to themselves
+    if pure.is_absolute() or ".." in pure.parts or not Path(os.path.realpath(path)).is_relative_to(inside):
+        raise InputError(f"{given!r} leaves the folder: give a path below {inside}")
     return path
 
 
