@@ -63,7 +63,7 @@ function trace(cycles = 1000) {
     ['lane_row', 'u2', [0, 1, 2, 0]], ['lane_col', 'u2', [0, 0, 0, 0]], ['lane_rows', 'u2', [1, 1, 1, 2]], ['lane_cols', 'u2', [2, 2, 1, 2]],
     ['block_first', 'u4', [0, 3]], ['block_end', 'u4', [3, 4]],
     ['run_epoch', 'u4', [0, 1]], ['run_chip', 'u2', [0, 0]], ['run_round', 'u4', [0, 0]], ['run_start', 'f8', [100, 600]], ['run_end', 'f8', [500, cycles]],
-    ['op_name', 'text', ['a', 'b', 'c']], ...['compute', 'input', 'space', 'dram'].map((c): [string, string, number[]] => [`op_${c}`, 'f8', [1, 2, 3]]),
+    ['op_name', 'text', ['a', 'b', 'c']], ...['compute', 'input', 'space', 'dram', 'host'].map((c): [string, string, number[]] => [`op_${c}`, 'f8', [1, 2, 3]]),
     ['op_input_from', 'text', ['', 'a', 'b']], ['op_space_to', 'text', ['b', '', '']],
     ...['fork', 'join', 'source', 'target', 'short', 'long'].map((c): [string, string, string[]] => [`stall_${c}`, 'text', []]),
     ['stall_epoch', 'u4', []], ['stall_cycles', 'f8', []], ['stall_critical', 'u1', []]

@@ -114,7 +114,9 @@ def test_waits_and_work_fill_the_time_between(result: SimpleNamespace) -> None:
     for i, op in enumerate(matches.ops):
         assert op.compute == 12 * costs[op.op].kernel
         assert (matches.waits[i, :, WaitKind.COMPUTE] == costs[op.op].kernel).all()
-        assert op.wait_dram >= 12 * (costs[op.op].cycles - costs[op.op].kernel) * costs[op.op].limiter.endswith("dram")
+        held = 12 * (costs[op.op].cycles - costs[op.op].kernel)
+        assert op.wait_dram >= held * costs[op.op].limiter.endswith("dram")
+        assert op.wait_host >= held * costs[op.op].limiter.endswith("host")
 
 
 def test_no_input_is_taken_before_it_was_made(result: SimpleNamespace) -> None:
@@ -167,7 +169,19 @@ def test_a_slow_host_sets_the_pace() -> None:
     entries = next(q.entries for q in result.placement.queues.values() if q.kind == "output")
     assert popped.cycles == pytest.approx((50 - entries) * pace, rel=0.05)
     waits = {o.op: o for o in fed.ops}
-    assert waits["e0"].wait_input > 40 * pace / 2
+    assert waits["e0"].wait_host > 40 * pace / 2 > waits["e0"].wait_dram + waits["e0"].wait_input
+    last = popped.ops[-1]
+    assert last.wait_host > 40 * pace / 2 and last.wait_space == 0, "the host pops too late"
+
+
+def test_waits_for_the_host_are_told_from_those_for_dram() -> None:
+    """One op whose input lies in host memory or in DRAM: what it waits for has the name of that place."""
+    late = dataclasses.replace(BARE, dram_latency=5000)
+    for place, mine, other in (("host", WaitKind.HOST, WaitKind.DRAM), ("dram", WaitKind.DRAM, WaitKind.HOST)):
+        result = placed(unary_chain(1), options=CompileOptions(input_queues_on_host=place == "host"))
+        found = simulate(result, 4, late)
+        assert {q.location for q in result.placement.queues.values() if q.kind == "input"} == {place}
+        assert found.waits[0, 0, mine] >= 5000 and found.waits[0, :, other].sum() == 0
 
 
 def test_preloaded_parameters_delay_the_first_input() -> None:

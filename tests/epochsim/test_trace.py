@@ -94,7 +94,7 @@ def check_rows(found: Spans, limit: int) -> None:
     assert len(found) <= limit
     columns = (found.op, found.input, found.start, found.end, found.kind, found.count)
     assert {len(c) for c in columns} == {len(found)}
-    assert found.share.shape == (len(found), 4)
+    assert found.share.shape == (len(found), len(WaitKind))
     assert (found.end > found.start).all()
     same = found.op[1:] == found.op[:-1]
     assert (found.op[1:] >= found.op[:-1]).all()

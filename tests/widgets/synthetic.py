@@ -222,7 +222,7 @@ def times(placement: Placement) -> BatchTime:
         cycles = [c * 3 // 2 if at == held else c for at, c in enumerate(kernels)]
         ops = tuple(
             OpTime(c, 0, k, *(("input 0 dram", Bound.DRAM) if c > k else ("kernel", Bound.COMPUTE)), k, 100, 50, c - k,
-                   at == held)
+                   0, at == held)
             for at, (c, k) in enumerate(zip(cycles, kernels, strict=True))
         )
         steady = cycles[held]

@@ -347,7 +347,7 @@ def test_a_slice_is_the_sum_of_its_spans(found: EpochTrace) -> None:
         if waits.op in whole.ops:
             row = whole.cycles[whole.ops.index(waits.op)]
             assert row.tolist() == pytest.approx(
-                [waits.compute, waits.wait_input, waits.wait_space, waits.wait_dram], abs=0.51)
+                [waits.compute, waits.wait_input, waits.wait_space, waits.wait_dram, waits.wait_host], abs=0.51)
     for start, end in ((0, 500), (columns.cycles // 3, columns.cycles // 2), (columns.cycles - 7, columns.cycles)):
         spent: dict[str, float] = {}
         for span in range(len(columns)):

@@ -10,10 +10,10 @@ from tbuda_lab.core.epochsim.costs import OpCost, op_costs
 from tbuda_lab.core.epochsim.cycles_csv import cycles_csv, cycles_path, write_cycles_csv
 from tbuda_lab.core.epochsim.fills import Fill
 from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
-from tbuda_lab.core.epochsim.pyramid import Pyramid, Spans
+from tbuda_lab.core.epochsim.pyramid import KIND_NAMES, Pyramid, Spans, WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, Stall, simulate
-from tbuda_lab.core.epochsim.trace import KIND_NAMES, Moment, Trace, TraceEpoch, TraceOp, WaitKind
+from tbuda_lab.core.epochsim.trace import Moment, Trace, TraceEpoch, TraceOp
 
 __all__ = [
     "KIND_NAMES",

@@ -39,7 +39,7 @@ class Bound(StrEnum):
 class OpTime:
     """One op. cycles: per input, of its kernel or its slowest transfer (`limiter` says which); preload: cycles to load
     parameters into L1 once, which are not part of them; kernel: of the kernel alone.
-    compute, wait_input, wait_space, wait_dram: what it did in the batch, in cycles, the mean over its cores.
+    compute, wait_input, wait_space, wait_dram, wait_host: what it did in the batch, in cycles, the mean over its cores.
     critical: on the chain of work and waits that decides when the epoch ends."""
 
     cycles: int
@@ -51,6 +51,7 @@ class OpTime:
     wait_input: int
     wait_space: int
     wait_dram: int
+    wait_host: int
     critical: bool
 
 
@@ -157,6 +158,7 @@ def _op(waits: OpWaits, cost: OpCost, critical: bool, stalled: bool, batch: int)
         waits.wait_input,
         waits.wait_space,
         waits.wait_dram,
+        waits.wait_host,
         critical,
     )
 

@@ -187,7 +187,8 @@ class NetworkBuilder:
     def _op(self, name: str, cost: OpCost) -> FlowOp:
         streamed = any(place != NOC for place in cost.where)
         ready = max(cost.preload, self.constants.dram_latency if streamed else 0)
-        return FlowOp(name, cost.cycles, self._steps_of(name).emit(), ready, cost.kernel)
+        from_host = HOST in cost.where and cost.preload < ready
+        return FlowOp(name, cost.cycles, self._steps_of(name).emit(), ready, cost.kernel, from_host)
 
     def _key(self, source: str, name: str, port: int) -> tuple[object, ...]:
         p_table, p_at, _ = self._table(source)
@@ -299,7 +300,7 @@ class NetworkBuilder:
             return
         first = min(self.temporal[n] for n, _ in readers)
         entries = [q.entries for q in self.placement.queues.values() if q.source == name and q.kind == "input"]
-        ops.append(FlowOp(f"host:{name}", self.constants.host_input, np.ones(1, dtype=np.int64)))
+        ops.append(FlowOp(f"host:{name}", self.constants.host_input, np.ones(1, dtype=np.int64), is_host=True))
         for reader, port in readers:
             if self.temporal[reader] == first:
                 steps = self._steps_of(reader).count
@@ -315,7 +316,7 @@ class NetworkBuilder:
         """The host pops one result after the other."""
         whole = ops[self.first[source]].total
         everything = np.full(1, whole, dtype=np.int64)
-        ops.append(FlowOp(f"host:{queue}", self.constants.host_output, np.ones(1, dtype=np.int64)))
+        ops.append(FlowOp(f"host:{queue}", self.constants.host_output, np.ones(1, dtype=np.int64), is_host=True))
         for part in range(self.stripes[source].count):
             edges.append(
                 FlowEdge(self.first[source] + part, len(ops) - 1, 0, everything, everything, entries * whole)

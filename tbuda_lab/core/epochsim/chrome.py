@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tbuda_lab.core.epochsim.pyramid import KIND_NAMES
 from tbuda_lab.core.files import atomic_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.epochsim.trace import Trace
 
-_NAMES = ("compute", "wait for input", "wait for space", "wait for DRAM")
-_COLOURS = ("thread_state_running", "thread_state_runnable", "terrible", "thread_state_iowait")
+_COLOURS = ("thread_state_running", "thread_state_runnable", "terrible", "thread_state_iowait", "thread_state_unknown")
 
 
 def write_chrome_trace(trace: Trace, path: Path) -> None:
@@ -61,7 +61,7 @@ def _lines(trace: Trace) -> Iterator[str]:
     columns = (trace.op, trace.input, trace.start, trace.end, trace.kind, trace.cause)
     for op_, input_, start, end, kind, cause in zip(*(c.tolist() for c in columns), strict=True):
         name, place, facts = heads[op_]
-        title, category = (name, "op") if kind == 0 else (f'"{_NAMES[kind]}"', "wait")
+        title, category = (name, "op") if kind == 0 else (f'"{KIND_NAMES[kind]}"', "wait")
         blame = f',"for":{names[cause]}' if cause >= 0 else ""
         yield (
             f'{{"ph":"X","cat":"{category}","name":{title},{place},"ts":{start * scale!r},"dur":'

@@ -15,6 +15,8 @@ class FlowOp:
     emit: (steps,) tiles (per core) that have left after each step; non-decreasing, the last is the whole output.
     ready: cycles after the epoch's start before which it cannot begin (preloaded parameters, first tile from DRAM).
     kernel: the part of `cycles` that is computation; for the rest it waits for the transfer that limits it.
+    from_host: `ready` is when the first tile from host memory is there. is_host: it is no op, but the host that pushes
+    inputs or pops results.
     """
 
     name: str
@@ -22,6 +24,8 @@ class FlowOp:
     emit: np.ndarray
     ready: int = 0
     kernel: int | None = None
+    from_host: bool = False
+    is_host: bool = False
 
     @property
     def steps(self) -> int:

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from enum import IntEnum
 
 import numpy as np
 
-KINDS = 4
+
+class WaitKind(IntEnum):
+    """What an op does in a span. DRAM: it waits for a queue in DRAM, or for preloaded parameters. HOST: it waits for a
+    queue in host memory, for the link to the host, or for the host to push an input or to pop a result."""
+
+    COMPUTE = 0
+    INPUT = 1
+    SPACE = 2
+    DRAM = 3
+    HOST = 4
+
+
+KIND_NAMES = ("compute", "wait for input", "wait for space", "wait for DRAM", "wait for host")
+KINDS = len(WaitKind)
+MOST_ROWS = 3800
+"""Of a window, unless asked otherwise: with 26 bytes each below 100 KB."""
 _CELLS = 1 << 17
 _MOST_BUCKETS = 1024
 
@@ -16,7 +32,7 @@ class Spans:
     """A window of a trace, sorted by op and start. Times are relative to `origin` (uint32 where they fit).
 
     op: first of `lanes` neighbouring ops that a row stands for (1 but for very many ops); input: -1 where several
-    spans are summed up; count: how many; kind: what most of the time goes to; share: (rows, 4) uint8, the part of the
+    spans are summed up; count: how many; kind: what most of the time goes to; share: (rows, KINDS) uint8, the part of the
     row's time spent on each kind, 255 for all of it (the rest is idle). exact: the rows are the trace's own spans.
     """
 
@@ -77,13 +93,13 @@ class Pyramid:
         at = at[at >= 0]
         return np.unique(at[(self.start[at] <= cycle) & (cycle < self.end[at])])
 
-    def tile(self, level: int, index: int, limit: int = 4096, ops: tuple[int, int] | None = None) -> Spans:
+    def tile(self, level: int, index: int, limit: int = MOST_ROWS, ops: tuple[int, int] | None = None) -> Spans:
         """Part `index` of the 2**level equal parts of the trace. Raises `IndexError` outside."""
         if not (0 <= level < 63 and 0 <= index < 1 << level):
             raise IndexError(f"there is no tile {index} on level {level}")
         return self.zoom(self.cycles * index >> level, self.cycles * (index + 1) >> level, limit, ops)
 
-    def zoom(self, start: int, end: int, limit: int = 4096, ops: tuple[int, int] | None = None) -> Spans:
+    def zoom(self, start: int, end: int, limit: int = MOST_ROWS, ops: tuple[int, int] | None = None) -> Spans:
         """At most `limit` rows for [start, end), clipped to the trace. ops: only those from the first number up to,
         but without, the second; `IndexError` where there are none such."""
         if limit < 1:

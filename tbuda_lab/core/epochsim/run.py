@@ -11,7 +11,7 @@ from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, WaitReason,
 from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall, critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import Network
 from tbuda_lab.core.epochsim.solve import Schedule, solve
-from tbuda_lab.core.epochsim.trace import WaitKind
+from tbuda_lab.core.epochsim.pyramid import WaitKind
 from tbuda_lab.core.epochsim.waits import Waits, waits
 from tbuda_lab.core.errors import Diagnostic
 
@@ -48,12 +48,17 @@ class NetworkRun:
         """(nodes, batch) uint8 `WaitKind` of the wait before each step; COMPUTE where there is none."""
         kind_of = np.full(len(self.graph.why) + 1, WaitKind.COMPUTE, dtype=np.uint8)
         why = self.graph.why
-        kind_of[:-1][why == WaitReason.READY] = WaitKind.DRAM
+        ops = self.network.ops
+        from_host = np.array([op.from_host for op in ops], dtype=bool)[self.graph.op[self.graph.target]]
+        kind_of[:-1][why == WaitReason.READY] = np.where(from_host, WaitKind.HOST, WaitKind.DRAM)[why == WaitReason.READY]
         kind_of[:-1][why == WaitReason.SPACE] = WaitKind.SPACE
         data = np.flatnonzero(why == WaitReason.DATA)
         queued = np.array([e.capacity is None for e in self.network.edges], dtype=bool)
         if len(data):
             kind_of[data] = np.where(queued[self.graph.edge[data]], WaitKind.DRAM, WaitKind.INPUT)
+        between = np.flatnonzero(self.graph.edge >= 0)
+        host = np.array([op.is_host for op in ops], dtype=bool)
+        kind_of[between[host[self.graph.op[self.graph.source[between]]]]] = WaitKind.HOST
         kinds: np.ndarray = kind_of[self.waits.cause]
         return kinds
 

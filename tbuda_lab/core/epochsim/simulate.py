@@ -13,9 +13,10 @@ from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost
 from tbuda_lab.core.epochsim.fills import Fill, Levels
 from tbuda_lab.core.epochsim.fork_join_stalls import stall_diagnostics
+from tbuda_lab.core.epochsim.pyramid import WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.epochsim.spans import Columns, span_columns
-from tbuda_lab.core.epochsim.trace import Trace, TraceEpoch, TraceOp, WaitKind
+from tbuda_lab.core.epochsim.trace import Trace, TraceEpoch, TraceOp
 from tbuda_lab.core.errors import Diagnostic
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class OpWaits:
     wait_input: int
     wait_space: int
     wait_dram: int
+    wait_host: int
     input_from: str
     space_to: str
 
@@ -84,7 +86,7 @@ class EpochTrace:
     """What `simulate` finds. cycles: of the whole batch, over all epochs and rounds of the loop.
 
     ops: by epoch and schedule. start, end: (ops, inputs) int64, when each op (the first and last of its cores) began
-    and finished each input, in cycles from the start of the batch; waits: (ops, inputs, 4) float64 cycles by
+    and finished each input, in cycles from the start of the batch; waits: (ops, inputs, kinds) float64 cycles by
     `WaitKind`, the mean over its cores. costs: what each op costs, in the order of `ops`.
     """
 
@@ -185,7 +187,9 @@ def _stalls(result: Compiled, built: Built, run: NetworkRun, batch: int, per_run
 
 def _stall_kind(cost: OpCost) -> WaitKind:
     """What an op waits for whose transfers take longer than its kernel."""
-    if cost.limiter.endswith((DRAM, HOST)):
+    if cost.limiter.endswith(HOST):
+        return WaitKind.HOST
+    if cost.limiter.endswith(DRAM):
         return WaitKind.DRAM
     return WaitKind.SPACE if cost.limiter.startswith("output") else WaitKind.INPUT
 
@@ -324,6 +328,6 @@ def _op_waits(trace: Trace, built: Built, waits: np.ndarray) -> tuple[OpWaits, .
             names[int(pairs[at]) // count] = built.names[int(pairs[at]) % count]
         blamed[kind] = names
     return tuple(
-        OpWaits(name, compute, data, space, dram, blamed[WaitKind.INPUT][i], blamed[WaitKind.SPACE][i])
-        for i, (name, (compute, data, space, dram)) in enumerate(zip(built.names, totals.tolist(), strict=True))
+        OpWaits(name, compute, data, space, dram, host, blamed[WaitKind.INPUT][i], blamed[WaitKind.SPACE][i])
+        for i, (name, (compute, data, space, dram, host)) in enumerate(zip(built.names, totals.tolist(), strict=True))
     )

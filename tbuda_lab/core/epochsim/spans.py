@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from tbuda_lab.core.epochsim.run import NetworkRun
-from tbuda_lab.core.epochsim.trace import WaitKind
+from tbuda_lab.core.epochsim.pyramid import WaitKind
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
 
 from tbuda_lab.core.epochsim.chrome import write_chrome_trace
-from tbuda_lab.core.epochsim.pyramid import Pyramid, Spans
-
-
-class WaitKind(IntEnum):
-    """What an op does in a span. DRAM: it waits for a queue in DRAM or host memory, or for preloaded parameters."""
-
-    COMPUTE = 0
-    INPUT = 1
-    SPACE = 2
-    DRAM = 3
-
-
-KIND_NAMES = ("compute", "wait for input", "wait for space", "wait for DRAM")
+from tbuda_lab.core.epochsim.pyramid import MOST_ROWS, Pyramid, Spans, WaitKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +51,7 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True)
 class SliceStats:
-    """What ops did in a stretch of time, those that did something. cycles: (ops, 4) by `WaitKind`, the mean over the
+    """What ops did in a stretch of time, those that did something. cycles: (ops, kinds) by `WaitKind`, the mean over the
     cores of an op; inputs: (ops,) how many different inputs it worked on."""
 
     ops: tuple[str, ...]
@@ -116,12 +103,12 @@ class Trace:
         """For zooming: sums over time that any window can be summed up from."""
         return Pyramid(self.op, self.input, self.start, self.end, self.kind, len(self.ops), self.cycles)
 
-    def zoom(self, start: int, end: int, limit: int = 4096, ops: tuple[int, int] | None = None) -> Spans:
+    def zoom(self, start: int, end: int, limit: int = MOST_ROWS, ops: tuple[int, int] | None = None) -> Spans:
         """At most `limit` spans that show [start, end), of all ops or those numbered from..to: the real ones if they
         are few enough, else summed up."""
         return self.pyramid.zoom(start, end, limit, ops)
 
-    def tile(self, level: int, index: int, limit: int = 4096, ops: tuple[int, int] | None = None) -> Spans:
+    def tile(self, level: int, index: int, limit: int = MOST_ROWS, ops: tuple[int, int] | None = None) -> Spans:
         """Tile `index` of the 2**level equal parts of the whole trace. Raises `IndexError` outside."""
         return self.pyramid.tile(level, index, limit, ops)
 

@@ -80,7 +80,7 @@ def ops_frame(
     With `times`, the simulation of a batch, also these, in cycles per input unless they say otherwise. `epoch_time` =
     `epoch_steady` + `epoch_fill` + `epoch_stall` + `epoch_switch`; `epoch_bound`: what takes the largest part of it;
     `epoch_limiting`: row of the op to enlarge first, -1 for none. `op_compute`, `op_wait_input`, `op_wait_space`,
-    `op_wait_dram`: what the op did, the mean over its cores; `op_bound`, `op_critical` (on the chain that decides when
+    `op_wait_dram`, `op_wait_host`: what the op did, the mean over its cores; `op_bound`, `op_critical` (on the chain that decides when
     the epoch ends). meta `time`: of the whole model, `batch`: inputs that it was simulated for, `time_parts`: sums
     over the epochs. meta `curve`, where the placement was searched on from: [[steps, cycles per input], ...].
 
@@ -165,7 +165,7 @@ def _times(
         "epoch_bound": strings.column(t.bound.value for t in times.epochs),
         "epoch_limiting": np.array(limiting, dtype="<i4"),
     }
-    for field in ("compute", "wait_input", "wait_space", "wait_dram"):
+    for field in ("compute", "wait_input", "wait_space", "wait_dram", "wait_host"):
         columns[f"op_{field}"] = np.array([getattr(t, field) for t in ops], dtype="<f8") / times.batch
     for name, field in (("time", "cycles"), *((f, f) for f in ("steady", "fill", "stall", "switch"))):
         columns[f"epoch_{name}"] = np.array([getattr(t, field) for t in times.epochs], dtype="<f8") / times.batch

@@ -13,7 +13,7 @@ from tbuda_lab.core.frames.frame import Frame, Strings
 BLOCK = 32
 """Lanes of a tile at most: a view shows about so many at a time."""
 TILE_ROWS = 4096
-"""Spans of a tile at most: with 21 bytes each it stays below 100 KB."""
+"""Spans of a tile at most: with 24 bytes each it stays below 100 KB."""
 STATIC_ROWS = 20_000
 """Spans that a page without a kernel carries, over all its tiles."""
 
@@ -58,6 +58,7 @@ def trace_frame(epoch_trace: EpochTrace, rev: int, batches: Sequence[int] = ()) 
         "op_input": np.array([op.wait_input for op in epoch_trace.ops], dtype="<f8"),
         "op_space": np.array([op.wait_space for op in epoch_trace.ops], dtype="<f8"),
         "op_dram": np.array([op.wait_dram for op in epoch_trace.ops], dtype="<f8"),
+        "op_host": np.array([op.wait_host for op in epoch_trace.ops], dtype="<f8"),
         "op_input_from": strings.column(op.input_from for op in epoch_trace.ops),
         "op_space_to": strings.column(op.space_to for op in epoch_trace.ops),
         "stall_epoch": np.array([s.epoch for s in epoch_trace.stalls], dtype="<u4"),
@@ -110,7 +111,7 @@ def static_tiles(trace: Trace, rows: int = STATIC_ROWS) -> list[Frame]:
 
 
 def _tile(trace: Trace, spans: Spans, facts: dict[str, Any], key: str) -> Frame:
-    """Columns: lane, input (-1: several), start and end from `origin`, kind, share of the four kinds (255: all),
+    """Columns: lane, input (-1: several), start and end from `origin`, kind, share of the kinds (255: all),
     count. An exact tile holds the spans themselves, so it has neither share nor count."""
     lanes = "<u2" if len(trace.ops) < 1 << 16 else "<u4"
     columns: dict[str, np.ndarray] = {
@@ -149,7 +150,7 @@ def moment_frame(trace: Trace, cycle: int, rev: int = 0) -> Frame:
 
 def slice_frame(trace: Trace, start: int, end: int, rev: int = 0) -> Frame:
     """What the ops did in [start, end), most work first: op, epoch, cycles by kind (`compute`, `input`, `space`,
-    `dram`; the mean over an op's cores), inputs it worked on."""
+    `dram`, `host`; the mean over an op's cores), inputs it worked on."""
     stats, strings = trace.slice(start, end), Strings()
     order = np.argsort(-stats.cycles[:, 0], kind="stable")
     columns = {
@@ -157,7 +158,7 @@ def slice_frame(trace: Trace, start: int, end: int, rev: int = 0) -> Frame:
         "epoch": np.array([stats.epochs[i] for i in order.tolist()], dtype="<u4"),
         "inputs": stats.inputs[order].astype("<u4"),
     }
-    for kind, name in enumerate(("compute", "input", "space", "dram")):
+    for kind, name in enumerate(("compute", "input", "space", "dram", "host")):
         columns[name] = np.ascontiguousarray(stats.cycles[order, kind]).astype("<f8")
     return Frame("slice", {"start": start, "end": end, "rev": rev}, columns, strings.table)
 

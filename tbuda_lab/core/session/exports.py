@@ -305,7 +305,7 @@ register(
 )  # fmt: skip
 register(
     Kind(
-        "trace", "Trace", "When each op works and what it waits for (Chrome trace JSON)", ".trace.json",
+        "trace", "Timeline", "When each op works and what it waits for (Chrome trace JSON)", ".trace.json",
         "session.export_trace({})", export_trace,
         (ExportSetting("batch", 8, "how many inputs"),),
     )

@@ -15,8 +15,9 @@ from tbuda_lab.widgets.pictures.graph import FONT, picture, short, short_name
 WIDTH, LABEL, ROW, BAR = 900, 190, 17, 13
 LANES = 44
 SPANS = 2400
-PAINTS = (("#5b93d6", "#2f66ab"), ("#fbe9c6", "#b97a08"), ("#fadbd5", "#bb3a2c"), ("#e8def6", "#7446b0"))
-"""(ground, ink) of compute, input, space, DRAM: the light palette of `views/trace/paint.ts`."""
+PAINTS = (("#5b93d6", "#2f66ab"), ("#fbe9c6", "#b97a08"), ("#fadbd5", "#bb3a2c"), ("#e8def6", "#7446b0"),
+          ("#d3efe6", "#17765a"))
+"""(ground, ink) of compute, input, space, DRAM, host: the light palette of `views/trace/paint.ts`."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,14 @@ def _overview(epoch_trace: EpochTrace, sight: Sight) -> list[str]:
 def _legend(y: int) -> list[str]:
     parts = []
     for kind, (ground, ink) in enumerate(PAINTS):
-        x = LABEL + kind * 140
+        x = LABEL + kind * 138
         fill = ground if kind == 0 else f"url(#tk{kind})"
         parts.append(f"<rect x='{x}' y='{y - 9}' width='16' height='11' fill='{fill}' stroke='{ink}'/>")
         parts.append(f"<text x='{x + 21}' y='{y}'>{KIND_NAMES[kind]}</text>")
     return parts
 
 
-_MARKS = ((1, "M0 6L6 0"), (2, "M0 0L6 6M0 6L6 0"), (3, "M3 2v2"))
+_MARKS = ((1, "M0 6L6 0"), (2, "M0 0L6 6M0 6L6 0"), (3, "M3 2v2"), (4, "M0 3h6"))
 _PATTERNS = "<defs>" + "".join(
     f"<pattern id='tk{k}' width='6' height='6' patternUnits='userSpaceOnUse'><rect width='6' height='6' "
     f"fill='{PAINTS[k][0]}'/><path d='{d}' stroke='{PAINTS[k][1]}' fill='none' stroke-width='1.2'/></pattern>"

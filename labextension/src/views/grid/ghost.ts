@@ -90,6 +90,7 @@ export class Ghost {
       ...exactly.outlines.flatMap(({ op, at: cores, from }) => {
         const outline = rect(cores, 'tb-displaced');
         outline.dataset['tbDisplaced'] = op;
+        outline.dataset['tbCores'] = [cores.row, cores.col, cores.rows, cores.cols].join(',');
         const way = from && svg('path', { class: 'tb-displaced-way', d: `M${middle(from).join(' ')}L${middle(cores).join(' ')}` });
         return way ? [outline, way] : [outline];
       }),

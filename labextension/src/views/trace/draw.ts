@@ -1,7 +1,7 @@
 /** Paints the timeline: an overview of all epochs, a ruler, and the rows in sight. */
 import type { Frame } from '../frame.js';
 import type { Row, TraceModel } from './model.js';
-import type { Brushes } from './paint.js';
+import { KINDS, type Brushes } from './paint.js';
 import { tick, ticks, type Unit } from './time.js';
 import type { Tile, Tiles } from './tiles.js';
 
@@ -194,8 +194,8 @@ function epochRow(ctx: CanvasRenderingContext2D, scene: Scene, row: Row, y: numb
 
 /** Rectangles by fill, so that each style is set once. */
 class Batches {
-  private readonly wide: number[][] = [[], [], [], []];
-  private readonly narrow: number[][] = [[], [], [], []];
+  private readonly wide: number[][] = KINDS.map(() => []);
+  private readonly narrow: number[][] = KINDS.map(() => []);
 
   add(kind: number, x: number, y: number, w: number, h: number): void {
     (w < NARROW || h < NARROW ? this.narrow : this.wide)[kind]!.push(x, y, w, h);
@@ -252,8 +252,8 @@ function lanePart(
     }
     // stacked shares of the time, work at the bottom; what is missing on top is idle
     let base = y + h;
-    for (let kind = 0; kind < 4; kind++) {
-      const part = (tile.share[4 * i + kind]! / 255) * h;
+    for (let kind = 0; kind < KINDS.length; kind++) {
+      const part = (tile.share[KINDS.length * i + kind]! / 255) * h;
       if (part < 0.3) continue;
       batches.add(kind, x, base - part, w, part);
       base -= part;

@@ -3,6 +3,7 @@ import { elide, grouped, h, percent } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { shortName } from '../grid/draw.js';
 import type { Row, TraceModel } from './model.js';
+import { KINDS } from './paint.js';
 
 export interface Marks {
   selected: ReadonlySet<number>;
@@ -31,7 +32,7 @@ export function label(model: TraceModel, row: Row, fills: Frame | null, marks: M
   }
   const spent = model.spent(op.name);
   const all = spent ? spent.reduce((a, b) => a + b, 0) : 0;
-  const waits = spent && all ? `: computes ${percent(spent[0] / all)}, waits for input ${percent(spent[1] / all)}, space ${percent(spent[2] / all)}, DRAM ${percent(spent[3] / all)}` : '';
+  const waits = spent && all ? `: ${KINDS.map((kind, k) => `${kind} ${percent(spent[k]! / all)}`).join(', ')}` : '';
   const state = `${marks.selected.has(row.op) ? ' tb-selected' : ''}${marks.related.has(row.op) ? ' tb-related' : ''}`;
   const many = op.end - op.first > 1;
   return h('div', { class: `tb-trace-label tb-trace-op${state}`, style },

@@ -1,5 +1,6 @@
 /** A trace without its spans: lanes, epochs, stalls; and the rows in which they are shown. */
 import type { Frame } from '../frame.js';
+import { KIND_KEYS } from './paint.js';
 
 /** An op: neighbouring lanes, one for each group of cores that go in step. */
 export interface TraceOp {
@@ -110,11 +111,11 @@ export class TraceModel {
     return now.includes(preferred) ? preferred : (now[0] ?? null);
   }
 
-  /** Cycles of an op's time by kind over the batch: compute, input, space, DRAM. */
-  spent(op: string): [number, number, number, number] | null {
+  /** Cycles of an op's time by kind over the batch: as `KIND_KEYS`. */
+  spent(op: string): number[] | null {
     const at = this.frame.text('op_name').indexOf(op);
     if (at < 0) return null;
-    return ['compute', 'input', 'space', 'dram'].map(k => this.frame.column(`op_${k}`)[at]!) as [number, number, number, number];
+    return KIND_KEYS.map(k => this.frame.column(`op_${k}`)[at]!);
   }
 }
 

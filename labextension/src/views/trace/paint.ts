@@ -1,8 +1,8 @@
 /** What waits look like: a colour and a pattern each, so that none is told by its colour alone. */
 import { freshId, svg } from '../dom.js';
 
-export const KINDS = ['compute', 'wait for input', 'wait for space', 'wait for DRAM'] as const;
-export const KIND_KEYS = ['compute', 'input', 'space', 'dram'] as const;
+export const KINDS = ['compute', 'wait for input', 'wait for space', 'wait for DRAM', 'wait for host'] as const;
+export const KIND_KEYS = ['compute', 'input', 'space', 'dram', 'host'] as const;
 
 export interface KindPaint {
   ground: string;
@@ -15,15 +15,17 @@ const LIGHT: KindPaint[] = [
   { ground: '#5b93d6', ink: '#2f66ab', flat: '#5b93d6' },
   { ground: '#fbe9c6', ink: '#b97a08', flat: '#e8bd68' },
   { ground: '#fadbd5', ink: '#bb3a2c', flat: '#dd7c70' },
-  { ground: '#e8def6', ink: '#7446b0', flat: '#ab8cd4' }
+  { ground: '#e8def6', ink: '#7446b0', flat: '#ab8cd4' },
+  { ground: '#d3efe6', ink: '#17765a', flat: '#68b69d' }
 ];
 const DARK: KindPaint[] = [
   { ground: '#4684cf', ink: '#8dbdf5', flat: '#4684cf' },
   { ground: '#4d3f20', ink: '#eebb55', flat: '#a8843b' },
   { ground: '#54302c', ink: '#ff8f82', flat: '#b8625a' },
-  { ground: '#3f3156', ink: '#c3a2f2', flat: '#836bab' }
+  { ground: '#3f3156', ink: '#c3a2f2', flat: '#836bab' },
+  { ground: '#1d4439', ink: '#7fdcbf', flat: '#3f8f77' }
 ];
-const MARKS = ['', 'M0 6L6 0M-1 1L1 -1M5 7L7 5', 'M0 0L6 6M0 6L6 0', 'M3 2v2'];
+const MARKS = ['', 'M0 6L6 0M-1 1L1 -1M5 7L7 5', 'M0 0L6 6M0 6L6 0', 'M3 2v2', 'M0 3h6'];
 
 export function kindPaints(dark: boolean): KindPaint[] {
   return dark ? DARK : LIGHT;

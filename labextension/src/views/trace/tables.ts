@@ -4,17 +4,17 @@ import type { Frame } from '../frame.js';
 import { shortName } from '../grid/draw.js';
 import type { Store } from '../store.js';
 import type { Stall } from './model.js';
+import { KIND_KEYS } from './paint.js';
 
 const SHOWN = 40;
-const KINDS = ['compute', 'input', 'space', 'dram'] as const;
-const TITLES = ['Works', 'Waits for input', 'Waits for space', 'Waits for DRAM'];
+const TITLES = ['Works', 'Waits for input', 'Waits for space', 'Waits for DRAM', 'Waits for host'];
 
 /** What the ops did between the two cursors. Its rows select ops in all views. */
 export function sliceTable(store: Store, frame: Frame, words: (cycles: number) => string): HTMLElement {
   const [start, end] = [Number(frame.meta['start']), Number(frame.meta['end'])];
   const names = frame.text('op');
   const [epoch, inputs] = [frame.column('epoch'), frame.column('inputs')];
-  const kinds = KINDS.map(kind => frame.column(kind));
+  const kinds = KIND_KEYS.map(kind => frame.column(kind));
   const whole = Math.max(1, end - start);
   const rows = names.slice(0, SHOWN).map((name, i) => h('tr', {
     'data-tb-op': name, class: store.selection.names.includes(name) ? 'tb-selected' : undefined, onclick: () => store.select([name], 'slice')
