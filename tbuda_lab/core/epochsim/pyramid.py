@@ -32,8 +32,8 @@ class Spans:
     """A window of a trace, sorted by op and start. Times are relative to `origin` (uint32 where they fit).
 
     op: first of `lanes` neighbouring ops that a row stands for (1 but for very many ops); input: -1 where several
-    spans are summed up; count: how many; kind: what most of the time goes to; share: (rows, KINDS) uint8, the part of the
-    row's time spent on each kind, 255 for all of it (the rest is idle). exact: the rows are the trace's own spans.
+    spans are summed up; count: how many; kind: what most of the time goes to; share: (rows, KINDS) uint8, the part of
+    the row's time spent on each kind, 255 for all of it (the rest is idle). exact: the rows are the trace's own spans.
     """
 
     origin: int

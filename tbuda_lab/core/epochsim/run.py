@@ -10,8 +10,8 @@ import numpy as np
 from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, WaitReason, deadlock_diagnostics, event_graph
 from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall, critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import Network
-from tbuda_lab.core.epochsim.solve import Schedule, solve
 from tbuda_lab.core.epochsim.pyramid import WaitKind
+from tbuda_lab.core.epochsim.solve import Schedule, solve
 from tbuda_lab.core.epochsim.waits import Waits, waits
 from tbuda_lab.core.errors import Diagnostic
 
@@ -50,7 +50,8 @@ class NetworkRun:
         why = self.graph.why
         ops = self.network.ops
         from_host = np.array([op.from_host for op in ops], dtype=bool)[self.graph.op[self.graph.target]]
-        kind_of[:-1][why == WaitReason.READY] = np.where(from_host, WaitKind.HOST, WaitKind.DRAM)[why == WaitReason.READY]
+        ready = np.flatnonzero(why == WaitReason.READY)
+        kind_of[ready] = np.where(from_host[ready], WaitKind.HOST, WaitKind.DRAM)
         kind_of[:-1][why == WaitReason.SPACE] = WaitKind.SPACE
         data = np.flatnonzero(why == WaitReason.DATA)
         queued = np.array([e.capacity is None for e in self.network.edges], dtype=bool)

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.run import NetworkRun
 from tbuda_lab.core.epochsim.pyramid import WaitKind
+from tbuda_lab.core.epochsim.run import NetworkRun
 
 
 @dataclasses.dataclass(frozen=True)

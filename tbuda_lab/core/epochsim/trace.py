@@ -51,8 +51,8 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True)
 class SliceStats:
-    """What ops did in a stretch of time, those that did something. cycles: (ops, kinds) by `WaitKind`, the mean over the
-    cores of an op; inputs: (ops,) how many different inputs it worked on."""
+    """What ops did in a stretch of time, those that did something. cycles: (ops, kinds) by `WaitKind`, the mean over
+    the cores of an op; inputs: (ops,) how many different inputs it worked on."""
 
     ops: tuple[str, ...]
     epochs: tuple[int, ...]

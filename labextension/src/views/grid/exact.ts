@@ -91,10 +91,11 @@ export class Exact {
     if (!effect) return this.key ? [['', this.late ? 'estimate, calculating' : 'estimate']] : [];
     if (!effect.ok) return [['', effect.text ?? 'refused']];
     const [before, after] = effect.time.map(Math.round) as [number, number];
+    const number = short(before) === short(after) ? grouped : short; // "178k → 178k" says nothing
     const change = before > 0 && after !== before ? ` (${after > before ? '+' : '−'}${(100 * Math.abs(after - before) / before).toFixed(1)} %)` : '';
     const more = effect.epochs[1] - effect.epochs[0];
     return [
-      ['cycles / input', after === before ? `${short(before)}, no gain` : `${short(before)} → ${short(after)}${change}${after > before ? ', slower' : ''}`],
+      ['cycles / input', after === before ? `${short(before)}, no gain` : `${number(before)} → ${number(after)}${change}${after > before ? ', slower' : ''}`],
       ['epochs', more ? `${effect.epochs[1]} (${more > 0 ? '+' : '−'}${Math.abs(more)})` : String(effect.epochs[1])],
       ...(effect.moved > 1 ? [['moves', `${grouped(effect.moved)} ops`] as [string, string]] : [])
     ];

@@ -1,0 +1,229 @@
+"""The workbench where it opens by default, in a tab of its own: edit, run, timeline, comparison, export; and commands
+beside two notebooks with three sessions. One JupyterLab for all; each test goes on where the one before ended."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.core.diff.markdown import whole
+from tbuda_lab.widgets import report
+from tests.browser.conftest import (
+    PATIENCE,
+    Lab,
+    Watched,
+    all_ran,
+    box_of,
+    centre,
+    command,
+    expect,
+    in_kernel,
+    open_and_run,
+    until,
+)
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
+]
+
+OP = "first.matmul"
+FIRST = """
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import BringUp
+from tests.session.models import perceptron
+session = Session(*perceptron(), "n150", name="mlp")
+session.compile()
+view = BringUp(session, start=False)
+view
+"""
+TWO = """
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import BringUp
+from tests.session.models import perceptron
+left, right = (Session(*perceptron(), "n150", name=name) for name in ("left", "right"))
+for session in (left, right):
+    session.gesture("resize first.matmul to 2x2")
+    session.compile()
+"""
+SAID = "import json; print(json.dumps([(s.name, len(s.overrides), s.rev) for s in ({})]))"
+TAB = "[data-tb-tab=bringup] [data-tb-root=bringup]"
+ROOTS = "[data-tb-tab=bringup] > [data-tb-root]"
+
+
+@pytest.fixture(scope="module")
+def lab_with_tabs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("notebooks")
+    server = Lab(folder, tmp_path_factory.mktemp("jupyter"), place="tab")
+    yield server
+    server.end_kernels()
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, lab_with_tabs: Lab) -> Iterator[Any]:
+    """A workbench in its tab, beside the notebook that made its session."""
+    lab = lab_with_tabs
+    context = browser.new_context(viewport={"width": 1600, "height": 1100})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.on("dialog", lambda dialog: dialog.accept())
+    watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
+    page.goto(lab.url("lab"))
+    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
+    page.locator(".jp-Launcher").first.wait_for()
+    command(page, "application:toggle-left-area")
+    open_and_run(watched, lab, "one", FIRST)
+    page.locator(f"{TAB} .tb-tile").first.wait_for()
+    all_ran(page)
+    yield page
+    context.close()
+
+
+def said(page: Any) -> Any:
+    """(name, overrides, revision) of the sessions of both notebooks."""
+    one = in_kernel(page, SAID.format("session,"), "one.ipynb")
+    return one, in_kernel(page, SAID.format("left, right"), "two.ipynb")
+
+
+def size(page: Any) -> list[int]:
+    code = f"import json; print(json.dumps(list(session.result.placement.ops['{OP}'].size)))"
+    return list(json.loads(in_kernel(page, code, "one.ipynb")))
+
+
+def at_rest(page: Any) -> None:
+    page.wait_for_selector(f"{TAB} [data-tb-view=grid]:not(:has([data-tb-stale]))")
+
+
+def test_a_drag_in_the_tab_is_an_edit_and_undo_takes_it_back(page: Any, shots: Path) -> None:
+    tab = page.locator(TAB)
+    before = size(page)
+    code = f"t = session.legal('{OP}'); print([s for s in t.legal if s[0] == t.grid[0] and s[1] < t.grid[1]][-1])"
+    rows, cols = map(int, in_kernel(page, code, "one.ipynb").strip("() \n").split(","))
+    tile = tab.locator(f".tb-tile[data-tb-op='{OP}']")
+    body = box_of(tile.locator(".tb-body"))
+    page.mouse.move(*centre(tile))
+    x, y = centre(tab.locator(f"[data-tb-handles-of='{OP}'] [data-tb-handle=e]"))
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + (cols - before[1]) * body["width"] / before[1], y, steps=8)
+    expect(tab.locator(".tb-tag")).to_contain_text(f"→ {rows}×{cols}")
+    expect(tab.locator(".tb-tag")).to_contain_text(re.compile(r"(?<!estimate)\bcycles / input\n?[\d,.]"))
+    page.screenshot(path=shots / "own_tab_drag_light.png")
+    page.mouse.up()
+    until(page, lambda: size(page) == [rows, cols])
+    at_rest(page)
+    tab.locator("[data-tb-view=grid] [data-tb-action=undo]").click()
+    until(page, lambda: size(page) == before)
+    at_rest(page)
+
+
+def test_run_timeline_comparison_and_export_in_the_tab(page: Any, lab_with_tabs: Lab, shots: Path) -> None:
+    tab = page.locator(TAB)
+    tab.locator("[data-tb-action=run]").click()
+    expect(tab.locator("[data-tb-metric=pcc]")).to_be_visible(timeout=PATIENCE)
+    expect(tab.locator("[data-tb-view=stages]")).to_have_attribute("data-tb-state", "idle")
+    # the status bar and the head say one number
+    cycles = float(in_kernel(page, "print(session.time().per_input)", "one.ipynb"))
+    status = page.locator("[data-tb-status] [data-tb-action=status-session]")
+    expect(status).to_have_text(f"mlp: {whole(cycles)} cycles/input")
+    tab.locator("[data-tb-action=tab-trace]").click()
+    trace = tab.locator("[data-tb-view=trace]")
+    expect(trace).to_have_attribute("data-tb-state", "ready")
+    for kind in ("compute", "wait for input", "wait for space", "wait for DRAM", "wait for host"):
+        expect(trace.locator(".tb-key", has_text=kind)).to_be_visible()
+    names = trace.locator(f"[data-tb-action=trace-op][data-tb-op='{OP}']")
+    expect(names).to_have_attribute("title", re.compile(r"compute \d.*wait for DRAM.*wait for host \d"))
+    page.screenshot(path=shots / "own_tab_timeline_light.png")
+    in_kernel(page, f"session.gesture('resize {OP} to 2x2'); session.compile()", "one.ipynb")
+    at_rest(page)
+    tab.locator("[data-tb-action=tab-diff]").click()
+    row = tab.locator(f"[data-tb-view=diff] .tb-diff-list [data-tb-op='{OP}']").first
+    expect(row).to_have_attribute("data-tb-change", re.compile("resized"))
+    page.screenshot(path=shots / "own_tab_diff_light.png")
+    tab.locator("[data-tb-view=grid] [data-tb-action=export]").first.click()
+    dialog = page.locator("[role=dialog]:visible")
+    # one word for one thing: the stage is Trace, what is drawn and written is the timeline
+    expect(dialog.locator("[data-tb-action=export-trace]")).to_have_text("Timeline")
+    dialog.locator("[data-tb-action=export-netlist]").click()
+    dialog.locator("[data-tb-action=export-path]").fill("own_tab_netlist.yaml")
+    page.screenshot(path=shots / "own_tab_export_light.png")
+    dialog.locator("[data-tb-action=export-write]").click()
+    until(page, lambda: (lab_with_tabs.folder / "own_tab_netlist.yaml").is_file())
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
+def test_no_command_reaches_a_session_that_is_not_in_front(page: Any, lab_with_tabs: Lab) -> None:
+    """Two notebooks, three sessions: undo acts on the one in front and on no other, and says which."""
+    open_and_run(page.watched, lab_with_tabs, "two", TWO, "BringUp(left, start=False)", "BringUp(right, start=False)")
+    all_ran(page)
+    page.locator("[data-tb-tab=bringup] [data-tb-session]").nth(2).wait_for(state="attached")
+    undo = "[...window.jupyterapp.shell.widgets('main')]"
+    for name, which in (("right", 1), ("left", 0), ("mlp", None)):
+        page.evaluate(
+            f"""name => {{
+              const tab = {undo}.find(w => w.id.startsWith('tbuda-tab') && w.wanted.name === name);
+              window.jupyterapp.shell.activateById(tab.id);
+            }}""", name)
+        page.wait_for_function(
+            """name => {
+              const { commands } = window.jupyterapp;
+              return commands.isEnabled('tbuda:undo') && commands.label('tbuda:undo').endsWith(`, in ${name}`);
+            }""", arg=name)
+        one, two = said(page)
+        command(page, "tbuda:undo")
+        after = said(page)
+        changed = [a != b for a, b in zip((one, two), after, strict=True)]
+        assert changed == [which is None, which is not None], f"undo in {name}: {one, two} became {after}"
+        if which is not None:
+            pairs = zip(json.loads(two), json.loads(after[1]), strict=True)
+            assert [a != b for a, b in pairs] == [which == 0, which == 1]
+    # in front is a file that has no session: nothing can be commanded
+    (lab_with_tabs.folder / "plain.txt").write_text("nothing of ours\n")
+    command(page, "docmanager:open", path="plain.txt")
+    page.wait_for_function("() => window.jupyterapp.shell.currentWidget?.context?.path === 'plain.txt'")
+    for name in ("undo", "redo", "run", "compile", "export"):
+        assert not page.evaluate("c => window.jupyterapp.commands.isEnabled(c)", f"tbuda:{name}")
+
+
+def test_after_a_reload_each_tab_is_mounted_once(page: Any) -> None:
+    """Its session is found on the connection of its notebook, so nothing is drawn twice or empty in between."""
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save-all').then(() => null)")
+    page.wait_for_function(  # the layout is saved a moment after it changed
+        """async () => {
+          const { workspaces } = window.jupyterapp.serviceManager;
+          const { data } = await workspaces.fetch('default');
+          return Object.keys(data).filter(key => /^tbuda-tabs:/.test(key)).length === 3;
+        }""")
+    page.add_init_script("""
+      window.mounts = {};
+      new MutationObserver(changes => changes.forEach(change => change.addedNodes.forEach(node => {
+        const tab = node.dataset?.tbRoot && node.parentElement?.dataset.tbTab && node.closest('.jp-MainAreaWidget');
+        if (tab) window.mounts[tab.id] = (window.mounts[tab.id] ?? 0) + 1;
+      }))).observe(document, { childList: true, subtree: true });""")
+    page.reload()
+    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
+    page.wait_for_function(f"() => document.querySelectorAll('{ROOTS}').length === 3")
+    page.wait_for_function(  # all kernels have a connection by now: whatever mounts a tab anew has come
+        """() => {
+          const open = [...window.jupyterapp.shell.widgets('main')].map(w => w.context?.sessionContext).filter(c => c);
+          return open.length >= 2 && open.every(c => c.isReady && c.session?.kernel?.status === 'idle');
+        }""")
+    tile = page.locator(f"{TAB} .tb-tile").locator("visible=true").first
+    tile.wait_for()
+    box_of(tile)
+    assert sorted(page.evaluate("() => Object.values(window.mounts)")) == [1, 1, 1]
+
+
+def test_nothing_went_wrong(page: Any) -> None:
+    assert page.watched.outside == []
+    assert [e for e in page.watched.errors if "debugger state" not in e] == []
