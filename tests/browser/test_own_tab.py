@@ -75,7 +75,7 @@ def page(browser: Any, lab_with_tabs: Lab) -> Iterator[Any]:
     page.set_default_timeout(PATIENCE)
     page.on("dialog", lambda dialog: dialog.accept())
     watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
-    page.goto(lab.url("lab"))
+    page.goto(lab.url("lab/workspaces/own"))
     page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
     page.evaluate("() => window.jupyterapp.restored.then(() => null)")
     page.locator(".jp-Launcher").first.wait_for()
@@ -200,8 +200,10 @@ def test_after_a_reload_each_tab_is_mounted_once(page: Any) -> None:
     page.wait_for_function(  # the layout is saved a moment after it changed
         """async () => {
           const { workspaces } = window.jupyterapp.serviceManager;
-          const { data } = await workspaces.fetch('default');
-          return Object.keys(data).filter(key => /^tbuda-tabs:/.test(key)).length === 3;
+          const { data } = await workspaces.fetch('own');
+          const tabs = Object.keys(data).filter(key => /^tbuda-tabs:/.test(key));
+          const layout = JSON.stringify(data['layout-restorer:data'] ?? '');
+          return tabs.length === 3 && tabs.every(tab => layout.includes(tab));
         }""")
     page.add_init_script("""
       window.mounts = {};

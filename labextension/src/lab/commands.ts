@@ -33,7 +33,7 @@ export const COMMAND = {
 export const CATEGORY = 'Tensix';
 
 /** Views that can have a tab of their own. */
-const NAMES: Record<string, string> = {
+export const NAMES: Record<string, string> = {
   bringup: 'Workbench', graph: 'Graph', grid: 'Core Grid', table: 'Ops', trace: 'Timeline', netlist: 'Netlist', overrides: 'Overrides',
   memory: 'Memory', diff: 'Comparison', passes: 'Passes', cluster: 'Cluster', program: 'Program', plots: 'Plots', problems: 'Problems', inspector: 'Inspector'
 };

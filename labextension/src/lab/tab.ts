@@ -5,6 +5,7 @@ import { Widget } from '@lumino/widgets';
 import { h } from '../views/dom.js';
 import { Store } from '../views/store.js';
 import { mountView } from '../mount.js';
+import { NAMES } from './commands.js';
 import { CommHost } from './commhost.js';
 import { icon } from './icon.js';
 import { RawComm } from './rawcomm.js';
@@ -39,7 +40,7 @@ class TabBody extends Widget {
   constructor(private readonly sessions: Sessions, readonly wanted: TabArguments) {
     super();
     this.addClass('tb-lab-tab');
-    this.title.label = `${wanted.name}: ${wanted.view}`;
+    this.title.label = `${wanted.name}: ${NAMES[wanted.view] ?? wanted.view}`;
     this.title.icon = icon;
     sessions.changed.connect(this.attach, this);
     this.node.dataset['tbTab'] = wanted.view;

@@ -317,20 +317,20 @@ export class GridView {
     const chips = (ops.frame.meta['chips'] as number[]).length;
     const cores = ops.ofEpoch('cores', epoch);
     const slowest = ops.limitingOf(epoch);
-    this.head.replaceChildren(
+    this.head.replaceChildren( // one line: what comes last goes first where it is narrow
       h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`), h('span', { class: 'tb-phase', 'data-tb-phase': ops.phaseOf(epoch) || undefined }, ops.phaseOf(epoch)),
       h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
-      h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),
       ops.epochTimes[epoch] ? h('span', { title: ops.kernelsOnly ? FORMULAS.kernels : FORMULAS.epoch, 'data-tb-epoch-time': '' },
         `${longTime(ops.epochTimes[epoch], ops.clock)} / input${ops.kernelsOnly ? ', kernels only' : ''}`) : '',
       ops.boundOf(epoch) ? h('span', { class: 'tb-bound', 'data-tb-bound': ops.boundOf(epoch), title: partsText(ops, epoch) }, `bound by ${ops.boundOf(epoch)}`) : '',
-      h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
-      ops.epochTimes[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.busy(epoch))} busy`) : '',
       slowest < 0 ? '' : h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
-      }, `▲ ${shortName(ops.name[slowest]!)} limits it`));
+      }, `▲ ${shortName(ops.name[slowest]!)} limits it`),
+      h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),
+      h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
+      ops.epochTimes[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.busy(epoch))} busy`) : '');
     const { many } = this;
     const [width] = this.free();
     this.written = !many || wordsAt(width, this.perRow.value());
