@@ -82,7 +82,8 @@ def ops_frame(
     `epoch_limiting`: row of the op to enlarge first, -1 for none. `op_compute`, `op_wait_input`, `op_wait_space`,
     `op_wait_dram`, `op_wait_host`: what the op did, the mean over its cores; `op_bound`, `op_critical` (on the chain
     that decides when the epoch ends). meta `time`: of the whole model, `batch`: inputs that it was simulated for,
-    `time_parts`: sums over the epochs. meta `curve`, where the placement was searched on from: [[steps, cycles per input], ...].
+    `time_parts`: sums over the epochs. meta `curve`, where the placement was searched on from: [[steps,
+    cycles per input], ...].
 
     facts: `op_facts` of this graph and the placement's `op_names`, where they are known.
     """
