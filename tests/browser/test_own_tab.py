@@ -217,8 +217,9 @@ def test_after_a_reload_each_tab_is_mounted_once(page: Any) -> None:
     page.wait_for_function(f"() => document.querySelectorAll('{ROOTS}').length === 3")
     page.wait_for_function(  # all kernels have a connection by now: whatever mounts a tab anew has come
         """() => {
-          const open = [...window.jupyterapp.shell.widgets('main')].map(w => w.context?.sessionContext).filter(c => c);
-          return open.length >= 2 && open.every(c => c.isReady && c.session?.kernel?.status === 'idle');
+          const open = [...window.jupyterapp.shell.widgets('main')]
+            .filter(w => w.context?.path.endsWith('.ipynb')).map(w => w.context.sessionContext);
+          return open.length === 2 && open.every(c => c.isReady && c.session?.kernel?.status === 'idle');
         }""")
     tile = page.locator(f"{TAB} .tb-tile").locator("visible=true").first
     tile.wait_for()
