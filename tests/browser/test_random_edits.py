@@ -47,7 +47,7 @@ Places = dict[str, tuple[int, tuple[int, int, int, int]]]
 
 def places(session: Session) -> Places:
     """Of every op: epoch; row, column, rows, columns."""
-    return {n: (p.epoch, (*p.start, *p.size)) for n, p in session.result.placement.ops.items()}
+    return {n: (p.epoch, (*p.start, *p.size)) for n, p in session.compile().placement.ops.items()}
 
 
 def short(cycles: float) -> str:
@@ -74,7 +74,9 @@ class RandomEdits:
 
     def at_rest(self) -> None:
         """Until nothing is under way between the page and its kernel."""
-        self.bare.hub.desk.wait(300)
+        desk = self.bare.hub.desk
+        assert desk is not None
+        desk.wait(300)
         self.bare.until(lambda: self.page.locator(f"{GRID}:not(:has([data-tb-stale]))").count())
 
     def grip(self, op: str) -> tuple[float, float, str]:
@@ -199,7 +201,8 @@ def main() -> None:
             edits.make(asked.edits)
             errors = bare.page.errors
         browser.close()
-    print(f"{len(session.result.placement.ops):,} ops, {len(session.result.placement.epochs)} epochs: "
+    placement = session.compile().placement
+    print(f"{len(placement.ops):,} ops, {len(placement.epochs)} epochs: "
           f"{dict(edits.ended)}, {len(edits.wrong)} otherwise than shown, {len(errors)} errors of the page")
     print("\n".join([*edits.wrong, *errors]))
 
