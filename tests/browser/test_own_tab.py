@@ -224,7 +224,8 @@ def test_after_a_reload_each_tab_is_mounted_once(page: Any) -> None:
     page.evaluate(
         """() => {
           const { shell } = window.jupyterapp;
-          shell.activateById([...shell.widgets('main')].find(w => w.id.startsWith('tbuda-tab') && w.wanted.name === 'mlp').id);
+          const tabs = [...shell.widgets('main')].filter(w => w.id.startsWith('tbuda-tab'));
+          shell.activateById(tabs.find(w => w.wanted.name === 'mlp').id);
         }""")
     box_of(page.locator(f"{TAB} .tb-tile").locator("visible=true").first)
     assert sorted(page.evaluate("() => Object.values(window.mounts)")) == [1, 1, 1]
