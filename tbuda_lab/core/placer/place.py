@@ -23,6 +23,7 @@ from tbuda_lab.core.placer.model.problem import Pin, Problem
 from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
+from tbuda_lab.core.placer.policies.held_edges import flowing_epochs
 from tbuda_lab.core.placer.policies.objective import objective
 from tbuda_lab.core.placer.policies.optimal import optimal
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
@@ -182,6 +183,9 @@ def place_and_repair(
         repaired = repair_stalls(problem, segments, tuple(overrides), lambda fraction: check(0.9, "repairing epochs"))
         problem, segments = repaired.problem, list(repaired.segments)
         edits, message = (*edits, *repaired.edits), [*message, *repaired.notes]
+        if name == "Optimal":
+            problem, segments, added, notes = _flowing(problem, segments, tuple(overrides))
+            edits, message = (*edits, *added), [*message, *notes]
     curve: Curve = ()
     if options.optimise_steps or options.optimise_seconds:
         pairs, listed = _kept_order(problem.order, overrides)
@@ -228,6 +232,20 @@ def assembled(
             report = dataclasses.replace(placement.report, curve=chosen.curve)
             placement = dataclasses.replace(placement, report=report)
     return Outcome(problem.graph, placement, edits, problem, chosen, parts)
+
+
+def _flowing(
+    problem: Problem, segments: list[Segment], overrides: tuple[Override, ...]
+) -> tuple[Problem, list[Segment], tuple[Override, ...], tuple[Diagnostic, ...]]:
+    """Repaired epochs with other candidates where full buffers hold them up all the same, if that is faster: (problem,
+    epochs, what was inserted for it, notes)."""
+    flowing = flowing_epochs(problem, segments)
+    if flowing == tuple(segments):
+        return problem, segments, (), ()
+    again = repair_stalls(problem, flowing, overrides)
+    if _time(again.problem, again.segments) >= _time(problem, segments):
+        return problem, segments, (), ()
+    return again.problem, list(again.segments), again.edits, again.notes
 
 
 def _time(problem: Problem, segments: Sequence[Segment]) -> float:

@@ -26,6 +26,7 @@ from tbuda_lab.core.placer.model.bounds import EqualRuns
 from tbuda_lab.core.placer.model.choices import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, divider_levels, place_rows, polish
+from tbuda_lab.core.placer.policies.held_edges import without_held_edges
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
 from tbuda_lab.core.placer.policies.op_runs import Attempt, Bound, Guess, RunRefusal
 from tbuda_lab.core.placer.policies.pipelining import pipelined
@@ -66,6 +67,7 @@ class Optimal:
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
         self._finished: dict[tuple[object, ...], Segment] = {}
         self._streamed: dict[tuple[object, ...], Segment] = {}
+        self._flowing: dict[tuple[object, ...], Segment] = {}
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._attempts: dict[tuple[tuple[object, ...], int, int], Attempt] = {}
@@ -412,7 +414,7 @@ class Optimal:
                 parts = [self.ready(again, upstream_rows)] if again is not None else self._split(first, last,
                     upstream_rows)
             for part in parts:
-                part = self.pipelined(part, upstream_rows)
+                part = self.flowing(self.pipelined(part, upstream_rows), upstream_rows)
                 result.append(part)
                 upstream_rows.update(zip(range(part.first, part.last), part.rows, strict=True))
         return result
@@ -426,6 +428,21 @@ class Optimal:
         made = self._streamed.get(key)
         if made is None:
             made = self._streamed[key] = priced(problem, pipelined(problem, segment, {}))
+        return self._cheaper(made, segment, upstream_rows)
+
+    def flowing(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+        """An epoch of the result with other candidates where a full buffer holds it up, where that is cheaper; once for
+        equal ones."""
+        problem = self.problem
+        key = problem.structure(segment.first, segment.last), segment.rows
+        made = self._flowing.get(key)
+        if made is None:
+            made = self._flowing[key] = priced(problem, without_held_edges(problem, segment, {}))
+        return self._cheaper(made, segment, upstream_rows)
+
+    def _cheaper(self, made: Segment, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+        """An epoch made of an equal one in the place of another, where it is cheaper and reads what was written."""
+        problem, first, last = self.problem, segment.first, segment.last
         made = dataclasses.replace(made, first=first, last=last)
         if epoch_cost(problem, made) >= epoch_cost(problem, segment):
             return segment

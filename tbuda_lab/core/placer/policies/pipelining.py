@@ -42,7 +42,7 @@ _HOP, _READY = _CONSTANTS.noc_latency, _CONSTANTS.dram_latency
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
+class PromisingRows:
     """Rows of one op that are tried, the cheapest first: cores, cycles, of them until the first tiles leave (`begun`),
     parts of each operand that have to be there by then (ports, rows), and the number of the streaming."""
 
@@ -100,9 +100,9 @@ def proposal(
     now = dict(zip(range(first, last), segment.rows, strict=True))
     load = measure(problem, first, last, now)[2]
     per_core = price * limit * math.sqrt(last - first) / problem.cores
-    tried: dict[int, _Rows] = {}
+    tried: dict[int, PromisingRows] = {}
     for op in now:
-        rows = _tried(problem, op, first, last, now[op], load, limit, kernel, per_core)
+        rows = promising_rows(problem, op, first, last, now[op], load, limit, kernel, per_core)
         if rows is None:
             return None
         tried[op] = rows
@@ -120,9 +120,9 @@ def proposal(
     return None
 
 
-def _tried(
+def promising_rows(
     problem: Problem, op: int, first: int, last: int, now: int, load: Load, limit: float, kernel: float, per_core: float
-) -> _Rows | None:
+) -> PromisingRows | None:
     """Of the legal rows within the limits, with what the op preloads now and no more cores on DRAM, those of each
     streaming that begin first, a core counted as `per_core` cycles; None where there is none."""
     where, output = problem.places(op, first, last)
@@ -154,7 +154,7 @@ def _tried(
         mine = order[streaming[order] == kind]
         rank[mine] = np.arange(len(mine))
     chosen = order[(rank[order] < _PER_STREAMING) | (rows[order] == now)][:_ROWS]
-    return _Rows(rows[chosen], cores[chosen], cycles[chosen], begun[chosen], needs[:, chosen], streaming[chosen])
+    return PromisingRows(rows[chosen], cores[chosen], cycles[chosen], begun[chosen], needs[:, chosen], streaming[chosen])
 
 
 def _longer(
@@ -163,7 +163,7 @@ def _longer(
     first: int,
     last: int,
     beginnings: Sequence[_Beginning],
-    tried: Mapping[int, _Rows],
+    tried: Mapping[int, PromisingRows],
     upstream_rows: Mapping[int, int],
     per_core: float,
     drawn: random.Random | None,
