@@ -48,10 +48,18 @@ _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a sett
 
 
 class Optimal:
-    """One run of the policy over a problem."""
+    """One run of the policy over a problem. kernel_weight: of a cycle of the slowest kernel of a run that is not placed
+    yet; stall_share: of what it is thought to wait for full buffers, which repairs may take away."""
 
-    def __init__(self, problem: Problem, check: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        check: Callable[[float], None],
+        kernel_weight: float = KERNEL_WEIGHT,
+        stall_share: float = 1.0,
+    ) -> None:
         self.problem, self.check = problem, check
+        self.kernel_weight, self.stall_share = kernel_weight, stall_share
         # a level: how many cores may use DRAM, and the part of the target that kernels may take
         dividers = divider_levels(problem)
         self.levels = [(d, part) for d in dividers for part in _KERNEL_PARTS]
@@ -175,7 +183,7 @@ class Optimal:
             stall_cycles += np.maximum(0.0, waits.held[levels, at] - slowest)
         if waits.whole is not None:
             stall_cycles += np.maximum(0.0, waits.whole[levels, at] - slowest) / self.problem.options.inputs_counted
-        cost = np.where(ok, slowest + stall_cycles + KERNEL_WEIGHT * longest, np.inf)
+        cost = np.where(ok, slowest + self.stall_share * stall_cycles + self.kernel_weight * longest, np.inf)
         level = int(cost.argmin())
         return Bound(float(cost[level]), level, int(at[level]), float(stall_cycles[level]))
 

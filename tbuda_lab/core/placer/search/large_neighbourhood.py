@@ -35,6 +35,11 @@ _WIDTHS = (1, 2, 2, 3, 3, 4)
 """Epochs in a window, drawn from these."""
 _NOISE = (0.02, 0.05, 0.1, 0.2)
 """By how much guesses are disturbed: the standard deviation of their logarithm."""
+_STALL_SHARES = (0.1, 0.4)
+"""Of what a run that is not placed yet is thought to wait for full buffers, how much is believed: repairs often take
+nearly all of it away."""
+_UNSEEN = 1.08
+"""What such a run turns out to cost, in its bound."""
 _LESS = 1e-9
 _KINDS = ("stream", "rows", "fill", "cut", "stream", "rows", "shape", "stream", "rows", "move")
 """What a step changes, in turn."""
@@ -88,7 +93,8 @@ class _Search:
         self.value = self._value(self.segments)
         self.curve: list[tuple[int, float]] = [(0, self.value)]
         self._pairs, self._still = pairs, still
-        self._ends: dict[int, dict[int, Bound]] = {}
+        self._bold = self._bold_policies()
+        self._ends: dict[tuple[int, float], dict[int, Bound]] = {}
         self._shaped: dict[tuple[object, ...], Segment | None] = {}
         self._moves: SwapSearch | None = None
         self._moving = moves and len(problem.device.chips) == 1
@@ -139,39 +145,48 @@ class _Search:
         window = self.segments[at : at + count]
         first, last = window[0].first, window[-1].last
         noise = drawn.choice(_NOISE)
-        path = self._path(first, last, drawn, noise)
+        share = drawn.choice(_STALL_SHARES)
+        path = self._path(first, last, drawn, noise, share)
         now = {(s.first, s.last): s for s in window}
         if not path or path == list(now):
             return False
         parts = []
         for span in path:
-            entry = now.get(span) or self._made(*span)
+            entry = now.get(span) or self._made(*span, share)
             if entry is None:
                 return False
             parts.append(entry)
         return self._take(at, count, parts)
 
-    def _bounds(self, first: int, last: int) -> dict[int, Bound]:
+    def _bold_policies(self) -> dict[float, Optimal]:
+        """By what is believed of waiting, the policy that guesses so."""
+        return {share: Optimal(self.problem, lambda fraction: None, 0.0, share) for share in _STALL_SHARES}
+
+    def _bounds(self, first: int, last: int, share: float) -> dict[int, Bound]:
         """By its end, the bound of every run from `first` that ends by `last`."""
-        entry = self._ends.get(first)
+        entry = self._ends.get((first, share))
         if entry is None:
-            entry = self._ends[first] = self.policy.ends(first)
+            entry = self._ends[first, share] = self._bold[share].ends(first)
         return {first + length: bound for length, bound in entry.items() if first + length <= last}
 
-    def _path(self, first: int, last: int, drawn: random.Random, noise: float) -> list[tuple[int, int]]:
+    def _path(
+        self, first: int, last: int, drawn: random.Random, noise: float, share: float
+    ) -> list[tuple[int, int]]:
         """The cheapest cuts of [first, last) by bounds, or by what is known of a run, each disturbed."""
         cost, back = np.full(last - first + 1, np.inf), np.full(last - first + 1, -1)
         cost[0] = 0.0
+        known = {(s.first, s.last): s for s in self.segments}
         for at in range(first, last):
-            ends = self._bounds(at, last)
-            self.policy.bounds[at] = {**self.policy.bounds.get(at, {}), **ends}
+            ends = self._bounds(at, last, share)
+            self._bold[share].bounds[at] = {**self._bold[share].bounds.get(at, {}), **ends}
             if not np.isfinite(cost[at - first]):
                 continue
             for end, bound in ends.items():
-                entry = self._shaped.get((self.problem.structure(at, end),), bound)
+                entry = known.get((at, end)) or self._shaped.get((self.problem.structure(at, end), share), bound)
                 if entry is None:
                     continue
-                price = entry.cost if isinstance(entry, Bound) else entry.limiter_cycles + entry.stall_cycles
+                unseen = isinstance(entry, Bound)
+                price = _UNSEEN * entry.cost if unseen else entry.limiter_cycles + entry.stall_cycles
                 price = (price + overhead(self.problem, at, end)) * drawn.lognormvariate(0.0, noise)
                 if cost[at - first] + price < cost[end - first]:
                     cost[end - first], back[end - first] = cost[at - first] + price, at
@@ -184,12 +199,15 @@ class _Search:
             end = int(back[end - first])
         return path[::-1]
 
-    def _made(self, first: int, last: int) -> Segment | None:
+    def _made(self, first: int, last: int, share: float) -> Segment | None:
         """A run as a finished epoch, once for all of equal structure."""
-        key = (self.problem.structure(first, last),)
+        key = self.problem.structure(first, last), share
         if key not in self._shaped:
-            output = self.policy.realise(first, last)
-            self._shaped[key] = None if output is None else self.policy.pipelined(self.policy.ready(output, {}), {})
+            policy = self._bold[share]
+            made = policy.realise(first, last)
+            if made is not None:
+                made = policy.flowing(policy.pipelined(policy.ready(made, {}), {}), {})
+            self._shaped[key] = made
         result = self._shaped[key]
         return None if result is None else dataclasses.replace(result, first=first, last=last)
 
@@ -296,6 +314,9 @@ class _Search:
         self.problem, self.segments = moves.problem, list(moves.segments)
         self.policy = self.policy.on(self.problem)
         self.policy.bounds, self._ends = {}, {}
+        self._bold = {share: policy.on(self.problem) for share, policy in self._bold.items()}
+        for policy in self._bold.values():
+            policy.bounds = {}
         self.value = self._value(self.segments)
         return True
 
