@@ -28,7 +28,10 @@ _TRIES = 10
 
 def without_held_edges(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]) -> Segment:
     """The epoch with other candidates at the edges that hold it up, one op after the other, as long as a batch gets
-    shorter; the epoch as it is where it flows or none helps. No op becomes slower than the slowest was."""
+    shorter; the epoch as it is where it flows or none helps. No op becomes slower than the slowest was. A single input
+    has no pace that a buffer could hold up."""
+    if problem.options.inputs_counted < 2:
+        return segment
     now = flow(problem, segment, problem.overrides)
     for _ in range(_ROUNDS):
         if not now.deadlocked and now.period <= _FLOWS * segment.limiter_cycles:
