@@ -154,7 +154,9 @@ def promising_rows(
         mine = order[streaming[order] == kind]
         rank[mine] = np.arange(len(mine))
     chosen = order[(rank[order] < _PER_STREAMING) | (rows[order] == now)][:_ROWS]
-    return PromisingRows(rows[chosen], cores[chosen], cycles[chosen], begun[chosen], needs[:, chosen], streaming[chosen])
+    return PromisingRows(
+        rows[chosen], cores[chosen], cycles[chosen], begun[chosen], needs[:, chosen], streaming[chosen]
+    )
 
 
 def _longer(
