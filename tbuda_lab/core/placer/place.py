@@ -184,8 +184,8 @@ def place_and_repair(
         problem, segments = repaired.problem, list(repaired.segments)
         edits, message = (*edits, *repaired.edits), [*message, *repaired.notes]
         if name == "Optimal":
-            problem, segments, added, notes = _flowing(problem, segments, tuple(overrides))
-            edits, message = (*edits, *added), [*message, *notes]
+            problem, segments, added, more = _flowing(problem, segments, tuple(overrides))
+            edits, message = (*edits, *added), [*message, *more]
     curve: Curve = ()
     if options.optimise_steps or options.optimise_seconds:
         pairs, listed = _kept_order(problem.order, overrides)

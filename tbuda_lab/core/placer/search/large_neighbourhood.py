@@ -182,11 +182,13 @@ class _Search:
             if not np.isfinite(cost[at - first]):
                 continue
             for end, bound in ends.items():
-                entry = known.get((at, end)) or self._shaped.get((self.problem.structure(at, end), share), bound)
-                if entry is None:
-                    continue
-                unseen = isinstance(entry, Bound)
-                price = _UNSEEN * entry.cost if unseen else entry.limiter_cycles + entry.stall_cycles
+                made = known.get((at, end))
+                if made is None:
+                    key = self.problem.structure(at, end), share
+                    made = self._shaped.get(key)
+                    if made is None and key in self._shaped:
+                        continue
+                price = _UNSEEN * bound.cost if made is None else made.limiter_cycles + made.stall_cycles
                 price = (price + overhead(self.problem, at, end)) * drawn.lognormvariate(0.0, noise)
                 if cost[at - first] + price < cost[end - first]:
                     cost[end - first], back[end - first] = cost[at - first] + price, at
