@@ -356,6 +356,8 @@ def trace(
     if spatial_batches > 1 and mapping != "spatial":
         raise ValueError("num_spatial_batches needs mapping='spatial'")
     items = list(inputs.items()) if isinstance(inputs, Mapping) else [(_name_of(t, k), t) for k, t in enumerate(inputs)]
+    for key, value in items:
+        _warn_of_memory(key, value)
     samples = tuple(_sample(key, value) for key, value in items)
     arguments = [plain(s) for s in samples]
     masks: WithMasks | None = None
@@ -441,6 +443,14 @@ def _sample(name: str, value: Any) -> SambaTensor:
     if isinstance(value, torch.Tensor):
         return SambaTensor(value, name=name)
     raise TypeError(f"input {name!r} is a {type(value).__name__}; give SambaTensors")
+
+
+def _warn_of_memory(name: str, value: Any) -> None:
+    """Inputs wait in host memory and are pushed to queues in the device's DRAM, whatever a program asks for."""
+    for fact in ("host_memory", "mem_type"):
+        if getattr(value, fact, None):
+            warnings.warn(f"{fact} of input {name!r} has no effect: inputs of a run are pushed to queues in the "
+                          "device's DRAM", stacklevel=4)
 
 
 def _losses(graph: Graph, indices: Sequence[Any] | None) -> tuple[int, ...]:

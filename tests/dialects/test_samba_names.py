@@ -242,6 +242,9 @@ def test_arguments_of_a_run_that_have_no_effect_are_named() -> None:
         samba.session.run(sample, outputs, hyperparam_dict={"lr": 0.1, "momentum": 0.9})
     with pytest.warns(UserWarning, match="'opt_' has no effect: hyperparam_dict"):
         small(argin_region_name="opt_")
+    sample[0].host_memory = True
+    with pytest.warns(UserWarning, match="host_memory of input 'x' has no effect"):
+        utils.trace_graph(samba.from_torch_model_(Small()), sample, None, init_output_grads=False)
 
 
 def test_what_a_run_cannot_give_is_refused() -> None:

@@ -187,6 +187,8 @@ def test_what_a_pattern_asks_for_is_the_same_after_a_restart(mlp, tmp_path, what
     other = Session(mlp.model, mlp.sample_inputs, "e300", name="mlp")
     other.load_overrides(tmp_path / "o.json")
     assert netlist.dumps(other.compile().netlist) == wanted
+    with pytest.raises(InputError, match="a string or a Path, not NoneType"):
+        other.load_overrides(None)
 
 
 def test_patterns_that_were_there_before_the_file_are_in_it(mlp, tmp_path):

@@ -304,6 +304,8 @@ class _JournalReader:
 # -- files of overrides alone ------------------------------------------------------------------------------------------
 def read_overrides(path: str | Path) -> tuple[Override, ...]:
     """The overrides of a JSON file. Raises `InputError` with the record and what is wrong with it."""
+    if not isinstance(path, str | Path):
+        raise InputError(f"the path of a file of overrides is a string or a Path, not {type(path).__name__}")
     path = Path(path)
     return parse_overrides(bounded_text(path, MAX_OVERRIDES_BYTES, "holds no overrides"), path.name)
 
