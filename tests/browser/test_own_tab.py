@@ -194,43 +194,6 @@ def test_no_command_reaches_a_session_that_is_not_in_front(page: Any, lab_with_t
         assert not page.evaluate("c => window.jupyterapp.commands.isEnabled(c)", f"tbuda:{name}")
 
 
-def test_after_a_reload_each_tab_is_mounted_once(page: Any) -> None:
-    """Its session is found on the connection of its notebook, so nothing is drawn twice or empty in between."""
-    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save-all').then(() => null)")
-    page.wait_for_function(  # the layout is saved a moment after it changed
-        """async () => {
-          const { workspaces } = window.jupyterapp.serviceManager;
-          const { data } = await workspaces.fetch('own');
-          const tabs = Object.keys(data).filter(key => /^tbuda-tabs:/.test(key));
-          const layout = JSON.stringify(data['layout-restorer:data'] ?? '');
-          return tabs.length === 3 && tabs.every(tab => layout.includes(tab));
-        }""")
-    page.add_init_script("""
-      window.mounts = {};
-      new MutationObserver(changes => changes.forEach(change => change.addedNodes.forEach(node => {
-        const tab = node.dataset?.tbRoot && node.parentElement?.dataset.tbTab && node.closest('.jp-MainAreaWidget');
-        if (tab) window.mounts[tab.id] = (window.mounts[tab.id] ?? 0) + 1;
-      }))).observe(document, { childList: true, subtree: true });""")
-    page.reload()
-    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
-    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
-    page.wait_for_function(f"() => document.querySelectorAll('{ROOTS}').length === 3")
-    page.wait_for_function(  # all kernels have a connection by now: whatever mounts a tab anew has come
-        """() => {
-          const open = [...window.jupyterapp.shell.widgets('main')]
-            .filter(w => w.context?.path.endsWith('.ipynb')).map(w => w.context.sessionContext);
-          return open.length === 2 && open.every(c => c.isReady && c.session?.kernel?.status === 'idle');
-        }""")
-    page.evaluate(
-        """() => {
-          const { shell } = window.jupyterapp;
-          const tabs = [...shell.widgets('main')].filter(w => w.id.startsWith('tbuda-tab'));
-          shell.activateById(tabs.find(w => w.wanted.name === 'mlp').id);
-        }""")
-    box_of(page.locator(f"{TAB} .tb-tile").locator("visible=true").first)
-    assert sorted(page.evaluate("() => Object.values(window.mounts)")) == [1, 1, 1]
-
-
 def test_nothing_went_wrong(page: Any) -> None:
     assert page.watched.outside == []
     assert [e for e in page.watched.errors if "debugger state" not in e] == []

@@ -95,7 +95,7 @@ def placement_file(rng: random.Random, folder: Path, changes: int) -> Path:
     """An entry whose checksum is right, of a name that will be looked for."""
     _, _, (name, record) = lowered_and_record()
     body = json.dumps(mutated(record, rng, changes), separators=(",", ":"))
-    data = f"{cache.FORMAT} {cache._checksum(body)}\n{body}\n".encode()
+    data = f"{cache.FORMAT} {cache.checksum(body)}\n{body}\n".encode()
     path = folder / name
     path.write_bytes(mutated_bytes(data, rng, changes) if rng.randrange(6) == 0 else data)
     return path

@@ -53,8 +53,9 @@ def test_fused_on_several_cores_and_slices(tmp_path: Path) -> None:
 
 
 def test_datacopy_over_ethernet(tmp_path: Path) -> None:
-    n = b.build([b.op("o", "ethernet_datacopy", ["x"], (1, 2, 2), loc=None, attributes={
-        "dest_device": 1, "ingress_channels": [0], "egress_channels": [8]})], {"x": (1, 2, 2)})
+    copy = b.op("o", "ethernet_datacopy", ["x"], (1, 2, 2), loc=None, attributes={
+        "dest_device": 1, "ingress_channels": [0], "egress_channels": [8]})
+    n = b.build({"g": [copy], "empty": []}, {"x": (1, 2, 2)}, chips={"empty": 1})
     n.queues["o.out"].target_device = 1
     x = noise((1, *tiles(1, 2, 2)))
     agree(tmp_path, n, {"x": x}, {"o.out": x}, exact=True)

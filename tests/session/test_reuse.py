@@ -58,12 +58,9 @@ def _stream(session: Session) -> Command:
 
 def _move(session: Session) -> Command:
     placement = session.compile().placement
-    neighbours = [op for op, place in placement.ops.items() if place.epoch == placement.ops[OP].epoch]
-    for table in map(session.legal, neighbours):
-        for start in table.starts(*table.grid):
-            if start != table.start:
-                return PlaceOp(table.op, start)
-    raise AssertionError("no op of this epoch has another place")
+    epoch = placement.ops[OP].epoch
+    one, other = [op for op, place in placement.ops.items() if place.epoch == epoch and place.size == (2, 1)][-2:]
+    return PlaceOp(one, placement.ops[other].start)  # the grid is full: the other op makes room
 
 
 def _channel(session: Session) -> Command:

@@ -90,13 +90,8 @@ export class KernelSessions {
 
 /** Something in the shell that has a kernel: a notebook, a console, a document of ours. */
 interface HasKernel {
-  sessionContext?: HasSession;
-  context?: { path?: string; sessionContext?: HasSession };
-}
-
-interface HasSession {
-  session: Session.ISessionConnection | null;
-  isReady?: boolean;
+  sessionContext?: { session: Session.ISessionConnection | null };
+  context?: { sessionContext?: { session: Session.ISessionConnection | null } };
 }
 
 export function kernelOf(widget: unknown): Kernel.IKernelConnection | null {
@@ -112,13 +107,10 @@ export class Sessions {
   private readonly asked = new Map<string, number>();
   private readonly watched = new WeakSet<Kernel.IKernelConnection>();
   private readonly signal = new Signal<this, void>(this);
-  /** The documents of the last visit stand in the shell: before that, no kernel would seem to have one. */
-  private restored = false;
 
   constructor(private readonly app: JupyterFrontEnd) {
     app.serviceManager.sessions.runningChanged.connect(() => this.refresh());
     void app.restored.then(() => {
-      this.restored = true;
       this.refresh();
       app.shell.currentChanged?.connect(() => this.refresh());
       setInterval(() => this.refresh(), LOOK_AGAIN); // a notebook may have got its kernel without any of these
@@ -154,7 +146,6 @@ export class Sessions {
   }
 
   refresh(): void {
-    if (!this.restored) return;
     const models = [...this.app.serviceManager.sessions.running()];
     const living = new Set(models.map(m => m.kernel?.id));
     for (const [id, kernel] of this.known) {
@@ -174,7 +165,7 @@ export class Sessions {
         }
       } else if (open) {
         if (fresh) void this.ask(open, model, false); // later whenever it becomes idle
-      } else if (!this.connects(model.path) && !this.asking.has(kernel.id) && Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN) { // a busy one answers late
+      } else if (!this.asking.has(kernel.id) && Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN) { // a busy one answers late
         this.asked.set(kernel.id, Date.now());
         void this.ask(this.app.serviceManager.kernels.connectTo({ model: kernel, handleComms: false }), model, true);
       }
@@ -195,15 +186,6 @@ export class Sessions {
       }
     }
     return null;
-  }
-
-  /** Whether an open document will have a connection to its kernel in a moment: a tab that is mounted on another one now
-   *  would have to be mounted anew. */
-  private connects(path: string): boolean {
-    return [...this.app.shell.widgets('main')].some(widget => {
-      const { context } = widget as HasKernel;
-      return context?.path === path && context.sessionContext?.isReady === false;
-    });
   }
 
   /** Looks again whenever a cell is done: it may have imported us. */

@@ -141,7 +141,7 @@ class CompileCache:
         with contextlib.suppress(OutputError, OSError):  # a full or read-only disk
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_text(path) as stream:
-                stream.write(f"{FORMAT} {_checksum(body)}\n{body}\n")
+                stream.write(f"{FORMAT} {checksum(body)}\n{body}\n")
             self._shrink(path.parent)
 
     def _shrink(self, folder: Path) -> None:
@@ -166,12 +166,12 @@ def _read(path: Path) -> Any:
         text = bounded_text(path, MAX_ENTRY, "is no entry of the cache")
         head, _, body = text.partition("\n")
         body = body.rstrip("\n")
-        return parse_json(body, str(path)) if head == f"{FORMAT} {_checksum(body)}" else None
+        return parse_json(body, str(path)) if head == f"{FORMAT} {checksum(body)}" else None
     except InputError:
         return None
 
 
-def _checksum(body: str) -> str:
+def checksum(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
 
 

@@ -106,7 +106,7 @@ def _dram_of(c: CheckContext, op: NetOp) -> list[Queue]:
     return [q for q in queues if q.loc == "dram"]
 
 
-@rule("N11", "netlist", "route", "strict")
+@rule("N11", "netlist", "route", "note")
 def ethernet_streams(c: CheckContext) -> Issues:
     """What crosses between two chips in an epoch needs at most 7 streams for each ethernet core that joins them."""
     if c.facts.grayskull:
@@ -147,7 +147,7 @@ def _crossing(c: CheckContext, op: NetOp, chip: int) -> Counter[tuple[int, int]]
     return crossing
 
 
-@rule("N12", "netlist", "route", "strict")
+@rule("N12", "netlist", "route", "note")
 def grayskull_chips(c: CheckContext) -> Issues:
     """On grayskull chips are numbered from 0 without gaps, and data passes between neighbours alone."""
     if not c.facts.grayskull:
