@@ -14,6 +14,8 @@ BROWSER ?= yes
 DEMO    ?= build/demo
 PYTEST_ARGS ?=
 JOBS    ?= 2
+# Of pytest: one more than the cores, as tests of the browser leave a core idle for a third of their time.
+WORKERS ?= 3
 LAB_ARGS ?=
 
 ENV_STAMP   := $(VENV)/.tbuda-env
@@ -26,8 +28,11 @@ FRONT_SOURCES := $(shell find labextension/src labextension/style labextension/s
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
+# Compiled modules are kept where an environment forbids it, too: without them a worker of pytest takes 13 s longer to
+# collect the tests, and each kernel and process of a test half a second to start.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test check demo env front-end browser lint types layers test-python test-front-end bench docs fuzz notebooks wheel clean distclean
+.PHONY: help lab test check demo env front-end compiled browser lint types layers test-python test-front-end bench docs fuzz notebooks wheel clean distclean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,11 +44,11 @@ lab: front-end  ## open JupyterLab on the bring-up notebook
 demo: front-end  ## the same bring-up in the terminal; writes build/demo/
 	@$(BIN)/tbuda demo --out $(DEMO)
 
-# First what pytest needs. Then pytest, and beside it the other checks, which give way to it: tests of the browser leave
-# the processor idle for a third of their time. What the checks say is printed after the tests.
+# First what pytest needs. Then pytest, and beside it the other checks, which give way to it. What the checks say is
+# printed after the tests.
 test:  ## everything: lint, types, layers, TypeScript, Python, the browser
 	@failed=0; checks=$$(mktemp)
-	$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target browser front-end
+	$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target browser front-end compiled
 	nice $(MAKE) --no-print-directory --keep-going lint layers types test-front-end >$$checks 2>&1 & checking=$$!
 	$(MAKE) --no-print-directory test-python || failed=1
 	wait $$checking || failed=1
@@ -69,13 +74,13 @@ types: env  ## mypy, strict
 layers: env  ## import-linter: who may import whom
 	@echo "== import-linter"; $(BIN)/lint-imports --no-logo
 
-test-front-end: $(NPM_STAMP)  ## TypeScript: linter and unit tests
-	@echo "== TypeScript"; cd labextension; npm run --silent check; npm run --silent lint; npm run --silent test
+test-front-end: front-end  ## TypeScript: types, linter and unit tests
+	@echo "== TypeScript"; cd labextension; npm run --silent check:test; npm run --silent lint; npm run --silent test
 
 test-python: front-end  ## pytest with the slowest tests listed (PYTEST_ARGS=... to choose)
 	@echo "== pytest"
 	if [ "$(BROWSER)" = no ]; then set -- -m "not browser"; else set --; fi
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25 --durations-min=1 "$$@" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=1 "$$@" $(PYTEST_ARGS)
 
 # -- setting up -----------------------------------------------------------------------------------------------------
 env: $(ENV_STAMP)  ## the Python environment in .venv
@@ -102,6 +107,10 @@ $(FRONT_STAMP): $(ENV_STAMP) $(NPM_STAMP) $(FRONT_SOURCES)
 	rm -rf $(VENV)/share/jupyter/labextensions/@tbuda-lab/labextension
 	ln -s $(abspath tbuda_lab/labextension) $(VENV)/share/jupyter/labextensions/@tbuda-lab/labextension
 	touch $@
+
+# In a fresh clone each worker of pytest would compile the package and rewrite the assertions of 300 files for itself.
+compiled: env
+	@echo "== collecting the tests"; $(BIN)/python -m pytest --collect-only -qq -n 0 >/dev/null 2>&1 || true
 
 browser:  ## Chromium for the browser test, from the distribution's packages where that is allowed
 	@if [ "$(BROWSER)" = no ] || command -v chromium chromium-browser google-chrome >/dev/null; then exit 0; fi

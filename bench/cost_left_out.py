@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.cost import Fit, Key, Table, load_table
-from tbuda_lab.tools.calibrate import Runs, form, group, read_folder
+from tbuda_lab.tools.calibrate import KeyRuns, form, group, read_folder
 from tbuda_lab.tools.fitting import fit_pieces
 from tbuda_lab.tools.measurements import Sheet
 
@@ -44,7 +44,7 @@ class LeftOut:
         return float(np.median(self.errors))
 
 
-def parameters(runs: Runs) -> dict[str, npt.NDArray[np.str_]]:
+def parameters(runs: KeyRuns) -> dict[str, npt.NDArray[np.str_]]:
     """The value of every run by parameter, shapes and sizes of blocks among them."""
     c = {name: values.astype(np.int64) for name, values in runs.counts.items()}
     parameters = {name: values.astype(str) for name, values in c.items()}
@@ -54,7 +54,7 @@ def parameters(runs: Runs) -> dict[str, npt.NDArray[np.str_]]:
     return parameters
 
 
-def values_left_out(runs: Runs, fit: Fit) -> Iterator[LeftOut]:
+def values_left_out(runs: KeyRuns, fit: Fit) -> Iterator[LeftOut]:
     """Every value of every parameter left out in turn, with the features and number of pieces of a fit."""
     names = dict.fromkeys((*form(runs.key), *(name for piece in fit.pieces for name in piece)))
     x = np.stack([runs.features[name] for name in names], axis=1)

@@ -221,7 +221,8 @@ class Bench:
 
     def one(self, op: str, epoch: int, now: list[int], to: list[int], rest: bool) -> None:
         page = self.page
-        page.locator(f"{GRID} .tb-frame[data-tb-epoch='{epoch}']").click()
+        # evaluated: the film strip hides the epochs of folded layers
+        page.locator(f"{GRID} .tb-frame[data-tb-epoch='{epoch}']").evaluate("e => e.click()")
         if not self.drag(op, now, to, rest):
             return
         how = "with a rest" if rest else "at once"

@@ -15,7 +15,7 @@ from tbuda_lab._version import __version__ as __version__
 API_MODULES = (
     "_C", "ci", "compile", "config", "cpudevice", "device", "module", "op", "op_repo", "optimizers", "parameter",
     "pybudaglobal", "query", "run", "schedulers", "tensor", "torch_compile", "torch_schedulers", "transformers",
-    "ttdevice", "tvm_to_python", "utils", "verify",
+    "ttdevice", "tti", "tvm_to_python", "utils", "verify",
 )  # fmt: skip
 """Of the PyBuda API. Scripts import them as `tbuda_lab.op`, too, and get the same module objects."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from functools import reduce
@@ -36,6 +37,7 @@ SURFACE = {
     "TTDeviceImage": "load_from_disk save_to_disk create_image_from_device get_input_shapes get_target_shapes info",
     "Tensor": "create_from_torch",
     "_C": "DataFormat MathFidelity NodeEpochType.Backward UnsupportedHWOpsError",
+    "tti": "TTDeviceImage",
     "_C.backend_api": "BackendDevice BackendType DeviceMode.CompileOnly DeviceMode.CompileAndRun "
     "detect_available_silicon_devices get_output",
     "_C.balancer": "OpOverride",
@@ -100,16 +102,33 @@ def test_the_import_loads_nothing_heavy() -> None:
     assert answer.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("statement", [
+WAYS = [
     "import tbuda_lab as pybuda; pybuda.op.nn.Linear; pybuda.verify.config.VerifyConfig; pybuda.config.override_u_kt",
-    "from tbuda_lab import PyBudaModule, TTDevice, pybuda; pybuda.TTDevice is TTDevice or exit(1)",
+    "from tbuda_lab import PyBudaModule, TTDevice, pybuda; assert pybuda.TTDevice is TTDevice",
     "import tbuda_lab.pybuda.op\nfrom tbuda_lab.pybuda.verify.backend import verify_module\n"
     "from tbuda_lab.pybuda._C.backend_api import BackendType",
-    "from tbuda_lab.pybuda.run.api import detect_available_devices; detect_available_devices() == [] or exit(1)",
-])  # fmt: skip
-def test_ways_of_importing(statement: str) -> None:
-    answer = subprocess.run([sys.executable, "-c", statement], check=False, capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stderr
+    "from tbuda_lab.pybuda.run.api import detect_available_devices; assert detect_available_devices() == []",
+]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be copied here")
+def test_ways_of_importing() -> None:
+    """Each as the first import of the package: in a copy of a process that has torch alone."""
+    program = (
+        "import os, sys, torch, traceback\n"
+        "assert not [m for m in sys.modules if m.startswith('tbuda_lab')]\n"
+        "for i, statement in enumerate(sys.argv[1:]):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        try:\n"
+        "            exec(statement)\n"
+        "        except BaseException:\n"
+        "            traceback.print_exc(); os._exit(1)\n"
+        "        os._exit(0)\n"
+        "    print(i, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program, *WAYS], check=True, capture_output=True, text=True)
+    assert answer.stdout.splitlines() == [f"{i} 0" for i in range(len(WAYS))], answer.stderr
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

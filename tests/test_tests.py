@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from tests import pairs
+
 ROOT = Path(__file__).parent
-FILES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
 CHECKS = frozenset((
     "raises", "fail", "warns", "assert_close", "assert_allclose", "assert_array_equal", "assert_array_max_ulp",
     "verify_module", "verify_module_pipeline",  # the face's own checks: they raise when the numbers are off
@@ -17,8 +22,16 @@ PUBLIC_BY_USE = frozenset((
     "_get_global_compiler_config", "_set_global_compiler_config", "_clear_global_compiler_config", "_C",  # PyBuda's
     "_version",  # of the package, as the build reads it
     "_dynamo", "_BatchNorm",  # torch's
+    "_experts_implementation",  # of transformers
     "_replace", "_asdict",  # of named tuples
+    "_exit",  # how a forked process ends
 ))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[Path, ast.Module]:
+    """Read for these tests alone, not by every worker."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def called(function: ast.AST) -> set[str]:
@@ -45,21 +58,21 @@ def checks(names: set[str], helpers: set[str]) -> bool:
     return "assert" in names or not names.isdisjoint(CHECKS | helpers) or any(n.startswith("wait_for") for n in names)
 
 
-def test_every_test_checks_something() -> None:
+def test_every_test_checks_something(files: dict[Path, ast.Module]) -> None:
     """By itself, or by a helper near it that does."""
     calls = {path: [(node, called(node)) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-             for path, tree in FILES.items()}
-    helpers: dict[Path, set[str]] = {path: set() for path in FILES}
-    reach = {path: {other for other in near(path, tree) if other in FILES} for path, tree in FILES.items()}
+             for path, tree in files.items()}
+    helpers: dict[Path, set[str]] = {path: set() for path in files}
+    reach = {path: {other for other in near(path, tree) if other in files} for path, tree in files.items()}
     size = -1
     while size != (size := sum(map(len, helpers.values()))):
-        for path in FILES:
+        for path in files:
             there = set().union(*(helpers[other] for other in reach[path]))
             helpers[path] |= {node.name for node, names in calls[path]
                               if not node.name.startswith("test_") and checks(names, there)}
     blind = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for path in FILES if path.name.startswith("test_") for node, names in calls[path]
+        for path in files if path.name.startswith("test_") for node, names in calls[path]
         if node.name.startswith("test_") and not checks(names, set().union(*(helpers[o] for o in reach[path])))
     ]
     assert blind == []
@@ -69,10 +82,10 @@ def private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("_") and name not in PUBLIC_BY_USE
 
 
-def test_no_test_asks_private_names_of_the_product() -> None:
+def test_no_test_asks_private_names_of_the_product(files: dict[Path, ast.Module]) -> None:
     """Names of the test's own class (`self._x`) and of modules of the tests are its own affair."""
-    asked = []
-    for path, tree in FILES.items():
+    private_names = []
+    for path, tree in files.items():
         for node in ast.walk(tree):
             names: list[str] = []
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tbuda_lab"):
@@ -81,5 +94,13 @@ def test_no_test_asks_private_names_of_the_product() -> None:
                 names = [node.attr]
             elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
                 names = [str(a.value).rpartition(".")[2] for a in node.args[:2] if isinstance(a, ast.Constant)]
-            asked += [f"{path.relative_to(ROOT)}:{node.lineno} {name}" for name in names if private(name)]
-    assert asked == []
+            private_names += [f"{path.relative_to(ROOT)}:{node.lineno} {name}" for name in names if private(name)]
+    assert private_names == []
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (4, 2, 4), (7, 2, 2, 2), (2, 3, 4, 5)])
+def test_every_two_values_of_two_axes_meet(sizes: tuple[int, ...]) -> None:
+    rows = pairs(*(range(n) for n in sizes))
+    for a, b in itertools.combinations(range(len(sizes)), 2):
+        assert len({(row[a], row[b]) for row in rows}) == sizes[a] * sizes[b]
+    assert len(rows) < 1.5 * math.prod(sorted(sizes)[-2:])

@@ -78,14 +78,20 @@ def test_installed_without_node(wheel: Path, tmp_path: Path) -> None:
         "    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).eval(), (torch.ones(1, 64),)\n"
     )
     clean = {"PATH": str(environment / "bin"), "HOME": str(tmp_path)}
-    where = subprocess.run([python, "-c", "import tbuda_lab; print(tbuda_lab.__file__)"], env=clean, cwd=tmp_path,
-                           capture_output=True, text=True, check=True).stdout.strip()
-    assert where == str(own / "tbuda_lab/__init__.py")
-    commands = (["--version"], ["doctor"], ["compile", "model.py:make_model", "--device", "n150", "--out", "out"],
-                ["report", "model.py:make_model", "--out", "report.html"])
-    for command in commands:
-        answer = subprocess.run([environment / "bin/tbuda", *command], env=clean, cwd=tmp_path, capture_output=True,
-                                text=True, check=False)
-        assert answer.returncode == 0, answer.stderr
+    version = subprocess.run([environment / "bin/tbuda", "--version"], env=clean, cwd=tmp_path, capture_output=True,
+                             text=True, check=False)
+    assert version.returncode == 0 and version.stdout, version.stderr
+    program = (
+        "import tbuda_lab\n"
+        "from tbuda_lab.cli import main\n"
+        "print('FROM', tbuda_lab.__file__)\n"
+        "for words in ('doctor', 'compile model.py:make_model --device n150 --out out',\n"
+        "              'report model.py:make_model --out report.html'):\n"
+        "    assert main(words.split()) == 0, words\n"
+    )
+    answer = subprocess.run([python, "-c", program], env=clean, cwd=tmp_path, capture_output=True, text=True,
+                            check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert f"FROM {own / 'tbuda_lab/__init__.py'}" in answer.stdout
     assert (tmp_path / "out/netlist.yaml").is_file()
     assert (tmp_path / "report.html").is_file()

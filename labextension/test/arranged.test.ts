@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { BringUp } from '../src/views/bringup.js';
 import { DiffView } from '../src/views/diff/view.js';
-import { openedAs, openedBy } from '../src/views/graph/opening.js';
+import { openedAs, openedBy } from '../src/views/graph/opengroups.js';
 import { Scene } from '../src/views/graph/scene.js';
 import { GraphView } from '../src/views/graph/view.js';
 import { GridView } from '../src/views/grid/view.js';
@@ -109,9 +109,11 @@ describe('problems', () => {
     const rules = frame('problems').text('rule');
     const warnings = rules.filter((_, i) => frame('problems').text('severity')[i] === 'warning');
     expect(warnings.length).toBeLessThan(rules.length);
-    expect([kept(), found()]).toEqual([warnings, `${warnings.length} of ${rules.length} problems`]);
+    expect([kept(), found()]).toEqual([warnings, `${warnings.length} of ${rules.length} problems and notes`]);
     host.ask('filter', '');
-    expect([kept(), found(), host.told]).toEqual([rules, '', []]);
+    expect([kept().sort(), found(), host.told]).toEqual([[...rules].sort(), '', []]);
+    const listed = (list: string) => [...view.element.querySelectorAll(`ul[aria-label=${list}] li code`)].map(c => c.textContent);
+    expect([listed('Problems'), listed('Notes')]).toEqual([warnings, rules.filter(rule => !warnings.includes(rule))]);
     const input = view.element.querySelector<HTMLInputElement>('[data-tb-action=problems-filter]')!;
     expect(input.value).toBe('');
     for (const text of ['p', 'pad']) {

@@ -28,7 +28,7 @@ function placed(chips: number): Frame {
 
 function cluster(chips: number): Frame {
   const all = Array.from({ length: chips }, (_, i) => i);
-  return handFrame('cluster', { rev: 1, pace: 100, capacity: 10 }, [
+  return handFrame('cluster', { rev: 1, slowest: 100, capacity: 10 }, [
     ['chip_id', 'u2', all], ['chip_stage', 'u2', all], ['chip_mmio', 'u1', all.map(i => Number(i === 0))], ['chip_x', 'u2', all], ['chip_y', 'u2', all.map(() => 0)],
     ['chip_epochs', 'u4', all.map(i => Number(i < 2))], ['chip_cycles', 'f8', all.map(i => (i === 0 ? 100 : i === 1 ? 50 : 0))],
     ['link_a', 'u2', all.slice(1).map(i => i - 1)], ['link_b', 'u2', all.slice(1)], ['link_count', 'u2', all.slice(1).map(() => 4)],
@@ -65,13 +65,13 @@ function drag(element: HTMLElement, from: Element, chip: number): string | undef
 afterEach(() => document.body.replaceChildren());
 
 describe('ClusterView', () => {
-  it('has a card per chip with the ops of the temporal epoch, and says which sets the pace', () => {
+  it('has a card per chip with the ops of the temporal epoch, and says which is the slowest', () => {
     const { element } = view();
     expect(element.querySelectorAll('[data-tb-chip]')).toHaveLength(3);
     for (const chip of [0, 1]) {
       expect(card(element, chip).querySelectorAll('[data-tb-op]')).toHaveLength(homes.filter(e => e === chip).length);
     }
-    expect(card(element, 0).classList.contains('tb-limits-pace')).toBe(true);
+    expect(card(element, 0).classList.contains('tb-slowest')).toBe(true);
     expect(card(element, 2).classList.contains('tb-idle')).toBe(true);
     expect(element.querySelector('[data-tb-link="0-1"]')!.classList.contains('tb-busy')).toBe(true);
     expect(element.querySelector('[data-tb-link="1-2"]')!.classList.contains('tb-busy')).toBe(false);

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 
 import { stemOf, turnsOf } from '../src/views/folds.js';
 import { letterSizes } from '../src/views/grid/draw.js';
-import { Lens } from '../src/views/grid/lens.js';
+import { Viewport } from '../src/views/grid/viewport.js';
 import { Ops } from '../src/views/ops.js';
 import { splitter } from '../src/views/panes.js';
 import { foldedRows } from '../src/views/table/rows.js';
@@ -74,7 +74,7 @@ describe('the lens', () => {
     const drawing = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
     drawing.setAttribute('viewBox', '0 0 800 400');
     let changed = 0;
-    const lens = new Lens(plane, () => changed++);
+    const lens = new Viewport(plane, () => changed++);
     lens.redrawn(drawing);
     const box = () => drawing.getAttribute('viewBox')!.split(' ').map(Number);
     lens.step(1);

@@ -1,10 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { ExportDialog } from '../src/views/export/dialog.js';
-import { sendPicture } from '../src/views/export/picture.js';
-import { Breaks } from '../src/views/graph/breaks.js';
-import { NodeMenu } from '../src/views/graph/menu.js';
-import { Scene } from '../src/views/graph/scene.js';
 import { nextStart } from '../src/views/grid/keymove.js';
 import { wrapped } from '../src/views/grid/draw.js';
 import { Geometry } from '../src/views/grid/geometry.js';
@@ -12,21 +7,13 @@ import { Legal, type Size } from '../src/views/grid/legal.js';
 import { coresOf, Group } from '../src/views/grid/pictures.js';
 import { GridView } from '../src/views/grid/view.js';
 import { actionOf, chord, chordsOf, KEYS } from '../src/views/keys.js';
-import { OpControls } from '../src/views/opcontrols.js';
 import { bringBy } from '../src/views/lazyview.js';
-import { LostSelection } from '../src/views/names.js';
 import * as more from '../src/views/lazybundle.js';
-import { OverridesPanel } from '../src/views/overrides.js';
 import { Overlays } from '../src/views/overlays.js';
-import type { Overridden, Store } from '../src/views/store.js';
-import { frame } from './fixture.js';
-import { editsFrame, legalFrame, live, type LiveHost, ops } from './live.js';
+import type { Store } from '../src/views/store.js';
+import { legalFrame, live, type LiveHost, ops } from './live.js';
 
 const key = (name: string, more: KeyboardEventInit = {}) => new KeyboardEvent('keydown', { key: name, bubbles: true, cancelable: true, ...more });
-const override = (more: Partial<Overridden>): Overridden => ({
-  target: 'a', field: 'op_size', requested: '2x2', obtained: '2x2', state: 'obtained', because: '', python: 'pybuda.x()', matches: 1,
-  names: ['a'], removable: true, enabled: true, source: 'drag', ...more
-});
 
 describe('keys', () => {
   it('binds no chord twice within a view', () => {
@@ -405,215 +392,5 @@ describe('gestures of the grid', () => {
     expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'many', label: 'two', edits });
     list.dispatchEvent(key('Escape'));
     expect(plane.querySelector('[data-tb-hint]')).toBeNull();
-  });
-});
-
-describe('breaks and menus of the graph', () => {
-  const names = ops.name;
-  let store: Store;
-  let host: LiveHost;
-
-  beforeEach(() => {
-    Object.assign(HTMLElement.prototype, { setPointerCapture: vi.fn(), releasePointerCapture: vi.fn(), hasPointerCapture: () => true });
-    ({ store, host } = live({ overrides: [override({ target: names[3]!, field: 'epoch_break', requested: 'yes' })] }));
-  });
-
-  const bars = () => {
-    const scene = new Scene(frame('graph:lowered'));
-    scene.openAll();
-    const breaks = new Breaks(store, () => ({ scene, camera: { x: 0, y: 0, scale: 1 }, shown: true }));
-    document.body.append(breaks.element);
-    return { breaks, scene, bar: () => breaks.element.querySelector<HTMLElement>('[data-tb-break]')! };
-  };
-
-  it('moves a break along the schedule by keys, saying what each stop makes', () => {
-    const { breaks, bar } = bars();
-    bar().dispatchEvent(key('ArrowDown', { altKey: true }));
-    const asked = host.sent.at(-1)!;
-    expect(asked).toMatchObject({ type: 'break_stops', op: names[3], kind: 'epoch_break' });
-    host.say({ type: 'break_stops', ask: asked['ask'], stops: [[names[4], 3, 5000, 9000, ''], [names[5], 0, 0, 0, 'no room']], done: true });
-    expect(bar().getAttribute('aria-valuetext')).toBe(`before ${names[4]!}: 3 epochs, slowest 5.0k, all 9.0k cycles`);
-    bar().dispatchEvent(key('ArrowDown', { altKey: true }));
-    expect(bar().getAttribute('data-tb-verdict')).toBe('REFUSED');
-    bar().dispatchEvent(key('Enter'));
-    expect(store.answer.text).toContain('no room');
-    bar().dispatchEvent(key('ArrowUp', { altKey: true }));
-    bar().dispatchEvent(key('Enter'));
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'shift-break', op: names[3], to: names[2], kind: 'epoch_break' });
-    bar().dispatchEvent(key('Delete'));
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'break', op: names[3], on: false });
-    breaks.dispose();
-    breaks.element.remove();
-  });
-
-  it('keeps the focus on a break that keys moved; one that is taken away leaves it to the graph', () => {
-    const { breaks, bar } = bars();
-    const stage = document.createElement('div');
-    stage.tabIndex = 0;
-    document.body.append(stage);
-    stage.append(breaks.element);
-    bar().focus();
-    store.put(editsFrame({ overrides: [override({ target: names[2]!, field: 'epoch_break', requested: 'yes' })] }));
-    expect(bar().dataset['tbBreak']).toBe(names[2]);
-    expect(document.activeElement).toBe(bar());
-    store.put(editsFrame());
-    expect(document.activeElement).toBe(stage);
-    stage.blur();
-    store.put(editsFrame({ overrides: [override({ target: names[2]!, field: 'epoch_break', requested: 'yes' })] }));
-    expect(document.activeElement).toBe(document.body);
-    breaks.dispose();
-    stage.remove();
-  });
-
-  it('moves a break by the pointer, with one question', () => {
-    const { breaks, scene, bar } = bars();
-    const fire = (type: string, x: number, y: number) =>
-      bar().dispatchEvent(new PointerEvent(type, { bubbles: true, clientX: x, clientY: y, button: 0, pointerId: 1 }));
-    fire('pointerdown', 5, 5);
-    const [x, y, w] = scene.box(scene.itemOfNode[scene.indexOf.get(names[7]!)!]!);
-    for (let k = 0; k < 20; k++) fire('pointermove', 5 + k * 2, 20 + k * 10);
-    fire('pointermove', x + w / 2, y - 9);
-    expect(bar().getAttribute('data-tb-stop')).toBe(names[7]);
-    expect(host.sent).toHaveLength(1);
-    fire('pointerup', x + w / 2, y - 9);
-    expect(host.sent.at(-1)).toMatchObject({ do: 'shift-break', to: names[7] });
-    breaks.dispose();
-    breaks.element.remove();
-  });
-
-  it('offers edits of edges, on the edge and at its op', () => {
-    const area = document.createElement('div');
-    area.dataset['tbStage'] = 'lowered';
-    const target = ops.name.findIndex((_, i) => ops.into(i).length);
-    const from = ops.name[ops.into(target)[0]!]!;
-    const to = ops.name[target]!;
-    const node = document.createElement('button');
-    node.dataset['tbOp'] = to;
-    area.append(node);
-    document.body.append(area);
-    const menu = new NodeMenu(store, area, () => ({ from, to }));
-    area.dispatchEvent(new MouseEvent('contextmenu', { bubbles: true, cancelable: true }));
-    area.querySelector<HTMLElement>('[data-tb-action=edge-nop]')!.click();
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'insert-nop', op: from, to: [to] });
-    node.dispatchEvent(new MouseEvent('contextmenu', { bubbles: true, cancelable: true }));
-    area.querySelector<HTMLElement>('[data-tb-action=edges]')!.click();
-    area.querySelector<HTMLElement>('[data-tb-action=edge-queue]')!.click();
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'insert-queue', op: from, to: [to] });
-    menu.dispose();
-    area.remove();
-  });
-
-  it('finds the edge under a point', () => {
-    const scene = new Scene(frame('graph:lowered'));
-    scene.openAll();
-    const { net, x0, y0 } = [...scene.segments.values()][0]!;
-    expect(scene.edgeAt(x0, y0 + 1, 4)?.source).toBe(net);
-    expect(scene.edgeAt(-500, -500, 4)).toBeNull();
-  });
-});
-
-describe('panels', () => {
-  it('switches overrides, shows gains and code', () => {
-    const { store, host } = live({ overrides: [override({}), override({ target: 'b', state: 'off', enabled: false, source: 'code' })] });
-    const panel = new OverridesPanel(store);
-    const boxes = [...panel.element.querySelectorAll<HTMLInputElement>('[data-tb-action=switch-override]')];
-    expect(boxes.map(b => b.checked)).toEqual([true, false]);
-    boxes[1]!.dispatchEvent(new Event('change'));
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'enable', op: 'b', kinds: ['op_size'] });
-    panel.element.querySelector<HTMLElement>('[data-tb-action=gains]')!.click();
-    host.say({ type: 'gains', ok: true, gains: [['op_size', 'a', -1500, -0.25, 0]] });
-    const gain = () => panel.element.querySelector('[data-tb-override=a] [data-tb-gain]')!.textContent;
-    expect(gain()).toBe('costs 1.5k (25 %)');
-    host.say({ type: 'gains', ok: true, gains: [['op_size', 'a', 27000, 0.5, -1]] });
-    expect(gain()).toBe('saves 27.0k (50 %), 1 epoch less');
-    host.say({ type: 'gains', ok: true, gains: [['op_size', 'a', null, null, null]] });
-    expect(gain()).toBe('nothing fits without it');
-    panel.element.querySelector<HTMLElement>('[data-tb-action=overrides-json]')!.click();
-    host.say({ type: 'code', ok: true, python: 'p', json: '{"x": 1}' });
-    expect(panel.element.querySelector('[data-tb-code=json]')!.textContent).toBe('{"x": 1}');
-    panel.dispose();
-  });
-
-  it('offers legal values only', () => {
-    const { store, host } = live();
-    const knobs = new OpControls(store);
-    knobs.offer('a');
-    knobs.element.querySelector<HTMLElement>('[data-tb-action=op-controls]')!.click();
-    host.say({
-      type: 'choices', op: 'a', ok: true, u_kt: [[1, 900], [2, 800], [8, 700]], streams: [['n', 1, 1, 700], ['r', 2, 1, 750]],
-      buffers: [[[1, 700], [2, 700]], []], now: { u_kt: 2, stream: ['n', 1, 1], buffers: {} }
-    });
-    knobs.element.querySelector<HTMLElement>('[data-tb-action=more-u_kt]')!.click();
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', op: 'a', do: 'u_kt', u_kt: 8 });
-    const stream = knobs.element.querySelector<HTMLSelectElement>('[data-tb-action=set-stream]')!;
-    stream.value = 'r 2x1';
-    stream.dispatchEvent(new Event('change'));
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', op: 'a', do: 'stream', direction: 'r', shape: [2, 1] });
-    knobs.element.querySelector<HTMLElement>('[data-tb-action=more-buffer-0]')!.click();
-    expect(host.sent.at(-1)).toEqual({ type: 'edit', op: 'a', do: 'buffer', operand: 0, factor: 2 });
-    expect(knobs.element.querySelector('[data-tb-action=set-buffer-1]')).toBeNull();
-    knobs.dispose();
-  });
-
-  it('lists every kind of export with its words, and asks before it writes over a file', () => {
-    const { store, host } = live();
-    const dialog = new ExportDialog(store, document.createElement('div'));
-    document.body.append(dialog.dialog.element);
-    const find = (action: string) => dialog.dialog.element.querySelector<HTMLElement>(`[data-tb-action=${action}]`)!;
-    dialog.show();
-    expect(host.sent.at(-1)).toEqual({ type: 'exports' });
-    const kinds = [{ name: 'overrides', title: 'Overrides', meaning: 'the edits', suffix: '.py', settings: [
-      { name: 'form', default: 'python', meaning: 'how', choices: ['python', 'json'] }] }];
-    host.say({ type: 'exports', name: 'net', kinds });
-    const asked = host.sent.at(-1)!;
-    expect(asked).toMatchObject({ type: 'export_plan', kind: 'overrides', path: 'net.py', settings: { form: 'python' } });
-    host.say({ type: 'export_plan', ask: asked['ask'], kind: 'overrides', ok: true, cli: 'tbuda export x', python: 'session.x()', note: '', folder: '/f' });
-    expect(dialog.dialog.element.textContent).toContain('tbuda export x');
-    expect(dialog.dialog.element.textContent).toContain('session.x()');
-    find('export-write').click();
-    expect(host.sent.at(-1)).toMatchObject({ type: 'export', kind: 'overrides', replace: false });
-    host.say({ type: 'exported', kind: 'overrides', ok: false, exists: true, text: 'net.py is there already.' });
-    find('export-replace').click();
-    expect(host.sent.at(-1)).toMatchObject({ type: 'export', replace: true });
-    host.say({ type: 'exports', name: 'net', kinds: [...kinds, { name: 'tti', title: 'TTI', meaning: 'one archive', suffix: '.tti', settings: [
-      { name: 'name', default: '', meaning: 'name', choices: [] }, { name: 'weights', default: true, meaning: 'include the weights', choices: [] }] }] });
-    find('export-tti').click();
-    const image = host.sent.at(-1)!;
-    expect(image).toMatchObject({ type: 'export_plan', kind: 'tti', path: 'net.tti', settings: { name: '', weights: true } });
-    host.say({
-      type: 'export_plan', ask: image['ask'], kind: 'tti', ok: true, cli: 'tbuda export tti x', python: 'session.export_tti()', note: '',
-      folder: '/f', preview: 'for n150: 1 chip of 9 x 8 cores; about 2.5 MB'
-    });
-    expect(dialog.dialog.element.querySelector('[data-tb-export=preview]')!.textContent).toContain('about 2.5 MB');
-    dialog.dispose();
-    dialog.dialog.element.remove();
-  });
-
-  it('sends a picture in parts that fit a message', () => {
-    const { host } = live();
-    const bytes = Uint8Array.from({ length: 100_000 }, (_, i) => i % 251);
-    sendPicture(host, bytes, 'a.png', false);
-    expect(host.sent.length).toBeGreaterThan(1);
-    expect(host.sent.every(m => JSON.stringify(m).length < 64 * 1024)).toBe(true);
-    const back = host.sent.flatMap(m => [...Buffer.from(String(m['data']), 'base64')]);
-    expect(Uint8Array.from(back)).toEqual(bytes);
-  });
-
-  it('takes names that vanished out of the selection, once', () => {
-    const { store } = live();
-    let told = 0;
-    const lost = new LostSelection(store, () => told++);
-    store.select([ops.name[0]!, ops.name[1]!], 'test');
-    const after = frame('ops');
-    const at = after.strings.indexOf(ops.name[0]!);
-    after.strings[at] = 'renamed';
-    store.put(after);
-    expect(lost.names).toEqual([ops.name[0]]);
-    expect(store.selection.names).toEqual([ops.name[1]]);
-    store.put(after);
-    expect(lost.names).toEqual([]);
-    expect(told).toBe(2);
-    store.put(editsFrame());
-    lost.dispose();
   });
 });

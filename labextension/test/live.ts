@@ -3,7 +3,7 @@ import { Frame } from '../src/views/frame.js';
 import type { Size } from '../src/views/grid/legal.js';
 import { StaticHost } from '../src/views/host.js';
 import { Ops } from '../src/views/ops.js';
-import { Store, type Edits } from '../src/views/store.js';
+import { Store, type Edits, type Overridden } from '../src/views/store.js';
 import { frame, frames } from './fixture.js';
 
 export const ROWS = 8;
@@ -78,3 +78,9 @@ export function live(edits: Partial<Edits> = {}): { store: Store; host: LiveHost
 export function editsFrame(edits: Partial<Edits> = {}): Frame {
   return new Frame({ key: 'edits', meta: { ...EDITS, ...edits }, strings: [''], columns: [] }, new ArrayBuffer(0));
 }
+
+/** An override that the panel lists. */
+export const override = (more: Partial<Overridden>): Overridden => ({
+  target: 'a', field: 'op_size', requested: '2x2', obtained: '2x2', state: 'obtained', because: '', python: 'pybuda.x()', matches: 1,
+  names: ['a'], removable: true, enabled: true, source: 'drag', ...more
+});

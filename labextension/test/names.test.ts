@@ -2,9 +2,11 @@ import { describe, expect, it } from 'vitest';
 
 import { elide, short } from '../src/views/dom.js';
 import { drawEpoch, fitting, Rows, shortName } from '../src/views/grid/draw.js';
-import { Matcher, original } from '../src/views/names.js';
+import { LostSelection, Matcher, original } from '../src/views/names.js';
 import { Ops } from '../src/views/ops.js';
+import { frame } from './fixture.js';
 import { handFrame } from './handframe.js';
+import { editsFrame, live, ops } from './live.js';
 
 describe('names', () => {
   it('finds the original of a decomposed op', () => {
@@ -67,4 +69,22 @@ describe('Rows', () => {
       }
     }
   });
+});
+
+it('takes names that vanished out of the selection, once', () => {
+  const { store } = live();
+  let told = 0;
+  const lost = new LostSelection(store, () => told++);
+  store.select([ops.name[0]!, ops.name[1]!], 'test');
+  const after = frame('ops');
+  const at = after.strings.indexOf(ops.name[0]!);
+  after.strings[at] = 'renamed';
+  store.put(after);
+  expect(lost.names).toEqual([ops.name[0]]);
+  expect(store.selection.names).toEqual([ops.name[1]]);
+  store.put(after);
+  expect(lost.names).toEqual([]);
+  expect(told).toBe(2);
+  store.put(editsFrame());
+  lost.dispose();
 });

@@ -41,7 +41,7 @@ describe('PlotsView', () => {
 
   it('says why there are none', async () => {
     const { element } = await view(false);
-    expect(element.textContent).toContain('drawn by the kernel');
+    expect(element.textContent).toContain('Plots need a kernel');
   });
 });
 

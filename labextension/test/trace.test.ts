@@ -289,7 +289,7 @@ describe('what lies over the grid', () => {
   it('marks ops that fail, the first of them above all, in grid, table and graph', async () => {
     const { store } = filled();
     const names = store.frames.get('ops')!.text('op_name').slice(0, 3);
-    const frame = pack('checks', { wanted: 0.99, first: names[1], failed: 2, unchecked: [] }, {
+    const frame = pack('checks', { min_pcc: 0.99, first: names[1], failed: 2, unchecked: [] }, {
       check_op: names, check_pcc: ['f8', [1, 0.2, -0.1]], check_max_abs: ['f8', [0, 3, 4]], check_scale: ['f8', [1, 2, 2]],
       check_tile_z: ['i4', [-1, 0, 1]], check_tile_r: ['i4', [-1, 2, 0]], check_tile_c: ['i4', [-1, 3, 0]],
       check_tiles_z: ['u4', [1, 1, 2]], check_tiles_r: ['u4', [4, 4, 4]], check_tiles_c: ['u4', [4, 4, 4]],
@@ -336,7 +336,7 @@ describe('StageBar', () => {
     expect(bar.element.dataset['tbState']).toBe('paused');
     expect(actions()).toEqual(['run-pause', 'run-step-op', 'run-step-input', 'run-step-epoch', 'cancel']);
     const names = store.frames.get('ops')!.text('op_name').slice(0, 1);
-    store.put(pack('checks', { wanted: 0.99, first: names[0], failed: 1, unchecked: [] }, {
+    store.put(pack('checks', { min_pcc: 0.99, first: names[0], failed: 1, unchecked: [] }, {
       check_op: names, check_pcc: ['f8', [0.25]], check_max_abs: ['f8', [3]], check_scale: ['f8', [1]],
       check_tile_z: ['i4', [0]], check_tile_r: ['i4', [0]], check_tile_c: ['i4', [0]],
       check_tiles_z: ['u4', [1]], check_tiles_r: ['u4', [1]], check_tiles_c: ['u4', [1]], stage_stage: [], stage_node: [], stage_pcc: ['f8', []]

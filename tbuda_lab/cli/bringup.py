@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tbuda_lab.cli import tti
-from tbuda_lab.cli.output import output_folder
-from tbuda_lab.cli.settings import read_settings
-from tbuda_lab.cli.tables import epoch_table, summary
-from tbuda_lab.cli.target import load_target, split_target
+from tbuda_lab.cli.output import epoch_table, output_folder, summary
+from tbuda_lab.cli.target import load_target, read_settings, split_target
 from tbuda_lab.core.errors import InputError, ModelError, OverrideError, TbudaError
 from tbuda_lab.core.files import atomic_file, json_map, read_npz
 from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
@@ -146,8 +144,8 @@ class CompileRequest:
                 raise TbudaError(f"--fidelity {self.fidelity}: no such math fidelity; there are {names}")
             options = dataclasses.replace(options, default_math_fidelity=MathFidelity[self.fidelity])
         named = {"microbatch": self.batch, "balancer_policy": self.policy, "objective": self.objective}
-        asked = read_settings(self.set) | {name: value for name, value in named.items() if value is not None}
-        options = dataclasses.replace(options, **asked)
+        settings = read_settings(self.set) | {name: value for name, value in named.items() if value is not None}
+        options = dataclasses.replace(options, **settings)
         overrides = [Override("op_size", *_op_size(text), source="command line") for text in self.op_size]
         overrides += [Override("epoch_break", name, True, source="command line") for name in self.epoch_break]
         device = load_device(
@@ -184,29 +182,29 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
     if tti.is_image(arguments.target):
         refuse_flags(arguments, "an image says for which device it was compiled, and how")
         return CompileRequest(arguments.target)
-    given = {
+    named = {
         "device": arguments.device, "harvested_rows": rows, "df": arguments.df,
         "accumulate_df": arguments.accumulate_df, "fidelity": arguments.fidelity,
         "op_size": tuple(arguments.op_size), "epoch_break": tuple(arguments.epoch_break), "seed": arguments.seed,
         "batch": getattr(arguments, "microbatch", None), "policy": arguments.policy, "objective": arguments.objective,
         "set": tuple(arguments.set), "chips": arguments.chips, "cluster": arguments.cluster,
     }
-    given = {key: value for key, value in given.items() if value not in (None, ())}
+    named = {key: value for key, value in named.items() if value not in (None, ())}
     folder = Path(arguments.target)
     if not folder.is_dir():
         split_target(arguments.target)
-        return CompileRequest(arguments.target, **given)
+        return CompileRequest(arguments.target, **named)
     record = read_record(folder)
-    if given:
-        flags = ", ".join("--" + key.replace("_", "-") for key in given)
+    if named:
+        flags = ", ".join("--" + key.replace("_", "-") for key in named)
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
-    asked: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record["request"].items()}
-    path, function = asked.pop("target"), ""
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record["request"].items()}
+    path, function = fields.pop("target"), ""
     if Path(path).suffix.lower() not in SUFFIXES:
         path, _, function = path.rpartition(":")
     file = os.path.normpath(folder / path)
     print(f"{folder} was compiled from {file}: executing it", file=sys.stderr)
-    return CompileRequest(f"{file}:{function}" if function else file, **asked)
+    return CompileRequest(f"{file}:{function}" if function else file, **fields)
 
 
 def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
@@ -231,20 +229,20 @@ def read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _check_request(asked: Any, where: str) -> None:
-    """Raises `InputError` unless `asked` holds what a `CompileRequest` can be made of."""
+def _check_request(request: Any, where: str) -> None:
+    """Raises `InputError` unless `request` holds what a `CompileRequest` can be made of."""
     hints = get_type_hints(CompileRequest)
-    if not isinstance(asked, dict):
-        raise InputError(f"{where}: request is no object")
-    for name, value in asked.items():
+    if not isinstance(request, dict):
+        raise InputError(f"{where}: request is not an object")
+    for name, value in request.items():
         if name not in hints:
             raise InputError(f"{where}: request has no field {str(name)[:40]!r}; it has {', '.join(hints)}")
-        wanted = str(hints[name])
-        kind = int if "int" in wanted else str
-        items = value if "tuple" in wanted and isinstance(value, list) else [value]
-        if ("tuple" in wanted) != isinstance(value, list) or not all(type(item) is kind for item in items):
+        hint = str(hints[name])
+        kind = int if "int" in hint else str
+        items = value if "tuple" in hint and isinstance(value, list) else [value]
+        if ("tuple" in hint) != isinstance(value, list) or not all(type(item) is kind for item in items):
             raise InputError(f"{where}: request: {name} does not take {str(value)[:60]!r}")
-    target = asked.get("target", "")
+    target = request.get("target", "")
     if ":" not in target and Path(target).suffix.lower() not in SUFFIXES:
         raise InputError(f"{where}: request: target is FILE.py:FUNCTION or a model file")
 
@@ -375,12 +373,12 @@ def write_results(
     for stage in ("traced", "passed", "lowered"):
         (folder / f"graph.{stage}.txt").write_text(print_graph(session.graph(stage)), encoding="utf-8")
     file, function = split_target(request.target)
-    asked = dataclasses.asdict(request)
+    request_fields = dataclasses.asdict(request)
     # realpath: `Path.resolve` raises RuntimeError for links that lead to themselves
     target = os.path.relpath(os.path.realpath(file), os.path.realpath(final))
-    asked["target"] = f"{target}:{function}" if function else target
+    request_fields["target"] = f"{target}:{function}" if function else target
     record = {
-        "request": {key: value for key, value in asked.items() if value not in (None, (), [])},
+        "request": {key: value for key, value in request_fields.items() if value not in (None, (), [])},
         "arch": result.device.arch,
         **_modelled(result),
         "epochs": len(result.placement.epochs),
@@ -470,7 +468,7 @@ def run_and_compare(
 
 
 def compare_outputs(
-    names: Sequence[str], got: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], bar: float
+    names: Sequence[str], got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], bar: float
 ) -> bool:
     """Print one line per output; whether the lowest correlation reaches the bar."""
     import torch
@@ -479,7 +477,7 @@ def compare_outputs(
 
     print(f"{'output':24s} {'shape':>16s} {'PCC':>9s} {'max error':>10s} {'largest':>10s}  allclose")
     lowest = 1.0
-    for name, ours, theirs in zip(names, got, wanted, strict=True):
+    for name, ours, theirs in zip(names, got, expected, strict=True):
         row = compare(name, theirs.detach().float().numpy(), ours.detach().float().numpy())
         close = "yes" if torch.allclose(ours.float(), theirs.float(), rtol=1e-2, atol=1e-2) else "no"
         shape = "x".join(map(str, ours.shape))

@@ -88,13 +88,13 @@ def _share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not math.isfinite(value) or value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; write for example 3%")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage; write for example 3%")
     return value / 100
 
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of ops")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ops")
     return int(text)
 
 

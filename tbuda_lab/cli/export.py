@@ -88,13 +88,13 @@ def edited_session(arguments: argparse.Namespace, edits: Path) -> Session:
     from tbuda_lab.cli.target import load_target
     from tbuda_lab.core.session import Session
 
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: getattr(arguments, name)
         for name in ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break")
         if getattr(arguments, name)
     }
-    if given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+    if settings:
+        flags = ", ".join("--" + name.replace("_", "-") for name in settings)
         raise ModelError(f"{edits} says device, options and overrides: leave {flags} out")
     request, cache = read_request(arguments), not arguments.no_cache
     if is_image(request.target):  # the edits of the graph in it

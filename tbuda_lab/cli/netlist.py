@@ -119,7 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _steps(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps: 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps: 1 or more")
     return int(text)
 
 

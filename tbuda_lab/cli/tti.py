@@ -90,10 +90,10 @@ def run_image(arguments: argparse.Namespace) -> int:
         loaded = load_image(Path(arguments.target))
         if arguments.weights or loaded.missing:
             loaded = loaded.with_weights(read_npz(arguments.weights) if arguments.weights else {})
-        given: Any = sample_of(loaded.graph, loaded.options.microbatch)
+        values: Any = sample_of(loaded.graph, loaded.options.microbatch)
         if arguments.inputs:
-            given = frontend.feeds(loaded.graph, read_tensors(arguments.inputs))
-        sample = tuple(given.values()) if isinstance(given, dict) else given
+            values = frontend.feeds(loaded.graph, read_tensors(arguments.inputs))
+        sample = tuple(values.values()) if isinstance(values, dict) else values
         got = Runner(loaded, arguments.mode).run([sample])[0]
         names = [binding.name for binding in loaded.outputs]
         passed = compare_outputs(names, got, frontend.reference(loaded.graph, sample), arguments.pcc)

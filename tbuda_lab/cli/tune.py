@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tbuda_lab.cli import tti
 from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments, write_results
-from tbuda_lab.cli.output import output_folder
-from tbuda_lab.cli.tables import epoch_table, summary
+from tbuda_lab.cli.output import epoch_table, output_folder, summary
 from tbuda_lab.core.errors import InputError, ModelError
 
 _EVERY = 0.5  # seconds between two lines

@@ -12,7 +12,7 @@ import torch
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
-from tbuda_lab.core.graph.phases import ACCUMULATES, PHASE, ROLE, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
 from tbuda_lab.core.ops.evaluate import evaluate
 
@@ -181,7 +181,7 @@ def decoded(array: np.ndarray, shape: Shape) -> torch.Tensor:
 
 
 def weight_bindings(passed: Graph, queues: Collection[str]) -> tuple[WeightBinding, ...]:
-    """The trained parameters of a graph that the passes left, in graph order; queues: those of the netlist."""
+    """The trained parameters and running statistics of a passed graph, in its order; queues: those of the netlist."""
     states: dict[str, list[StateBinding]] = {}
     gradients: dict[str, str] = {}
     for node in passed.of_kind(NodeKind.PARAMETER):
@@ -201,5 +201,5 @@ def weight_bindings(passed: Graph, queues: Collection[str]) -> tuple[WeightBindi
             tuple(states.get(node.name, ())),
         )
         for node in passed.of_kind(NodeKind.PARAMETER)
-        if node.attrs.get(ROLE) == "weight" and node.name in queues
+        if node.attrs.get(ROLE) in ("weight", STATISTIC) and node.name in queues
     )

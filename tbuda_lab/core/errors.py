@@ -26,6 +26,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+HOST_FIX = "write it with supported ops, or run this part of the model on the host (CPUDevice)"
+"""What to do about an op that cannot be placed and that CPU fallback does not take either."""
+
+
 class TbudaError(Exception):
     """Base of every error of ours that a user can act on. `diagnostics` holds all findings, worst first."""
 
@@ -82,10 +86,10 @@ class Cancelled(TbudaError):
     """The user cancelled a running compile or run."""
 
 
-def need_known(*asked: tuple[str, str, Sequence[str]]) -> None:
-    """asked: what is named, the name, all names there are. Raises `PlacementError` with a diagnostic for each name that
+def need_known(*names: tuple[str, str, Sequence[str]]) -> None:
+    """names: what is named, the name, all names there are. Raises `PlacementError` with a diagnostic for each name that
     there is not."""
-    wrong = [(what, name, legal) for what, name, legal in asked if name not in legal]
+    wrong = [(what, name, legal) for what, name, legal in names if name not in legal]
     if wrong:
         raise PlacementError(
             "; ".join(f"unknown {what} {name!r}" for what, name, _ in wrong),

@@ -71,7 +71,7 @@ class PrecisionRule:
     gradients: bool | None = None
 
     def __post_init__(self) -> None:
-        """Raises `InputError` where the name is no pattern."""
+        """Raises `InputError` where the name is not a pattern."""
         if self.name is not None and (fault := pattern_fault(self.name)):
             raise InputError(f"the name of a precision rule is a pattern: {fault}")
 
@@ -98,6 +98,7 @@ class CompileOptions:
     fuse_outputs: bool = False                      # also an output's ops, which a nop then untilizes, as PyBuda does
     fill_tiles_on_host: bool = True                 # weights with a size of 1 are stored with full tiles; else ops fill
     enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions
+    enable_matmul_splitting: bool = True            # pairs of matmuls whose weights fit L1 in parts alone; batches
     enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
     enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
     enable_auto_transposing_placement: bool = False
@@ -122,6 +123,7 @@ class CompileOptions:
     fracture_groups: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()  # (name, dims, parts along each)
     precision: tuple[PrecisionRule, ...] = ()       # mixed precision, in order: the last wins
     training: TrainingOptions | None = None         # None: inference
+    loaded_once: bool = False                       # epochs are loaded before the first run and stay: no run switches
 
     def __post_init__(self) -> None:
         """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples.
@@ -132,7 +134,7 @@ class CompileOptions:
                 object.__setattr__(self, name, tuple(names) if isinstance(names, list) else tuple(sorted(names)))
         wrong = [Diagnostic("error", name, "option-value", *fault) for name, fault in _faults(self)]
         if wrong:
-            raise InputError(f"{counted(len(wrong), 'option')} without a meaning", wrong)
+            raise InputError(f"illegal value of {counted(len(wrong), 'option')}", wrong)
 
     @property
     def data_format(self) -> DataFormat:
@@ -198,36 +200,36 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
         value = getattr(options, name)
         if not isinstance(value, names) and not (value is None and name in _OPEN):
             allowed = ", ".join(member.name for member in names)
-            yield name, (f"{value!r} is no {names.__name__}", f"a {names.__name__}: {allowed}")
+            yield name, (f"{value!r} is not a {names.__name__}", f"a {names.__name__}: {allowed}")
     chosen = options.default_df_override
     if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
         why = "is a format of transfers" if chosen is DataFormat.Lf8 else "holds integers"
-        why = "is no format" if chosen is DataFormat.Invalid else why
+        why = "is not a format" if chosen is DataFormat.Invalid else why
         yield "default_df_override", (f"{chosen.name} {why}; activations and weights are calculated with",
                                       "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
                                       "single tensors are quantised by pybuda.op.Quantize")
     if options.objective not in OBJECTIVES:
-        yield "objective", (f"{options.objective!r} is no objective", f"known: {', '.join(OBJECTIVES)}")
+        yield "objective", (f"{options.objective!r} is not an objective", f"known: {', '.join(OBJECTIVES)}")
     for name in _TEXTS:
         if not isinstance(getattr(options, name), str):
-            yield name, (f"a name is no {getattr(options, name)!r}", "a text; the compile says which names there are")
+            yield name, (f"{getattr(options, name)!r} is not a name", "a string; the compile lists the names")
     for name in ("op_names_dont_fuse", "op_names_manual_fuse", "cpu_fallback_ops"):
         value = getattr(options, name)
         if not (isinstance(value, tuple) and all(isinstance(n, str) for n in value)):
-            yield name, (f"names are no {value!r}", "a tuple of names")
+            yield name, (f"{value!r} is not a tuple of names", "a tuple of names")
         elif name == "op_names_manual_fuse":
             yield from ((name, (fault, "patterns of whole op names")) for fault in map(pattern_fault, value) if fault)
 
 
 def pattern_fault(text: object) -> str:
-    """Why a text is no regular expression; empty if it is one."""
+    """Why a text is not a regular expression; empty if it is one."""
     if not isinstance(text, str):
         return f"a pattern is a text, not {text!r}"
     try:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         shown = text if len(text) <= 200 else text[:200] + "..."
-        return f"{shown!r} is no regular expression: {error}; re.escape(name) gives that of a name"
+        return f"{shown!r} is not a regular expression: {error}; re.escape(name) gives that of a name"
     return ""
 
 
@@ -236,7 +238,7 @@ BACK_END = (
     "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
     "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
     "schedule_swaps", "time_budget", "place_on_one_row", "epoch_switch_cycles", "epoch_fill_cycles",
-    "objective", "optimise_steps", "optimise_seconds",
+    "objective", "optimise_steps", "optimise_seconds", "loaded_once",
 )  # fmt: skip
 """Options that neither passes nor lowering read."""
 
@@ -258,13 +260,13 @@ def plain_value(value: Any) -> Any:
     return [plain_value(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _rule_from_json(given: Any) -> PrecisionRule:
+def _rule_from_json(fields: Any) -> PrecisionRule:
     """A rule from plain data. Raises `InputError`."""
     hints = get_type_hints(PrecisionRule)
-    if not isinstance(given, dict) or not set(given) <= set(hints) or not isinstance(given.get("reason"), str):
-        raise InputError(f"a precision rule has a reason and some of {', '.join(hints)}, not {given!r}")
+    if not isinstance(fields, dict) or not set(fields) <= set(hints) or not isinstance(fields.get("reason"), str):
+        raise InputError(f"a precision rule has a reason and some of {', '.join(hints)}, not {fields!r}")
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         if name in ("reason", "name", "op_type") and isinstance(value, str):
             values[name] = value
         elif name == "math_fidelity" or name.endswith("_df"):
@@ -300,31 +302,31 @@ def options_to_json(options: CompileOptions) -> dict[str, Any]:
     return {n: plain_value(getattr(options, n)) for n in changed}
 
 
-def options_from_json(given: Any) -> dict[str, Any]:
+def options_from_json(fields: Any) -> dict[str, Any]:
     """Options from plain data, each checked against the type of its field."""
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         raise InputError("options are an object of names and values")
     hints = get_type_hints(CompileOptions)
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         if name not in hints:
             raise InputError(f"unknown option {name!r}; known: {', '.join(hints)}")
-        wanted = str(hints[name])
-        enum = DataFormat if "DataFormat" in wanted else MathFidelity if "MathFidelity" in wanted else None
+        hint = str(hints[name])
+        enum = DataFormat if "DataFormat" in hint else MathFidelity if "MathFidelity" in hint else None
         if name == "precision" and isinstance(value, list):
             values[name] = tuple(_rule_from_json(rule) for rule in value)
         elif name == "training":
-            raise InputError("training is no option of a file; Session.for_training makes a session that trains")
-        elif value is None and "None" in wanted:
+            raise InputError("training is not an option of a file; Session.for_training makes a session that trains")
+        elif value is None and "None" in hint:
             values[name] = None
         elif enum is not None:
             members = {member.name: member for member in enum}
             if not isinstance(value, str) or value not in members:
                 raise InputError(f"{name} is one of {', '.join(members)}, not {value!r}")
             values[name] = members[value]
-        elif "tuple" in wanted and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        elif "tuple" in hint and isinstance(value, list) and all(isinstance(v, str) for v in value):
             values[name] = tuple(value)
-        elif type(value).__name__ in re.findall(r"\w+", wanted):
+        elif type(value).__name__ in re.findall(r"\w+", hint):
             values[name] = value
         else:
             raise InputError(f"{name} does not take {value!r}")

@@ -1,4 +1,4 @@
-"""Pause and step a run: the brake between who watches and the thread that runs."""
+"""Threads that run: paused and stepped by who watches, and waited for."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from collections.abc import Callable
 POLL = 0.05  # s between two looks at whether a paused run was cancelled
 
 
+def wait_for(thread: threading.Thread | None, timeout: float | None) -> None:
+    """Until the thread, if there is one, has ended. Raises `TimeoutError` after `timeout` seconds."""
+    if thread is not None:
+        thread.join(timeout)
+        if thread.is_alive():
+            raise TimeoutError(f"still at work after {timeout} s")
+
+
 class RunControl:
     """Pauses and steps the runs that are given it. Every method may be called from any thread.
 
     A pause takes effect before the next op. A step goes to the end of the op, of the epoch, or of the input (where a
-    model runs several inputs at a time, its microbatch, they are one step), and pauses again. A run that is paused
-    before it begins waits at its first op.
+    model runs several inputs at a time, its microbatch, they are one step), and pauses again. Small models run up to 64
+    inputs at a time while nobody pauses or steps them; these are ended as one. A run that is paused before it begins
+    waits at its first op.
     """
 
     def __init__(self) -> None:
@@ -25,6 +34,11 @@ class RunControl:
     def paused(self) -> bool:
         """Whether the run stands, or will at its next op."""
         return self._mode == "paused"
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody pauses or steps the run."""
+        return self._mode == "run"
 
     @property
     def waiting(self) -> bool:
@@ -72,6 +86,8 @@ class RunControl:
 
     def ended(self, what: str) -> None:
         """An "op", an "epoch" or an "input" came to its end: a step that led here is done."""
+        if self._mode == "run":
+            return
         with self._changed:
             if self._mode == what or (what == "input" and self._mode in ("op", "epoch")):
                 self._mode = "paused"

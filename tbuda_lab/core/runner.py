@@ -131,8 +131,8 @@ class Runner:
         for name in {source for b in inputs for source in b.sources}:
             shape = self.result.graph[name].shape
             if name not in feeds or tuple(feeds[name].shape) != shape:
-                given = tuple(feeds[name].shape) if name in feeds else "nothing"
-                raise InputError(f"{program} takes {name!r} of shape {shape}, not {given}")
+                actual = tuple(feeds[name].shape) if name in feeds else "nothing"
+                raise InputError(f"{program} takes {name!r} of shape {shape}, not {actual}")
         for b in inputs:
             self.executor.push(b.queue, b.encode(feeds))
         self.executor.run(program, {"p_loop_count": 1}, cancel=cancel)
@@ -171,8 +171,9 @@ class Runner:
         if watcher is not None or control is not None:
             self.executor.on_step = stepped
         try:
-            for start in range(0, len(flat), microbatch):
-                rows += self._pass(flat[start : start + microbatch], stopped, control, watcher)
+            while len(rows) < len(flat):
+                several = self._at_once() * microbatch if control is None or control.free else microbatch
+                rows += self._pass(flat[len(rows) : len(rows) + several], stopped, control, watcher)
                 if progress is not None:
                     progress(len(rows), len(flat))
                 if control is not None:
@@ -196,7 +197,7 @@ class Runner:
         control: RunControl | None,
         watcher: Watcher | None,
     ) -> list[list[torch.Tensor]]:
-        """One pass of the program's loop: as many inputs as the microbatch."""
+        """Passes of the program's loop, each for as many inputs as the microbatch: one, or several together."""
 
         def asked() -> bool:
             if control is None:
@@ -209,12 +210,23 @@ class Runner:
             if control is not None:
                 control.ended("epoch")
 
-        for feed in feeds:
-            for binding in self.result.inputs:
-                self.executor.push(binding.queue, binding.encode(feed))
-        self.executor.run(params={"p_loop_count": 1}, progress=ended, cancel=asked)
-        columns = [[b.decode(self.executor.pop(b.queue)) for _ in feeds] for b in self.result.outputs]
+        passes = len(feeds) // self.result.options.microbatch
+        outputs = [b.queue for b in self.result.outputs]
+        if passes == 1:
+            for feed in feeds:
+                for binding in self.result.inputs:
+                    self.executor.push(binding.queue, binding.encode(feed))
+            self.executor.run(params={"p_loop_count": 1}, progress=ended, cancel=asked)
+            popped = [np.stack([self.executor.pop(queue) for _ in feeds]) for queue in outputs]
+        else:
+            arrays = {b.queue: np.stack([b.encode(feed) for feed in feeds]) for b in self.result.inputs}
+            popped = self.executor.stream(arrays, outputs, {"p_loop_count": passes}, ended, asked)
+        columns = [[b.decode(x) for x in each] for b, each in zip(self.result.outputs, popped, strict=True)]
         return [list(row) for row in zip(*columns, strict=True)]
+
+    def _at_once(self) -> int:
+        """How many passes go through together."""
+        return self.executor.at_once([b.queue for b in self.result.inputs], [b.queue for b in self.result.outputs])
 
 
 class SplitRunner:
@@ -237,13 +249,13 @@ class SplitRunner:
         for number, section in enumerate(self.result.sections):
             names = [node.name for node in section.graph.inputs]
             if section.place == "host":
-                given = [evaluate(section.graph, {n: v[n] for n in names}) for v in values]
+                parts = [evaluate(section.graph, {n: v[n] for n in names}) for v in values]
             else:
                 runner = self.runners[section.graph.name]
                 rows = runner.run([{n: v[n] for n in names} for v in values], cancel=cancel)
                 outputs = [b.name for b in runner.result.outputs]
-                given = [dict(zip(outputs, row, strict=True)) for row in rows]
-            for own, result in zip(values, given, strict=True):
+                parts = [dict(zip(outputs, row, strict=True)) for row in rows]
+            for own, result in zip(values, parts, strict=True):
                 for output, source in section.gives.items():
                     own[source if output.endswith(SENT) else output] = result[output]
             if progress is not None:

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-PCC_WANTED = 0.99
+MIN_PCC = 0.99
 """Correlation that a verified tensor must reach to be called good."""
 
 
@@ -23,12 +23,12 @@ class Comparison:
         return self.pcc >= pcc
 
 
-def compare(name: str, wanted: np.ndarray, got: np.ndarray) -> Comparison:
+def compare(name: str, expected: np.ndarray, got: np.ndarray) -> Comparison:
     """Compare in float64. Two equal constant tensors correlate by definition; a constant and another do not."""
-    a = np.asarray(wanted, np.float64).reshape(-1)
+    a = np.asarray(expected, np.float64).reshape(-1)
     b = np.asarray(got, np.float64).reshape(-1)
     if a.shape != b.shape:
-        raise ValueError(f"{name}: {np.shape(wanted)} against {np.shape(got)}")
+        raise ValueError(f"{name}: {np.shape(expected)} against {np.shape(got)}")
     difference = float(np.abs(a - b).max(initial=0.0))
     scale = float(np.abs(a).max(initial=0.0))
     if not (np.isfinite(a).all() and np.isfinite(b).all()):

@@ -134,7 +134,7 @@ def _step(data: Mapping[str, Any]) -> Step:
     if kind is Loop:
         body = [_entry(inner) for inner in _list(data["body"])]
         if any(inner.get("step") == "loop" for inner in body):
-            raise InputError("a loop of a host program within a loop: one after the other would work")
+            raise InputError("a host program cannot nest loops; write one after the other")
         return Loop(_whole(data["count"], 1, MAX_TURNS), tuple(map(_step, body)))
     if kind is Run:
         params = _entry(data["params"])
@@ -147,20 +147,21 @@ def _step(data: Mapping[str, Any]) -> Step:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError(f"a step of a host program has {str(value)[:80]} where a list belongs")
+        raise InputError(f"a step of a host program has {str(value)[:80]} where a list is expected")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise InputError(f"a step of a host program has {str(value)[:80]} where a name belongs")
+        raise InputError(f"a step of a host program has {str(value)[:80]} where a name is expected")
     return value
 
 
 def _whole(value: Any, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
         shown = str(value)[:80] if not isinstance(value, int) or value.bit_length() < 200 else "a huge number"
-        raise InputError(f"a step of a host program has {shown} where a whole number from {least} to {most} belongs")
+        raise InputError(f"a step of a host program has {shown} where a whole number from {least} to {most} is "
+                         "expected")
     return value
 
 
@@ -180,19 +181,19 @@ def execute(
     step with it and the number of its turn. Returns per replica and turn what was popped, by output. Raises
     `InputError` for an empty region, and for names that the graph does not have.
     """
-    held = {} if regions is None else regions
+    buffers = {} if regions is None else regions
     results: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]
     fed = [[[dict(one) for one in turn] for turn in turns] for turns in feeds]
     for turn, step in _flat([step for _, step in program.steps]):
         if progress is not None:
             progress(step, turn)
         if isinstance(step, Load):
-            _load(step, held, fed, turn)
+            _load(step, buffers, fed, turn)
             continue
         if isinstance(step, Store):
             if any(step.tensor not in popped[turn] for popped in results):
-                raise InputError(f"the host program keeps {step.tensor!r} in a region before it takes it")
-            held[step.region] = [popped[turn][step.tensor] for popped in results]
+                raise InputError(f"the host program keeps {step.tensor!r} in a region before it loads it")
+            buffers[step.region] = [popped[turn][step.tensor] for popped in results]
             continue
         if isinstance(step, Collective):
             average_gradients(replicas, step.tensors)
@@ -215,9 +216,9 @@ def _load(
     feeds: Sequence[Sequence[Sequence[dict[str, torch.Tensor]]]], turn: int,
 ) -> None:  # fmt: skip
     """A region's tensor becomes the input of every replica, or takes it over from the caller."""
-    given = [[one[step.tensor] for one in turns[turn] if step.tensor in one] for turns in feeds]
-    if all(len(parts) == len(turns[turn]) for parts, turns in zip(given, feeds, strict=True)):
-        regions[step.region] = [parts[0] if parts[0] is parts[-1] else joined(parts) for parts in given]
+    values = [[one[step.tensor] for one in turns[turn] if step.tensor in one] for turns in feeds]
+    if all(len(parts) == len(turns[turn]) for parts, turns in zip(values, feeds, strict=True)):
+        regions[step.region] = [parts[0] if parts[0] is parts[-1] else joined(parts) for parts in values]
         return
     if len(regions.get(step.region, ())) < len(feeds):
         raise InputError(f"region {step.region!r} holds nothing for input {step.tensor!r}: run a graph that fills it")

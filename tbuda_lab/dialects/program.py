@@ -41,7 +41,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti.sample import sample_of
 from tbuda_lab.core.tti.weights import without_weights
 from tbuda_lab.dialects.hostprogram import HostProgram, Loop, SetScalar, execute, steps_of
-from tbuda_lab.dialects.replicas import MODES, Replica, Schedule, Section, schedule, sync_cycles
+from tbuda_lab.dialects.replicas import MODES, Replica, RunSchedule, SectionTime, schedule, sync_cycles
 
 KIND_OF = {"fwd": "fwd", "bwd": "bckwd", "opt": "opt"}
 """By direction of an epoch the kind of its section."""
@@ -83,7 +83,7 @@ class GraphProgram:
             for text in self.notes:
                 session.problems.append(Diagnostic("note", self.name, "program", text))
             if session.unedited and netlist_digest(result) != self.netlist:
-                text = "this version places the graph in another way than the program has it"
+                text = "this version places the graph differently from the program"
                 session.problems.append(Diagnostic("note", self.name, "program", text, "compile the program again"))
 
         stop = session.on("compiled", compiled)
@@ -125,7 +125,8 @@ class GraphProgram:
             if device not in (*ARCHS, *BOARDS):
                 raise InputError(f"there is no device {device[:40]!r}")
             options = CompileOptions(**options_from_json(record["options"]))
-            options = dataclasses.replace(options, training=_training(record["training"]))
+            options = dataclasses.replace(
+                options, training=_training(record["training"]), loaded_once=mapping == "spatial")
             overrides = tuple(from_json(o) for o in record["overrides"])
             losses = tuple(int(k) for k in record["losses"])
             text = read(f"{name}.graph").decode()
@@ -146,7 +147,7 @@ class GraphProgram:
 
 
 def _unresolved(override: Override) -> tuple[str, ...]:
-    raise InputError(f"an override by pattern ({override.target}) has no place in a program")
+    raise InputError(f"a program cannot hold an override by pattern ({override.target}); give the names of the ops")
 
 
 def _training(data: Any) -> TrainingOptions | None:
@@ -184,12 +185,12 @@ def _fill(graph: Graph, budget: Budget) -> None:
     rng = np.random.default_rng(0)
     for node in graph:
         if node.kind is NodeKind.PARAMETER and node.value is None:
-            budget.take_array(node.shape, 8, f"made-up values of {node.name!r}")  # float64 on the way
+            budget.take_array(node.shape, 8, f"random values of {node.name!r}")  # float64 on the way
             scale = 1 / math.sqrt(max(1, node.shape[-1])) if node.shape else 1.0
             node.value = (rng.standard_normal(node.shape) * scale).astype(np.float32)
 
 
-class ProgramRun:
+class HostProgramRun:
     """The host program of a graph at work on simulated devices, each with the graph's sample as its input.
 
     Weights are those of the compile at first, and as the program changes them after.
@@ -204,7 +205,7 @@ class ProgramRun:
         self._feeds = [[batch] * turns for _ in self.replicas]
         self._regions: dict[str, list[torch.Tensor]] = {}
 
-    def take_over(self, other: ProgramRun) -> None:
+    def take_over(self, other: HostProgramRun) -> None:
         """Weights and state of another run of the program, before the graph was placed anew."""
         for replica, before in zip(self.replicas, other.replicas, strict=True):
             replica.take_over(before)
@@ -214,12 +215,12 @@ class ProgramRun:
         the program's `SetScalar` steps, with or without "run_"; those that are not given keep their values. Raises
         `InputError` for an unknown name."""
         scalars = {step.name for step in steps_of(self.program.host_program) if isinstance(step, SetScalar)}
-        given = {name if name in scalars else f"run_{name}": value for name, value in (numbers or {}).items()}
-        wrong = sorted(set(given) - scalars)
+        variables = {name if name in scalars else f"run_{name}": value for name, value in (numbers or {}).items()}
+        wrong = sorted(set(variables) - scalars)
         if wrong:
             listed = ", ".join(sorted(name.removeprefix("run_") for name in scalars)) or "nothing"
             raise InputError(f"the program sets no {wrong[0].removeprefix('run_')}; it sets {listed}")
-        return execute(self.program.host_program, self.replicas, self._feeds, given, self._regions)[0][-1]
+        return execute(self.program.host_program, self.replicas, self._feeds, variables, self._regions)[0][-1]
 
     def loss(self, outputs: Mapping[str, torch.Tensor]) -> float:
         """The mean of the losses of a run."""
@@ -242,11 +243,11 @@ def netlist_digest(result: CompileResult) -> str:
 
 
 # -- sections and their time -------------------------------------------------------------------------------------------
-def sections_of(result: CompileResult, mapping: str = "section") -> tuple[Section, ...]:
+def sections_of(result: CompileResult) -> tuple[SectionTime, ...]:
     """One section for every epoch, with its simulated cycles of one run.
 
     A run takes all elements of a microbatch forward and backward, and updates once. An epoch's cycles have the time to
-    load it; where the mapping is spatial it is loaded already, so that time is left out.
+    load it, except where it was loaded before (`CompileOptions.loaded_once`: the spatial mapping).
     """
     batch = max(1, result.options.microbatch)
     whole, once = batch_time(result, batch).epochs, batch_time(result, 1).epochs
@@ -258,26 +259,25 @@ def sections_of(result: CompileResult, mapping: str = "section") -> tuple[Sectio
         if kind == "opt" and all(op.startswith("gradnorm") for op in epoch.ops):
             kind = "gradnorm"
         time = one if kind in ("opt", "gradnorm") else all_of
-        cycles = time.cycles - (time.switch if mapping == "spatial" else 0)
         ends = completes if kind == "bckwd" else updates if kind == "opt" else {}
         weights = tuple(ends[op] for op in epoch.ops if op in ends)
         needs_all = kind == "opt" and any(op.startswith("gradnorm") for op in epoch.ops)
-        sections.append(Section(kind, float(cycles), weights, needs_all))
+        sections.append(SectionTime(kind, float(time.cycles), weights, needs_all))
     return tuple(sections)
 
 
-def run_cycles(result: CompileResult, mapping: str = "section") -> float:
+def run_cycles(result: CompileResult) -> float:
     """Simulated cycles of one run on one device: all sections one after the other."""
-    return sum(section.cycles for section in sections_of(result, mapping))
+    return sum(section.cycles for section in sections_of(result))
 
 
 def schedules(
-    result: CompileResult, mapping: str = "section", replicas: int = 2, reduce_on_device: bool = False
-) -> dict[str, Schedule]:
+    result: CompileResult, replicas: int = 2, reduce_on_device: bool = False
+) -> dict[str, RunSchedule]:
     """By data-parallel mode when each section and each synchronisation of a gradient runs."""
     sizes = {w.name: 4 * math.prod(w.shape) for w in result.weights if w.gradient}
     sync = sync_cycles(sizes, result.device, replicas, reduce_on_device)
-    sections = sections_of(result, mapping)
+    sections = sections_of(result)
     return {mode: schedule(sections, sync, mode) for mode in MODES}
 
 
@@ -287,10 +287,10 @@ def program_frame(
 ) -> Frame:
     """The frame "program": sections, the host program's steps, the schedule of every replica in every mode, and the
     graphs to choose from (name and mapping of each)."""
-    sections = sections_of(result, program.mapping)
+    sections = sections_of(result)
     count = max(1, program.replicas)
     timelines = {}
-    for mode, plan in schedules(result, program.mapping, count, program.reduce_on_device).items():
+    for mode, plan in schedules(result, count, program.reduce_on_device).items():
         timelines[mode] = {
             "cycles": plan.cycles,
             "device": [[section, start, end] for section, start, end in plan.device],
@@ -311,6 +311,6 @@ def program_frame(
 
 
 __all__ = [
-    "GraphProgram", "ProgramRun", "netlist_digest", "output_gradients", "program_frame", "run_cycles", "schedules",
+    "GraphProgram", "HostProgramRun", "netlist_digest", "output_gradients", "program_frame", "run_cycles", "schedules",
     "sections_of",
 ]  # fmt: skip

@@ -49,7 +49,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
         with Archive(path) as archive:
             return _record(archive)
     except InputError as error:
-        raise InputError(f"{path} is no PEF: {error}") from error
+        raise InputError(f"{path} is not a PEF: {error}") from error
 
 
 def _record(archive: Archive) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def read_programs(path: str | Path) -> tuple[GraphProgram, ...]:
             made_up = Budget("the archive", MAX_MADE_UP)
             return tuple(p for entry in graphs for p in _programs(archive, entry, reading, made_up))
     except InputError as error:
-        raise InputError(f"{path} is no PEF: {error}") from error
+        raise InputError(f"{path} is not a PEF: {error}") from error
 
 
 def _programs(archive: Archive, entry: Any, reading: Budget, made_up: Budget) -> list[GraphProgram]:

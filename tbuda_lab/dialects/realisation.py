@@ -20,10 +20,10 @@ KINDS = ("grid", "decomposed", "host", "program")
 """Of a realisation: one op of the device; several; in a queue's recipe; steps of the host program."""
 
 ALLOWED = {
-    "integer encoding": "makes the device's numbers of an integer input (class labels), exactly; the grid has no "
-                        "integer arithmetic",
-    "layout": "moves elements of a queue that the host writes or reads anyway, and calculates nothing",
-    "weights": "calculated of weights and constants when they are written, not in a run",
+    "integer encoding": "encodes an integer input (class labels) as device numbers without rounding; the grid has "
+                        "no integer arithmetic",
+    "layout": "reorders elements of a queue that the host writes or reads anyway, and calculates nothing",
+    "weights": "calculated from weights and constants when they are written, not in a run",
 }  # fmt: skip
 """Why an op may run on the host in strict mode."""
 

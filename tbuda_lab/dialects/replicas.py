@@ -52,8 +52,8 @@ class Replica:
             states = {s.suffix: s for s in before.states}
             for state in weight.states:
                 old = states[state.suffix]
-                held = decoded(other.executor.read(old.queue), old.shape)
-                self.executor.write(state.queue, encoded(held, state.shape, state.queue))
+                tensor = decoded(other.executor.read(old.queue), old.shape)
+                self.executor.write(state.queue, encoded(tensor, state.shape, state.queue))
 
     def scalar(self, name: str) -> float:
         """A number of the optimizer as the device holds it: that of the first weight that has it, 0 where none has."""
@@ -92,7 +92,7 @@ def average_gradients(replicas: Sequence[Replica], names: Sequence[str]) -> None
 
 
 @dataclasses.dataclass(frozen=True)
-class Section:
+class SectionTime:
     """An epoch in the time model. kind: "fwd", "bckwd", "gradnorm" or "opt"; cycles: of one run; weights: those whose
     gradient is complete after it (bckwd), or that it updates (opt); needs_all: it waits for all gradients."""
 
@@ -103,7 +103,7 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
+class RunSchedule:
     """One run in cycles. device: (number of the section, start, end) in the order in which they run; link: (weight,
     start, end) of each synchronisation."""
 
@@ -128,7 +128,7 @@ def sync_cycles(
     return {w: 2 * n / device.pcie_bytes_per_cycle for w, n in sizes.items()}
 
 
-def schedule(sections: Sequence[Section], sync: Mapping[str, float], mode: str) -> Schedule:
+def schedule(sections: Sequence[SectionTime], sync: Mapping[str, float], mode: str) -> RunSchedule:
     """When a run's sections and synchronisations take place. sync: cycles to average the gradient of each weight.
 
     normal: device sections in order, all synchronisation between backward and update. inorder: a gradient is averaged,
@@ -166,7 +166,7 @@ def schedule(sections: Sequence[Section], sync: Mapping[str, float], mode: str) 
             synchronise(weight, time)
     everything = max(ready.values(), default=time)
 
-    def start_of(section: Section) -> float:
+    def start_of(section: SectionTime) -> float:
         if mode == "normal" or section.needs_all or section.kind == "gradnorm":
             return everything
         return max((ready.get(w, time) for w in section.weights), default=time)
@@ -177,9 +177,9 @@ def schedule(sections: Sequence[Section], sync: Mapping[str, float], mode: str) 
         start = max(time, start_of(section))
         time = start + section.cycles
         on_device.append((k, start, time))
-    return Schedule(mode, max(time, everything), tuple(on_device), tuple(on_link))
+    return RunSchedule(mode, max(time, everything), tuple(on_device), tuple(on_link))
 
 
-def makespan(sections: Sequence[Section], sync: Mapping[str, float], mode: str) -> float:
+def makespan(sections: Sequence[SectionTime], sync: Mapping[str, float], mode: str) -> float:
     """Cycles of one run on replicas that synchronise gradients; see `schedule`."""
     return schedule(sections, sync, mode).cycles

@@ -35,9 +35,9 @@ class BucketedModel:
         if not sizes or any(0 in dims for dims in sizes.values()):
             raise InputError("buckets are for dims after the first; the first is the batch and may have any size")
         for name, dims in sizes.items():
-            for dim, given in dims.items():
-                if not given or list(given) != sorted({int(n) for n in given}) or given[0] < 1:
-                    raise InputError(f"buckets of dim {dim} of {name!r} are sizes in rising order, not {given}")
+            for dim, buckets in dims.items():
+                if not buckets or list(buckets) != sorted({int(n) for n in buckets}) or buckets[0] < 1:
+                    raise InputError(f"buckets of dim {dim} of {name!r} are sizes in rising order, not {buckets}")
         self.model, self.sizes, self.padding = model, sizes, dict(padding or {})
         self.device, self.options = device, options
         self.sessions: dict[Key, Session] = {}

@@ -73,10 +73,10 @@ def trimmed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def setting(given: float | None, verify_cfg: Any, name: str, dtype: torch.dtype, default: float) -> float:
+def setting(explicit: float | None, verify_cfg: Any, name: str, dtype: torch.dtype, default: float) -> float:
     """What was given, else the field of `verify_cfg` (a number, or one per dtype), else the default."""
-    if given is not None:
-        return given
+    if explicit is not None:
+        return explicit
     value = getattr(verify_cfg, name, None)
     if isinstance(value, dict):
         value = value.get(dtype)

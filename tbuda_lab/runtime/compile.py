@@ -8,19 +8,19 @@ from typing import Any
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.depths import StagedCompile, StageResult
+from tbuda_lab.core.compiler.staged import StagedCompile, StageResult
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Tensor, with_loss
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.runner import joined
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compile_outputs import stops_early
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.judging import judge, judge_outputs, require
-from tbuda_lab.runtime.outcome import stops_early
 from tbuda_lab.runtime.results import CompileResults
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -132,7 +132,7 @@ def generated(
         raise PipelineError(f"no module has been placed on device {device.name!r}; call place_module first")
     graph = frontend.from_pybuda(device.modules, sample, training=training)
     feeds = dict(frontend.feeds(graph, sample))
-    given = tuple(Tensor.create_from_torch(tensor) for tensor in feeds.values())
+    tensors = tuple(Tensor.create_from_torch(tensor) for tensor in feeds.values())
     if (device.loss_module is None) != (not targets) and not (trace_only and not targets):
         raise PipelineError(f"device {device.name!r}: target_tensors and place_loss_module belong together")
     if device.loss_module is not None and targets:
@@ -140,13 +140,13 @@ def generated(
         feeds.update(zip(names, targets, strict=True))
     target = Tensor.create_from_torch(targets[0]) if targets else None
     if trace_only:
-        return graph, tuple(Tensor(node.shape, node=node.name) for node in graph.outputs), {}, given, target
+        return graph, tuple(Tensor(node.shape, node=node.name) for node in graph.outputs), {}, tensors, target
     parts = [evaluate_nodes(graph, one) for one in elements(graph, feeds)]
     values = [joined([part[node.name] for part in parts]) for node in graph.outputs]
     if verify_cfg is not None and verify_cfg.enabled and not targets:
         judge_outputs(device.modules, sample, values, 0, verify_cfg)
     between = {node.name: Tensor.create_from_torch(parts[0][node.name]) for node in graph.ops if return_intermediate}
-    return graph, tuple(Tensor.create_from_torch(value) for value in values), between, given, target
+    return graph, tuple(Tensor.create_from_torch(value) for value in values), between, tensors, target
 
 
 def _intermediates(device: TTDevice, sample: Any) -> dict[str, Tensor]:

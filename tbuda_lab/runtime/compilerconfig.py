@@ -22,7 +22,7 @@ from tbuda_lab.runtime.query import NodePredicateBuilder
 OpNames = str | NodePredicateBuilder | Sequence[str | NodePredicateBuilder]
 
 @dataclasses.dataclass(frozen=True)
-class OverrideRecord:
+class OverrideCall:
     """One call of an override function: what `core.options.Override` will be once the model's names are known."""
 
     kind: str
@@ -130,7 +130,7 @@ class CompilerConfig:
     tti_dump_format: TTIDumpFormat = TTIDumpFormat.DEFAULT
     dram_placement_algorithm: DRAMPlacementAlgorithm = DRAMPlacementAlgorithm.ROUND_ROBIN
     precision: list[PrecisionRule] = dataclasses.field(default_factory=list)
-    overrides: list[OverrideRecord] = dataclasses.field(default_factory=list)
+    overrides: list[OverrideCall] = dataclasses.field(default_factory=list)
 
     # -- methods of PyBuda's class ---------------------------------------------------------------------------
     def place_on_new_epoch(self, op_names: OpNames) -> None:
@@ -190,7 +190,7 @@ class CompilerConfig:
         one = target if isinstance(target, str | NodePredicateBuilder) else tuple(target)
         if isinstance(one, tuple) and not (one and all(isinstance(t, str | NodePredicateBuilder) for t in one)):
             raise PipelineError(f"{kind} takes op names and predicates, not {target!r}")
-        self.overrides.append(OverrideRecord(kind, one, value))
+        self.overrides.append(OverrideCall(kind, one, value))
 
     def options(self, microbatch: int = 1, fp32_fallback: DataFormat = DataFormat.Float16_b) -> CompileOptions:
         """The options of a compile, environment switches applied."""
@@ -201,13 +201,15 @@ class CompilerConfig:
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))
-        level, asked = self.effective("amp_level"), self.effective("default_df_override")
-        family = "" if asked is None else asked.family
+        level, default_df = self.effective("amp_level"), self.effective("default_df_override")
+        family = "" if default_df is None else default_df.family
         values["precision"] = rules_of(self.precision, level, self.effective("amp_light"), family)
-        if level and asked is None:  # a level has a format of its own for what no rule names
+        if level and default_df is None:  # a level has a format of its own for what no rule names
             values["default_df_override"] = DataFormat.Float16_b if level == 1 else DataFormat.Float16
         values["fracture_groups"] = tuple(self.fracture_groups)
         values["op_names_manual_fuse"] = tuple(self.op_names_manual_fuse)
+        if values["default_dram_parameters"] is None and microbatch > 1:
+            values["default_dram_parameters"] = False  # PyBuda then preloads all that fit
         values["dram_placement_algorithm"] = self.dram_placement_algorithm.name
         return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})
 
@@ -236,7 +238,7 @@ def _level(text: str) -> int:
 def _member(kind: type[Any]) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         if text.upper() not in kind.__members__:
-            raise PipelineError(f"{text!r} is no {kind.__name__}; there are {', '.join(kind.__members__)}")
+            raise PipelineError(f"{text!r} is not a {kind.__name__}; there are {', '.join(kind.__members__)}")
         return kind[text.upper()]
 
     return read

@@ -32,7 +32,7 @@ def _set_global_compiler_config(config: CompilerConfig) -> None:
 
 
 def _clear_global_compiler_config() -> None:
-    settings.forget()
+    settings.reset_warnings()
     _set_global_compiler_config(CompilerConfig())
 
 
@@ -86,10 +86,10 @@ def set_configuration_options(
     harvested_rows: physical rows to leave out, of all chips, or a list for each. device_config: one of DEVICE_CONFIGS.
     Options that change nothing here warn once with the reason. Raises `PipelineError` for an unknown device_config.
     """
-    given = {name: value for name, value in locals().items() if value is not None}
+    values = {name: value for name, value in locals().items() if value is not None}
     config = _get_global_compiler_config()
-    if "device_config" in given:
-        name = given.pop("device_config")
+    if "device_config" in values:
+        name = values.pop("device_config")
         if name == "galaxy":
             raise not_supported("device_config='galaxy'", "its links are not described here: name its cluster "
                                 "descriptor by backend_cluster_descriptor_path and the chips by TTDevice(chip_ids=)")
@@ -98,26 +98,26 @@ def set_configuration_options(
                 f"Unsupported backend device configuration: {name}. Valid options are: {list(DEVICE_CONFIGS)}"
             )
         config.backend_device_descriptor_path = DEVICE_CONFIGS[name]
-    algorithm = given.get("dram_placement_algorithm")
+    algorithm = values.get("dram_placement_algorithm")
     if isinstance(algorithm, str):
         if algorithm not in DRAMPlacementAlgorithm.__members__:
             names = ", ".join(DRAMPlacementAlgorithm.__members__)
             raise PipelineError(f"dram_placement_algorithm {algorithm!r} is none of {names}")
-        given["dram_placement_algorithm"] = DRAMPlacementAlgorithm[algorithm]
-    if not 0 <= given.get("backend_opt_level", 4) <= 4:
+        values["dram_placement_algorithm"] = DRAMPlacementAlgorithm[algorithm]
+    if not 0 <= values.get("backend_opt_level", 4) <= 4:
         raise PipelineError(f"backend_opt_level is 0 to 4, not {backend_opt_level!r}")
     if amp_level is not None and amp_level not in (0, 1, 2):
         raise PipelineError(f"amp_level is 0, 1 or 2, not {amp_level!r}")
     if math_fidelity is MathFidelity.Invalid:
         raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
-    if "harvested_rows" in given:
-        rows = given.pop("harvested_rows")
+    if "harvested_rows" in values:
+        rows = values.pop("harvested_rows")
         by_chip = rows if any(isinstance(row, list | tuple) for row in rows) else [rows]
         config.harvesting_masks = tuple(sum(1 << r for r in set(chip)) for chip in by_chip) if any(by_chip) else ()
         config.harvesting_mask = functools.reduce(operator.or_, config.harvesting_masks, 0)
-    for name, value in given.items():
+    for name, value in values.items():
         if name in NO_EFFECT and value != getattr(CompilerConfig(), name, None):
-            settings.tell(name, NO_EFFECT[name])
+            settings.warn_once(name, NO_EFFECT[name])
         field = RENAMED.get(name, name)
         if hasattr(config, field):
             setattr(config, field, value)
@@ -304,11 +304,11 @@ def override_multi_op_fracture_factor(op_name: str, multi_op_fracture_factor: in
     _get_global_compiler_config().conv_multi_op_fracture_factor_override[op_name] = int(multi_op_fracture_factor)
 
 
-def _input_format(index: int, asked: Any) -> tuple[int, DataFormat, bool]:
+def _input_format(index: int, value: Any) -> tuple[int, DataFormat, bool]:
     """(operand, format, whether activations change too) of one entry of `input_df`: a format, or a pair."""
-    df, activations = asked if isinstance(asked, tuple | list) and len(asked) == 2 else (asked, False)
+    df, activations = value if isinstance(value, tuple | list) and len(value) == 2 else (value, False)
     if not isinstance(df, DataFormat):
-        raise PipelineError(f"input_df is {{operand: (format, whether activations change)}}, not {asked!r}")
+        raise PipelineError(f"input_df is {{operand: (format, whether activations change)}}, not {value!r}")
     return int(index), df, bool(activations)
 
 
@@ -353,8 +353,13 @@ def configure_mixed_precision(
     if part not in (None, *EPOCH_TYPES):
         raise PipelineError(f"epoch_type is one of {', '.join(EPOCH_TYPES)}, not {epoch_type!r}")
     gradients = None if is_gradient_op is None else bool(is_gradient_op)
-    inputs = tuple(_input_format(index, asked) for index, asked in (input_df or {}).items())
-    bits = tuple((int(index), int(count)) for index, count in input_parameter_indices_to_optimize or ())
+    inputs = tuple(_input_format(index, value) for index, value in (input_df or {}).items())
+    wanted_bits = input_parameter_indices_to_optimize or ()
+    pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair,) for pair in wanted_bits]
+    if any(len(pair) != 2 for pair in pairs):
+        raise PipelineError("input_parameter_indices_to_optimize has pairs (operand, mantissa bits), such as [(1, 8)], "
+                            f"not {input_parameter_indices_to_optimize}")
+    bits = tuple((int(index), int(count)) for index, count in pairs)
     if any(count not in (8, 4, 2) for _, count in bits):
         raise PipelineError(f"input_parameter_indices_to_optimize has mantissas of 8, 4 or 2 bits, not {bits}")
     inputs = tuple(entry for entry in inputs if _float("input_df", entry[1]) is not None)

@@ -12,11 +12,12 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, to_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph.phases import LOSS, WRITES
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.internals import DeviceInternals
-from tbuda_lab.runtime.settings import tell
+from tbuda_lab.runtime.settings import warn_once
 
 if TYPE_CHECKING:
     from tbuda_lab.runtime.trainers import DeviceTraining
@@ -30,7 +31,7 @@ class Device(DeviceInternals):
 
     def __init__(self, name: str, mp_context: Any = None, module: Module | Sequence[Module] | None = None) -> None:
         if mp_context is not None:
-            tell("mp_context", "no processes are made: every device works in the calling thread")
+            warn_once("mp_context", "no processes are made: every device works in the calling thread")
         self.name = name
         self.modules: list[Module] = []
         self.inputs: deque[Inputs] = deque()
@@ -54,7 +55,7 @@ class Device(DeviceInternals):
     def place_module(self, module: Module | Sequence[Module]) -> None:
         """Place modules after those already here; each reads the outputs of the one before.
 
-        Raises `PipelineError` for what is no module, for a second module of one name, or for a parameter name that
+        Raises `PipelineError` for what is not a module, for a second module of one name, or for a parameter name that
         two different parameters of the device share.
         """
         many = list(module) if isinstance(module, list | tuple) else [module]
@@ -78,7 +79,7 @@ class Device(DeviceInternals):
     def place_loss_module(self, module: Module) -> None:
         """Place the loss, which takes the outputs of the device's modules and then the targets.
 
-        Raises `PipelineError` for what is no module, or when the device has a loss already.
+        Raises `PipelineError` for what is not a module, or when the device has a loss already.
         """
         if not isinstance(module, Module):
             raise PipelineError(f"a loss module is placed on {self.name!r}, not a {type(module).__name__}")
@@ -87,6 +88,11 @@ class Device(DeviceInternals):
             raise PipelineError(f"device {self.name!r} already has the loss {self.loss_module.get_name()!r}")
         self.loss_module = module
         module.__dict__["device"] = self
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is there to run, not to compile only."""
+        return True
 
     @property
     def ends_in_loss(self) -> bool:
@@ -132,10 +138,10 @@ class Device(DeviceInternals):
             raise PipelineError(f"no input has been pushed to device {self.name!r}; call push_to_inputs first")
         return self.inputs[0] if peek else self.inputs.popleft()
 
-    def sample(self, given: Any) -> Inputs:
+    def sample(self, values: Any) -> Inputs:
         """The sample inputs that a script gives; where it gives none, the first one pushed."""
-        none = len(given) == 0 if isinstance(given, tuple | list | Mapping) else given is None
-        return self.next_inputs(peek=True) if none else as_inputs((given,))
+        none = len(values) == 0 if isinstance(values, tuple | list | Mapping) else values is None
+        return self.next_inputs(peek=True) if none else as_inputs((values,))
 
     # -- running ---------------------------------------------------------------------------------------------
     def run_forward(self, inputs: Inputs) -> Outputs:
@@ -184,7 +190,7 @@ class Device(DeviceInternals):
 
     def update_device_parameters(self, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Give weights new values by name; the device takes them up with the next input."""
-        given: list[tuple[Any, str, Any]] = []
+        updates: list[tuple[Any, str, Any]] = []
         for name, value in new_values(self.name, parameters).items():
             owner, shape = next(((m, p.shape) for m in self.modules for p in m.get_parameters()
                                  if p.get_name() == name), (None, ()))
@@ -196,11 +202,11 @@ class Device(DeviceInternals):
                                     f"{tuple(tensor.shape)}")
             if tensor.is_complex():
                 raise PipelineError(f"parameter {name!r} is real; got a value of {tensor.dtype}")
-            given.append((owner, name, tensor))
-        for owner, name, tensor in given:  # all of them, or none
+            updates.append((owner, name, tensor))
+        for owner, name, tensor in updates:  # all of them, or none
             owner.set_parameter(name, tensor)
         if self.trainer is not None:
-            self.trainer.set_parameters({name: tensor for _, name, tensor in given})
+            self.trainer.set_parameters({name: tensor for _, name, tensor in updates})
 
     def sync(self) -> None:
         """Nothing runs in the background, so nothing is waited for."""
@@ -213,8 +219,9 @@ class Device(DeviceInternals):
 
 def new_values(device: str, parameters: Any) -> dict[str, Any]:
     """Weights by name out of a list of dicts. Raises `PipelineError` for anything else."""
-    given = list(parameters) if isinstance(parameters, Iterable) and not isinstance(parameters, Mapping) else parameters
-    parts = [given] if isinstance(given, Mapping) else given
+    parts: Any = [parameters] if isinstance(parameters, Mapping) else parameters
+    if isinstance(parts, Iterable):
+        parts = list(parts)
     if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
         raise PipelineError(f"device {device!r}: parameters are a list of dicts, name -> tensor")
     return {str(name): value for part in parts for name, value in part.items()}
@@ -230,8 +237,28 @@ def as_inputs(tensors: Sequence[Any]) -> Inputs:
 
 
 def blank_outputs(graph: Graph, microbatch: int) -> Outputs:
-    """Zeros of the shapes that a model's graph gives for that many elements."""
-    return tuple(torch.zeros((microbatch, *n.shape[1:])) if n.shape else torch.zeros(()) for n in graph.outputs)
+    """Zeros of the shapes and dtypes that a model's graph gives for that many elements."""
+    return tuple(
+        torch.zeros((microbatch, *n.shape[1:]) if n.shape else (), dtype=_dtype_of(n)) for n in graph.outputs
+    )
+
+
+def in_model_dtypes(graph: Graph, outputs: Sequence[torch.Tensor], names: Sequence[str] | None = None) -> Outputs:
+    """What the device computed, in the dtypes of the model's own outputs where these are float16 or bfloat16.
+
+    names: of the outputs' nodes; None: all that the model gives. The executor gives float32. A float32 above 65,504
+    becomes an infinity in float16, as in torch. A loss and outputs of whole numbers stay as they are.
+    """
+    given = [node for node in graph.outputs if WRITES not in node.attrs]  # what writes a cache stays on the device
+    if names is not None:
+        given = [graph[name] for name in names]
+    return tuple(v.to(_dtype_of(node)) if v.dtype == torch.float32 else v
+                 for v, node in zip(outputs, given, strict=True))  # fmt: skip
+
+
+def _dtype_of(output: Node) -> torch.dtype:
+    halves = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+    return torch.float32 if output.attrs.get(LOSS) else halves.get(str(output.attrs.get("dtype")), torch.float32)
 
 
 def microbatch_of(inputs: Inputs) -> int:
@@ -270,7 +297,7 @@ class CPUDevice(Device):
                 f"CPUDevice {self.name!r} runs PyTorch modules; {module.get_name()!r} is a {type(module).__name__}"
             )
 
-    # PyBuda's names of the same for each framework; a TensorFlow module is no module of a CPUDevice (`_accepts`).
+    # PyBuda's names of the same for each framework; a TensorFlow module is not a module of a CPUDevice (`_accepts`).
     forward_pt = forward_tf = DeviceInternals.forward
     compile_for_pt = compile_for_tf = DeviceInternals.compile_for
     cpueval_forward_pt = cpueval_forward_tf = DeviceInternals.cpueval_forward

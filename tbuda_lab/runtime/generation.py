@@ -67,8 +67,8 @@ class GenerationRunner:
         count = len(tokens)
         ids = torch.zeros(1, self.sizes.prompt, dtype=torch.int64)
         ids[0, :count] = torch.tensor(tokens)
-        held = torch.tensor([[count]])
-        of_prompt = list(self.runner.run_program(PROMPT, {"input_ids": ids, "length": held}).values())
+        length_tensor = torch.tensor([[count]])
+        of_prompt = list(self.runner.run_program(PROMPT, {"input_ids": ids, "length": length_tensor}).values())
         done = 0
 
         def step(token: int | None) -> torch.Tensor:
@@ -77,7 +77,7 @@ class GenerationRunner:
                 return of_prompt[0][0, -1]
             inputs = {
                 "token": torch.tensor([[self.start if token is None else token]]),
-                "held": held,
+                "held": length_tensor,
                 "step": torch.tensor([[done]]),
             }
             done += 1
@@ -220,7 +220,7 @@ def decode_cycles(session: Session) -> int:
 TASKS = ("text-generation", "text2text-generation")
 
 
-class Pipeline:
+class GenerationPipeline:
     """What `pipeline` returns: call it with text (needs a tokenizer) or with a list of token ids."""
 
     def __init__(self, generator: Generator, tokenizer: Any = None) -> None:
@@ -252,7 +252,7 @@ class Pipeline:
         return [answer]
 
 
-def pipeline(task: str, model: Any = None, tokenizer: Any = None, **settings: Any) -> Pipeline:
+def pipeline(task: str, model: Any = None, tokenizer: Any = None, **settings: Any) -> GenerationPipeline:
     """A pipeline of transformers on a device: "text-generation" or "text2text-generation" of a loaded model.
 
     settings: device, options, places, bucket of `Generator`. Raises `InputError` for another task.
@@ -262,4 +262,4 @@ def pipeline(task: str, model: Any = None, tokenizer: Any = None, **settings: An
         raise InputError(f"pipeline {task!r} is not supported, only {names}; wrap the model in PyTorchModule")
     if isinstance(model, str) or model is None:
         raise InputError("pipeline takes a loaded model; load it with transformers' from_pretrained first")
-    return Pipeline(Generator(model, **settings), tokenizer)
+    return GenerationPipeline(Generator(model, **settings), tokenizer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,7 +129,15 @@ class TwoStackGeneration(GenerationModel):
 
 
 def generation_model(model: Any, sizes: Sizes) -> GenerationModel:
-    """The kind that fits a model of transformers."""
+    """The kind that fits a model of transformers. Raises `ModelError` for a decoder that takes no `position_ids`."""
+    if not model.config.is_encoder_decoder and "position_ids" not in inspect.signature(model.forward).parameters:
+        name = type(model).__name__
+        raise ModelError(
+            f"generation cannot tell {name} where a token stands",
+            [Diagnostic("error", name, "generation", "it takes no position_ids and counts the places of an attention "
+                        "mask instead (as models with ALiBi do)",
+                        "generate with a model that takes position_ids, or run this one on all tokens each time")],
+        )  # fmt: skip
     return (TwoStackGeneration if model.config.is_encoder_decoder else DecoderGeneration)(model, sizes).eval()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.tti import ImageFacts, Loaded, as_trained, load_image, loaded_of, module_facts, write_image
-from tbuda_lab.core.tti.chips import on_chips
+from tbuda_lab.core.tti.loaded import on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, TTIDumpFormat

@@ -39,7 +39,7 @@ class CommandType(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Command:
+class RunCommand:
     """A command of the run loop; params: the arguments of the device's method of that name."""
 
     command_type: CommandType
@@ -64,7 +64,7 @@ class DeviceInternals:
         return self
 
     # -- commands ------------------------------------------------------------------------------------------------
-    def push_to_command_queue(self, cmd: Command) -> None:
+    def push_to_command_queue(self, cmd: RunCommand) -> None:
         """Run a command now; its answer waits for `get_command_queue_response`."""
         self.run_next_command(cmd)
 
@@ -72,16 +72,16 @@ class DeviceInternals:
         """The oldest answer of a command, None where there is none."""
         return self._own.answers.popleft() if self._own.answers else None
 
-    def get_next_command(self, command_queue: queue.Queue[Command]) -> Command | None:
+    def get_next_command(self, command_queue: queue.Queue[RunCommand]) -> RunCommand | None:
         """The next command of a queue; None when it is empty, for nobody else could fill it meanwhile."""
         try:
             return command_queue.get_nowait()
         except queue.Empty:
             return None
 
-    def run_next_command(self, cmd: Command) -> bool:
+    def run_next_command(self, cmd: RunCommand) -> bool:
         """Run a command; True for QUIT. Raises `PipelineError` for what is no command."""
-        if not isinstance(cmd, Command):
+        if not isinstance(cmd, RunCommand):
             raise PipelineError(f"a command is a Command(CommandType, params), not {cmd!r}")
         device, params = self._device, dict(cmd.params)
         answer: dict[str, Any] = {}
@@ -145,13 +145,13 @@ class DeviceInternals:
         """The backward pass of so many inputs that ran forward; `dc_transfer("backward")` hands gradients on."""
         device, own = self._device, self._own
         for turn in range(loop_count):
-            given = None
+            seeds = None
             if not device.ends_in_loss:
                 if not own.gradients:
                     raise PipelineError(f"no gradients have come to device {device.name!r}: dc_transfer('backward') of "
                                         "the device behind it sends them")
-                given = own.gradients.popleft()
-            own.sent_back.append(device.in_training().backward(given, zero_grad and turn == 0))
+                seeds = own.gradients.popleft()
+            own.sent_back.append(device.in_training().backward(seeds, zero_grad and turn == 0))
 
     def dc_transfer(self, direction: str) -> None:
         """Hand the oldest result on to the next device, or from the last to the output queue ("forward"); the oldest
@@ -242,13 +242,13 @@ class DeviceInternals:
             raise PipelineError("cpueval_backward follows cpueval_forward(save_for_backward=True)")
         sources, outputs, leaves = self._own.saved
         self._own.saved = None
-        given = [to_torch(g).reshape(o.shape) for g, o in zip(bw_inputs, outputs, strict=False)]
-        given += [torch.ones_like(o) for o in outputs[len(given) :]]
-        pairs = [(o, g) for o, g in zip(outputs, given, strict=True) if o.requires_grad]
+        seeds = [to_torch(g).reshape(o.shape) for g, o in zip(bw_inputs, outputs, strict=False)]
+        seeds += [torch.ones_like(o) for o in outputs[len(seeds) :]]
+        pairs = [(o, g) for o, g in zip(outputs, seeds, strict=True) if o.requires_grad]
         torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
-        wanted = leaves if parameters is None else {n: v for n, v in leaves.items() if n in parameters}
+        selected = leaves if parameters is None else {n: v for n, v in leaves.items() if n in parameters}
         return ([v.grad for v in pytree.tree_leaves(sources)],
-                {n: v.grad for n, v in wanted.items() if v.grad is not None})  # fmt: skip
+                {n: v.grad for n, v in selected.items() if v.grad is not None})  # fmt: skip
 
     def pop_parameter_checkpoint(self) -> dict[str, Tensor]:
         """Current weights by name."""

@@ -26,7 +26,7 @@ from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.opchecks import check_ops
 from tbuda_lab.core.verification import compare
 from tbuda_lab.runtime.compare import LOG, setting, trimmed
-from tbuda_lab.runtime.settings import tell
+from tbuda_lab.runtime.settings import warn_once
 
 _RUN = "the netlist that is run is checked by every rule of the format, always"
 _FRAMEWORK = "a PyTorch module's outputs are compared with torch's own, always"
@@ -161,11 +161,11 @@ TRAINS_ONLY = ("scale_loss", "optimizer", "scheduler", "checkpoint_interval", "w
 """Fields of a VerifyConfig that only a training test_kind reads."""
 
 
-def tell_fields(cfg: Any) -> None:
+def warn_fields(cfg: Any) -> None:
     """Warn of every field that is not at its default and has no effect."""
     plain = type(cfg)()
     trains = cfg.test_kind.is_training() or not cfg.enabled
     idle = {} if trains else dict.fromkeys(TRAINS_ONLY, "it belongs to a training test_kind")
     for name, reason in (NO_EFFECT | idle).items():
         if getattr(cfg, name) != getattr(plain, name):
-            tell(f"VerifyConfig.{name}", reason)
+            warn_once(f"VerifyConfig.{name}", reason)

@@ -22,7 +22,7 @@ from tbuda_lab.core.tti import Loaded, ModuleFacts
 from tbuda_lab.core.tti.sample import sample_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, new_values
+from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.image import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
@@ -112,13 +112,13 @@ class LoadedDevice(TTDevice):
     def training(self) -> LoadedTraining:
         return LoadedTraining(self)
 
-    def sample(self, given: Any) -> Inputs:
+    def sample(self, values: Any) -> Inputs:
         """Nothing is compiled, so that shapes of the image are sample enough."""
-        if len(given) == 0 and not self.inputs:
+        if len(values) == 0 and not self.inputs:
             graph = self.loaded.graph
             named = zip(graph.inputs, sample_of(graph, self.loaded.options.microbatch), strict=True)
             return tuple(tensor for node, tensor in named if not node.attrs.get("target"))
-        return super().sample(given)
+        return super().sample(values)
 
     # -- weights -----------------------------------------------------------------------------------------------
     def weights(self) -> dict[str, np.ndarray]:
@@ -202,7 +202,7 @@ class LoadedDevice(TTDevice):
             raise not_supported("op_intermediates_to_save with an image", "run the model that was compiled")
         if self._runner is None:
             self._runner = Runner(self.loaded, self.numerics)
-        return tuple(self._runner.run([inputs])[0])
+        return in_model_dtypes(self.loaded.graph, self._runner.run([inputs])[0])
 
     def compile_to_image(self, img_path: Any = None, *_: Any, **__: Any) -> TTDeviceImage:
         """The image again, with weights and the optimizer's state as they are now; written where `img_path` says."""

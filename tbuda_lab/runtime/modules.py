@@ -9,6 +9,7 @@ from tbuda_lab.core.frontend.pybuda import Module, SomeTensor, Tensor
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.settings import warn_once
 
 
 class _Runs:
@@ -45,6 +46,9 @@ class PyTorchModule(_Runs, pybuda.PyTorchModule):
 
     def __init__(self, name: str, module: Any, redirect_forward: bool = True) -> None:
         super().__init__(name, module, redirect_forward)
+        if not redirect_forward:
+            warn_once("PyTorchModule(redirect_forward=False)",
+                      "the torch module's own forward is never replaced, and inputs are bound to its arguments by name")
         CONTEXT.modules.append(self)
 
 

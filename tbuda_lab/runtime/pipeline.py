@@ -13,13 +13,14 @@ from typing import Any
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
 from tbuda_lab.runtime import context, trainingloop
+from tbuda_lab.runtime.compile_outputs import write_trace
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.enums import BackendType, PerfTraceLevel
 from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.judging import judge_outputs
-from tbuda_lab.runtime.outcome import write_trace
 from tbuda_lab.runtime.results import netlist_folder
+from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 Queue = queue.Queue
@@ -104,7 +105,13 @@ def initialize_pipeline(
 
     d2d_fwd_queues: get what each device but the last gives to the next, in order, as lists of Tensors.
     """
+    if _device_mode is not None:
+        for device in CONTEXT.devices:
+            if isinstance(device, TTDevice):
+                device.device_mode = _device_mode
     if training:
+        if _verify_cfg is not None and _verify_cfg.enabled:
+            warn_once("initialize_pipeline(training=True, _verify_cfg)", trainingloop.VERIFIED_BY)
         return trainingloop.initialize(
             checkpoint_queue, output_queue, sample_inputs, sample_targets, microbatch_count, d2d_fwd_queues,
             d2d_bwd_queues,
@@ -116,10 +123,6 @@ def initialize_pipeline(
     CONTEXT.verify = _verify_cfg if _verify_cfg is not None and _verify_cfg.enabled else None
     if microbatch_count != 1 or (sample_targets is not None and len(sample_targets)):
         raise PipelineError("microbatch_count and sample_targets belong to training=True")
-    if _device_mode is not None:
-        for device in CONTEXT.devices:
-            if isinstance(device, TTDevice):
-                device.device_mode = _device_mode
     value: Inputs = CONTEXT.devices[0].sample(sample_inputs)
     for device in CONTEXT.devices:
         value = device.prepare(value)
@@ -172,10 +175,10 @@ def _forward_one(out: Queue[Any]) -> None:
     out.put([Tensor.create_from_torch(v) for v in outputs])
 
 
-def _output_queue(given: Queue[Any] | None) -> Queue[Any]:
+def _output_queue(requested: Queue[Any] | None) -> Queue[Any]:
     """The queue given, or the one that outputs already go to, or a new one."""
-    if given is not None:
-        CONTEXT.output_queue = given
+    if requested is not None:
+        CONTEXT.output_queue = requested
     elif CONTEXT.output_queue is None:
         CONTEXT.output_queue = queue.Queue()
     return CONTEXT.output_queue

@@ -11,7 +11,7 @@ import torch
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.depths import StageResult, all_stages
+from tbuda_lab.core.compiler.staged import StageResult, all_stages
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
 from tbuda_lab.core.frontend.pybuda import Tensor
@@ -83,7 +83,7 @@ class CompileResults:
     @property
     def stages(self) -> tuple[StageResult, ...]:
         """The stages of the compile by name up to `compile_depth`, each with its graph and report; see
-        `core.compiler.depths`."""
+        `core.compiler.staged`."""
         return all_stages(self.result)[: self.depth + 1]
 
     @property

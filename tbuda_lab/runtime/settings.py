@@ -13,15 +13,14 @@ _JAX = "JAX models are not traced by TVM here"
 
 NO_EFFECT: dict[str, str] = {
     "match_subgraph_patterns": "repeated parts of a model share their tables without it",
-    "compile_subgraphs": "a device holds one graph",
+    "compile_subgraphs": "a device holds one graph; place each part on a TTDevice of its own",
     "graph_solver_self_cut_type": "edges and shapes are chosen together, and queues are put where they pay",
     "use_interactive_placer": "there is one placer, which is interactive",
     "enable_enumerate_u_kt": "every inner step is a candidate",
     "enable_link_past_cache_ios": "key-value caches are not linked by name",
-    "enable_pt2_fx_graph_link": "torch.compile backends are not provided",
+    "enable_pt2_fx_graph_link": "graphs of torch.compile are compiled one by one",
     "enable_tm_cpu_fallback": "reshapes and slices of integers run on the host without it, all others on the device",
     "tm_cpu_fallback_max_depth": "reshapes and slices of integers run on the host without it, all others on the device",
-    "enable_tvm_dropout": f"{_TVM}: a device drops nothing in training, a CPUDevice does",
     "enable_tvm_unsupported_ops": f"{_TVM}; ops that are not supported are all named in one error",
     "enable_op_level_comparision": "Session.verify compares every op",
     "enable_tvm_constant_prop": f"{_TVM}: constants are folded by enable_consteval",
@@ -65,28 +64,28 @@ NATURAL = {
 _warned: set[str] = set()
 
 
-def tell(name: str, reason: str) -> None:
+def warn_once(name: str, reason: str) -> None:
     """Warn once that a setting has no effect."""
     if name not in _warned:
         _warned.add(name)
         warnings.warn(f"{name} has no effect: {reason}", UserWarning, stacklevel=3)
 
 
-def forget() -> None:
+def reset_warnings() -> None:
     """Say everything again when it is set again."""
     _warned.clear()
 
 
-def tell_options(config: Any) -> None:
+def warn_options(config: Any) -> None:
     """Warn of every option of a configuration object that is not at its default and has no effect."""
     plain = type(config)()
     for field in dataclasses.fields(config):
         if field.name in NO_EFFECT and getattr(config, field.name) != getattr(plain, field.name):
-            tell(field.name, NO_EFFECT[field.name])
+            warn_once(field.name, NO_EFFECT[field.name])
 
 
-def tell_environment(config: Any) -> None:
+def warn_environment(config: Any) -> None:
     """Warn of every `PYBUDA_*` switch in the environment that nothing reads; `known`: those that a compile reads."""
     for name in sorted(os.environ):
         if name.startswith("PYBUDA_") and name not in config and name not in READ_ELSEWHERE:
-            tell(name, NATURAL.get(name, "no code here reads this switch"))
+            warn_once(name, NATURAL.get(name, "no code here reads this switch"))

@@ -10,8 +10,8 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import yaml_map
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compile_outputs import write_runtime_params
 from tbuda_lab.runtime.enums import BackendDevice
-from tbuda_lab.runtime.outcome import write_runtime_params
 
 _MASK = re.compile(r"system-device(\d+)-harvesting_mask")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 import weakref
@@ -12,10 +13,11 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback, wanted_on_host
+from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback, host_ops
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, ModelError, TbudaError, UnsupportedOp
 from tbuda_lab.core.formats import parse_format
+from tbuda_lab.core.frontend import from_any
 from tbuda_lab.core.frontend.inputs import elements, feeds
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -79,7 +81,7 @@ class CompiledGraph:
             elif isinstance(runs, SplitRunner):
                 lines.append(f"{self._name}\n{runs.result.report()}")
             else:
-                lines.append(f"{self._name}, host: {', '.join(n.name for n in runs.graph.ops) or 'no ops'}")
+                lines.append(f"{self._name}, {runs.report()}")
         return lines
 
     def __call__(self, *args: Any) -> Any:
@@ -100,11 +102,7 @@ class CompiledGraph:
             if not tensors:
                 return template
             results = iter(runs.run([tuple(tensors)])[0])
-            graph = runs.trace() if isinstance(runs, Session) else runs.graph
-            dtypes = [str(n.attrs.get("dtype", "float32")) for n in graph.outputs]
-            filled = [next(results).to(getattr(torch, dtype)) for dtype in dtypes]
-            parts = iter(filled)
-            return tuple(next(parts) if value is _TENSOR else value for value in template)
+            return tuple(next(results).to(value) if isinstance(value, torch.dtype) else value for value in template)
 
     def _bound(self, position: int, value: Any) -> bool:
         """Whether an argument is a weight: a parameter or buffer of the module that torch compiles."""
@@ -118,53 +116,66 @@ class CompiledGraph:
         with torch.no_grad():
             returned = module(*tensors)
         if not tensors:
-            return Session(module), tuple(returned)
+            return HostRunner(Graph(self._name)), tuple(returned)  # of weights alone: computed once
         try:
             runs = self._runs(module, tensors)
         except TbudaError as error:
             raise type(error)(f"torch.compile with backend tbuda: {error}", error.diagnostics) from error
-        template = tuple(_TENSOR if isinstance(v, torch.Tensor) else v for v in returned)
+        template = tuple(v.dtype if isinstance(v, torch.Tensor) else v for v in returned)
         if any(not isinstance(v, torch.Tensor | int | float | bool | None) for v in pytree.tree_leaves(list(returned))):
-            raise ModelError("the captured graph returns something that is no tensor or number")
+            raise ModelError("the captured graph returns something that is not a tensor or number")
         return runs, template
 
     def _runs(self, module: nn.Module, tensors: list[torch.Tensor]) -> Runs:
         """A session; sections of host and device for a graph with ops that only the host has."""
         session = Session(module, tuple(tensors), self._device, options=self._options, name=self._name)
-        graph, options = session.trace(), session.options
-        if not wanted_on_host(graph, options):
-            try:
-                session.compile()
-                return session
-            except UnsupportedOp as error:
-                if not error.ops:
-                    raise
+        whole = functools.partial(from_any, module, tuple(tensors), name=self._name)
         try:
-            split = compile_with_fallback(graph, session.device, options)
+            if not host_ops(session.trace(), session.options):
+                try:
+                    session.compile()
+                    return session
+                except UnsupportedOp as error:
+                    if not error.ops:
+                        raise
+            # a session leaves out what the host alone computes
+            split = compile_with_fallback(whole(), session.device, session.options)
         except UnsupportedOp as error:
-            if all(d.rule == "cpu-fallback" for d in error.diagnostics):  # no op at all is the device's
-                return HostRunner(graph)
+            if nothing_for_device(error):
+                return HostRunner(whole())
             raise
         assert isinstance(split, SplitResult)
         return SplitRunner(split)
 
 
 class HostRunner:
-    """A graph of which the device runs nothing."""
+    """A graph of which the device runs nothing. Reals are of 64 bits, so that whole numbers beside them stay whole."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
     def run(self, samples: Sequence[Any]) -> list[list[torch.Tensor]]:
-        """Outputs of every sample, in order."""
+        """Outputs of every sample, in order, in the types of the model's."""
         results = []
         for sample in samples:
-            parts = [list(evaluate(self.graph, e).values()) for e in elements(self.graph, feeds(self.graph, sample))]
-            results.append([joined(column) for column in zip(*parts, strict=True)])
+            feeding = elements(self.graph, feeds(self.graph, sample))
+            parts = [list(evaluate(self.graph, e, torch.float64).values()) for e in feeding]
+            columns = [joined(column) for column in zip(*parts, strict=True)]
+            kinds = [getattr(torch, str(n.attrs.get("dtype", "float32"))) for n in self.graph.outputs]
+            results.append([value.to(kind) for value, kind in zip(columns, kinds, strict=True)])
         return results
+
+    def report(self) -> str:
+        """A line: that the host runs it, and its ops."""
+        return f"host: {', '.join(n.name for n in self.graph.ops) or 'no ops'}"
 
 
 Runs = Session | SplitRunner | HostRunner
+
+
+def nothing_for_device(error: UnsupportedOp) -> bool:
+    """Whether a model was refused because with CPU fallback every op of it is the host's."""
+    return bool(error.diagnostics) and all(d.rule == "cpu-fallback" for d in error.diagnostics)
 
 
 def depends_on_data(error: TbudaError) -> bool:
@@ -208,9 +219,6 @@ class BrokenModel:
         return "\n".join(line for graph in self.graphs for line in graph.reports())
 
 
-_TENSOR = object()
-
-
 class _Bound(nn.Module):
     """The captured graph with its weights as parameters under their names, and numbers put in."""
 
@@ -235,19 +243,19 @@ class _Bound(nn.Module):
                 owner.register_buffer(leaf, value)
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        held = {
+        constants = {
             **dict(self.named_parameters(remove_duplicate=False)),
             **dict(self.named_buffers(remove_duplicate=False)),
         }
-        given = iter(inputs)
+        remaining = iter(inputs)
         full = []
         for k in range(self._count):
             if k in self._where:
-                full.append(held[self._where[k]])
+                full.append(constants[self._where[k]])
             elif k in self._fixed:
                 full.append(self._fixed[k])
             else:
-                full.append(next(given))
+                full.append(next(remaining))
         with torch.fx.traceback.preserve_node_meta():  # module paths and lines of the model that torch captured
             return torch.fx.Interpreter(self.__dict__["_graph"]).run(*full)
 

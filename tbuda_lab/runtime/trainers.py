@@ -14,14 +14,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.inputs import draw_masks, elements
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, with_loss
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph.phases import DROPOUT, LOSS
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.runner import Runnable
 from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, blank_outputs, microbatch_of
+from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -73,6 +74,11 @@ class DeviceTraining(abc.ABC):
         """What the rams of weights and of the optimizer's state hold, by queue."""
         raise NotImplementedError
 
+    @property
+    def drops(self) -> bool:
+        """Whether dropouts are active on a TT device; a CPUDevice leaves them to torch."""
+        return False
+
     def room_for(self, count: int) -> None:
         """Make sure that so many inputs can run forward before one runs backward; torch keeps any number."""
         return
@@ -84,6 +90,10 @@ class DeviceTraining(abc.ABC):
     def evaluate(self, inputs: Inputs) -> Outputs:
         """Outputs for one input that no backward pass follows."""
         raise NotImplementedError
+
+    def total(self, losses: Outputs) -> torch.Tensor:
+        """The loss that the gradients are by, of what `forward` gave for one input."""
+        return torch.stack([v.sum() for v in losses]).sum()
 
 
 class CPUTraining(DeviceTraining):
@@ -98,8 +108,8 @@ class CPUTraining(DeviceTraining):
         self.optimizers = [
             result(module) for module in self.modules if result is not None and any(True for _ in module.parameters())
         ]
-        wanted = device.scheduler_f
-        self.schedulers = [wanted(optimizer) for optimizer in self.optimizers] if wanted is not None else []
+        factory = device.scheduler_f
+        self.schedulers = [factory(optimizer) for optimizer in self.optimizers] if factory is not None else []
 
     def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
         with torch.no_grad():
@@ -126,10 +136,10 @@ class CPUTraining(DeviceTraining):
                 return value
             return value.detach().requires_grad_(value.is_floating_point())
 
-        held = pytree.tree_map(leaf, inputs)
+        fresh_inputs = pytree.tree_map(leaf, inputs)
         with torch.enable_grad():
-            outputs = self._run(held, targets)
-        leaves = [v for v in pytree.tree_leaves(held) if isinstance(v, torch.Tensor)]
+            outputs = self._run(fresh_inputs, targets)
+        leaves = [v for v in pytree.tree_leaves(fresh_inputs) if isinstance(v, torch.Tensor)]
         self.waiting.append((leaves, outputs))
         return tuple(v.detach() for v in outputs)
 
@@ -144,10 +154,10 @@ class CPUTraining(DeviceTraining):
             for module in self.modules:
                 module.zero_grad(set_to_none=True)
         leaves, outputs = self.waiting.popleft()
-        given = [torch.ones_like(o) for o in outputs] if gradients is None else list(gradients)
+        seeds = [torch.ones_like(o) for o in outputs] if gradients is None else list(gradients)
         pairs = [
             (o, g.reshape(o.shape).to(o.dtype))
-            for o, g in zip(outputs, given, strict=True) if o.requires_grad and g is not None
+            for o, g in zip(outputs, seeds, strict=True) if o.requires_grad and g is not None
         ]  # fmt: skip
         if pairs:
             torch.autograd.backward(
@@ -155,7 +165,7 @@ class CPUTraining(DeviceTraining):
             )
         arrived = tuple(v.grad for v in leaves)
         if self.device.gradient_trace is not None:
-            for part in (tuple(given), arrived):
+            for part in (tuple(seeds), arrived):
                 self.device.gradient_trace.put([None if g is None else Tensor.create_from_torch(g) for g in part])
         return arrived
 
@@ -194,13 +204,14 @@ class TTTraining(DeviceTraining):
         device = self.device
         self._sample = sample, targets, sends_back
         settings = config._get_global_compiler_config()
-        tell_modes(device)
-        self.model = frontend.from_pybuda(device.modules, sample, training=True)
+        drops = bool(settings.enable_tvm_dropout)
+        self.model = frontend.from_pybuda(device.modules, sample, training=True, drops=drops)
+        warn_modes(device, self.model)
         microbatch = sum(1 for _ in elements(self.model, frontend.feeds(self.model, sample)))
         graph = self.model
         if device.loss_module is not None and targets is not None:
             graph, self.targets = with_loss(self.model, device.loss_module, targets)
-        floats = tuple(n.name for n in self.model.inputs if "float" in str(n.attrs.get("dtype", "float32")))
+        floats = tuple(n.name for n in self.own_inputs if "float" in str(n.attrs.get("dtype", "float32")))
         optimizer = device.optimizer
         updated = None
         if optimizer is not None and optimizer.parameters is not None:
@@ -220,6 +231,20 @@ class TTTraining(DeviceTraining):
         device._batch = microbatch_of(sample)
         self.trainer = None
         return blank_outputs(graph, microbatch)
+
+    def total(self, losses: Outputs) -> torch.Tensor:
+        shares = [float(node.attrs.get(LOSS, 1.0)) for node in self.compiled.graph.outputs]
+        return torch.stack([v.sum() * share for v, share in zip(losses, shares, strict=True)]).sum()
+
+    @property
+    def own_inputs(self) -> list[Node]:
+        """The model's inputs without the masks of dropouts."""
+        assert self.model is not None
+        return [node for node in self.model.inputs if DROPOUT not in node.attrs]
+
+    @property
+    def drops(self) -> bool:
+        return self.model is not None and any(DROPOUT in node.attrs for node in self.model.inputs)
 
     @property
     def compiled(self) -> Runnable:
@@ -252,12 +277,13 @@ class TTTraining(DeviceTraining):
         self._ready().set_parameters(before.parameters())
         self._ready().set_states(before.states())
 
-    def _feed(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> dict[str, torch.Tensor]:
+    def _feed(self, inputs: Inputs, targets: tuple[Any, ...] | None, drops: bool = True) -> dict[str, torch.Tensor]:
         assert self.model is not None
         if self._sample is not None and microbatch_of(inputs) != self.device._batch and not self._ready().waiting:
             self._again(inputs, targets, self._sample[2], self.options.batches)
         self.device._check_batch(inputs)
         feed = dict(frontend.feeds(self.model, inputs))
+        feed.update(draw_masks(self.model, sum(1 for _ in elements(self.model, feed)), drops))
         if self.targets:
             if targets is None or len(targets) != len(self.targets):
                 raise PipelineError(
@@ -269,35 +295,35 @@ class TTTraining(DeviceTraining):
 
     def forward(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> Outputs:
         feed = self._feed(inputs, targets)  # which may compile once more
-        return tuple(self._ready().forward(feed))
+        return in_model_dtypes(self.compiled.graph, self._ready().forward(feed))
 
     def evaluate(self, inputs: Inputs) -> Outputs:
         """A backward pass with gradients of zero follows, which adds nothing to the sums: without one the queues
         between forward and backward would fill. Raises `PipelineError` for a device with a loss."""
         if self.targets:
             raise PipelineError(f"device {self.device.name!r} ends in a loss; remove_loss_module() before inference")
-        feed = self._feed(inputs, None)
+        feed = self._feed(inputs, None, drops=False)
         trainer = self._ready()
         outputs = tuple(trainer.forward(feed))
         if trainer.waiting:
             nodes = self.compiled.graph.outputs
             zeros = {n.name: torch.zeros(o.shape) for n, o in zip(nodes, outputs, strict=True)}
             trainer.backward(zeros, zero_grad=False)
-        return outputs
+        return in_model_dtypes(self.compiled.graph, outputs)
 
     def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
         trainer, result = self._ready(), self.compiled
         assert self.model is not None
         if not trainer.keeps:  # nothing is trained here and nobody asked for gradients
-            return tuple(None for _ in self.model.inputs)
-        given = {} if gradients is None else {
-            node.name: g for node, g in zip(result.graph.outputs, gradients, strict=True) if g is not None
+            return tuple(None for _ in self.own_inputs)
+        seeds = {} if gradients is None else {
+            node.name: g.float() for node, g in zip(result.graph.outputs, gradients, strict=True) if g is not None
         }  # fmt: skip
         for name in trainer.gradient_outputs:
-            if name not in given and gradients is not None:
-                given[name] = torch.zeros(next(n.shape for n in result.graph.outputs if n.name == name))
-        arrived = trainer.backward(given, zero_grad)
-        return tuple(arrived.get(node.name) for node in self.model.inputs)
+            if name not in seeds and gradients is not None:
+                seeds[name] = torch.zeros(next(n.shape for n in result.graph.outputs if n.name == name))
+        arrived = trainer.backward(seeds, zero_grad)
+        return tuple(arrived.get(node.name) for node in self.own_inputs)
 
     def optimize(self) -> None:
         optimizer, trainer = self.device.optimizer, self._ready()
@@ -343,27 +369,30 @@ class TTTraining(DeviceTraining):
         trainer.set_parameters({n: v for n, v in values.items() if n in trainer.weight_names})
 
 
-def tell_modes(device: TTDevice) -> None:
-    """Warn of layers of torch modules that train in another way in torch: the device drops nothing, and running
-    statistics keep the values that they have."""
-    norms, drops = [], []
-    for module in device.modules:
-        if isinstance(module, PyTorchModule):
-            for name, layer in module.module.named_modules():
-                if layer.training and isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
-                    norms.append(name or module.get_name())
-                elif layer.training and isinstance(layer, torch.nn.modules.dropout._DropoutNd) and layer.p > 0:
-                    drops.append(name or module.get_name())
-    lines = (
-        (norms, "with the statistics of each input; running statistics, which inference uses, do not change: set them "
-                "after training, or call .eval() to train with them"),
-        (drops, "as in eval(): they drop nothing; call .eval() on them to say so, or place that part on a CPUDevice, "
-                "where torch drops values"),
-    )  # fmt: skip
-    for names, what in lines:
-        if names:
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            warnings.warn(f"device {device.name!r} trains {shown} {what}", UserWarning, stacklevel=4)
+def warn_modes(device: TTDevice, model: Graph) -> None:
+    """Warn of layers of torch modules that train in another way in torch: the device drops nothing there."""
+    active = {node.origin.module for node in model.inputs if DROPOUT in node.attrs}
+    names = [
+        name or module.get_name()
+        for module in device.modules if isinstance(module, PyTorchModule)
+        for name, layer in module.module.named_modules()
+        if layer.training and name not in active and _dropout_of(layer) > 0
+    ]  # fmt: skip
+    if names:
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        message = (f"device {device.name!r} trains {shown} as in eval(): they drop nothing; set enable_tvm_dropout "
+                   "for nn.Dropout and F.dropout, place that part on a CPUDevice, where torch drops values, or call "
+                   ".eval() on them to say so")  # fmt: skip
+        warnings.warn(message, UserWarning, stacklevel=4)
+
+
+def _dropout_of(layer: torch.nn.Module) -> float:
+    """The probability with which a layer of torch's own drops values in training."""
+    if isinstance(layer, torch.nn.RNNBase) and layer.num_layers == 1:
+        return 0.0  # it drops between layers
+    if isinstance(layer, torch.nn.MultiheadAttention | torch.nn.RNNBase):
+        return float(layer.dropout)
+    return float(layer.p) if isinstance(layer, torch.nn.modules.dropout._DropoutNd) else 0.0
 
 
 def trained(devices: Sequence[Any]) -> list[DeviceTraining]:

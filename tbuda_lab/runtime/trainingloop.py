@@ -15,7 +15,10 @@ from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.trainers import ROOM, Gradients, trained
+
+VERIFIED_BY = "`verify_module` with a training config compares losses, gradients and weights with torch"
 
 Queue = queue.Queue
 
@@ -64,15 +67,15 @@ def _checked() -> list[Device]:
     return devices
 
 
-def sample_targets_of(device: Device, given: Any) -> tuple[Any, ...]:
+def sample_targets_of(device: Device, targets: Any) -> tuple[Any, ...]:
     """Sample targets; where none are given, the first ones pushed. A device made of an image needs none."""
     if device.loss_module is None and device.ends_in_loss:
         return ()
-    if isinstance(given, tuple | list) and not given:
+    if isinstance(targets, tuple | list) and not targets:
         if not device.targets:
             raise PipelineError("training needs sample_targets, or targets pushed to the last device")
         return device.targets[0]
-    one = as_inputs((given,))
+    one = as_inputs((targets,))
     return tuple(one.values()) if isinstance(one, dict) else one
 
 
@@ -84,6 +87,9 @@ def forward(count: int) -> None:
         raise PipelineError(
             f"run_forward({count}): {len(first.inputs)} inputs wait on device {first.name!r}; push_to_inputs first"
         )
+    idle = next((d for d in CONTEXT.devices if not d.runs), None)
+    if idle is not None:
+        raise PipelineError(f"device {idle.name!r} only compiles (NoBackend or CompileOnly); it cannot train")
     steps = trained(CONTEXT.devices)
     for step in steps:
         step.room_for(run)
@@ -118,8 +124,8 @@ def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: boo
         for number in range(len(steps) - 1, -1, -1):
             gradients = steps[number].backward(gradients, zero_grad and turn == 0)
             if 0 < number <= len(CONTEXT.back):
-                held = [Tensor.create_from_torch(g) for g in gradients if g is not None]
-                CONTEXT.back[number - 1].put(held)
+                seeds = [Tensor.create_from_torch(g) for g in gradients if g is not None]
+                CONTEXT.back[number - 1].put(seeds)
 
 
 def run_optimizer(checkpoint: bool = False, _sequential: bool = False) -> None:
@@ -163,6 +169,10 @@ def run_training(
     for name, value in counts.items():
         if not isinstance(value, int) or value < 1:
             raise PipelineError(f"run_training: {name} is a whole number from 1, not {value!r}")
+    if _verify_cfg is not None and _verify_cfg.enabled:
+        warn_once("run_training(_verify_cfg)", VERIFIED_BY)
+    if _perf_trace:
+        warn_once("run_training(_perf_trace)", "traces are of inference; `Session.for_training` shows a step in time")
     devices = _checked()
     total = epochs * steps * accumulation_steps * microbatch_count
     if len(devices[0].inputs) < total or len(devices[-1].targets) < total:

@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.depths import StagedCompile
 from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
+from tbuda_lab.core.compiler.staged import StagedCompile
 from tbuda_lab.core.device import MOST_CHIPS, DeviceSpec
 from tbuda_lab.core.errors import ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
@@ -28,17 +28,17 @@ from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.passes.fracture import named_by_place
 from tbuda_lab.core.runner import Runner, SplitRunner
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compile_outputs import compile_to_depth, stops_early, write_files
 from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.device import Device, Inputs, Outputs, as_inputs, blank_outputs, microbatch_of
+from tbuda_lab.runtime.device import Device, Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported
+from tbuda_lab.runtime.intermediates import IntermediateOutputs
 from tbuda_lab.runtime.internals import QUEUE_TYPES
-from tbuda_lab.runtime.kept import IntermediateOutputs
-from tbuda_lab.runtime.outcome import compile_to_depth, stops_early, write_files
-from tbuda_lab.runtime.settings import tell_environment, tell_options
+from tbuda_lab.runtime.settings import warn_environment, warn_options
 from tbuda_lab.runtime.specs import device_spec
-from tbuda_lab.runtime.torch_backend import BrokenModel, depends_on_data
+from tbuda_lab.runtime.torch_backend import BrokenModel, HostRunner, depends_on_data, nothing_for_device
 from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class TTDevice(Device):
         self._batch = 0  # dim 0 of its first tensor
         self._result: CompileResult | None = None
         self._caches: dict[str, torch.Tensor] = {}  # inputs that outputs are looped back to
-        self._broken: BrokenModel | None = None  # of a model whose path depends on data
+        self._hosted: BrokenModel | HostRunner | None = None  # of a model that the host leads, or runs as a whole
         self._split: SplitResult | None = None  # of a model whose ops do not all run on the device
         self._runner: Runner | SplitRunner | None = None
         self.numerics = _numerics(devtype)
@@ -168,8 +168,8 @@ class TTDevice(Device):
                 "load an image with TTDevice.load_image"
             )
         settings = config._get_global_compiler_config()
-        tell_options(settings)
-        tell_environment(ENVIRONMENT)
+        warn_options(settings)
+        warn_environment(ENVIRONMENT)
         if settings.enable_training:
             self.trainer = self.training()
             self.trainer.prepare(sample, None, True, 1)
@@ -211,8 +211,8 @@ class TTDevice(Device):
 
     def fallback_report(self) -> str:
         """Which part of the model runs where, and why; empty where all of it runs on the device."""
-        if self._broken is not None:
-            return self._broken.report()
+        if self._hosted is not None:
+            return self._hosted.report()
         return "" if self._split is None else self._split.report()
 
     def compile_to_depth(self, sample: Inputs, depth: CompileDepth) -> StagedCompile:
@@ -249,10 +249,10 @@ class TTDevice(Device):
         return TTTraining(self)
 
     def _check_batch(self, inputs: Inputs) -> None:
-        given = microbatch_of(inputs)
-        if self._batch and given != self._batch:
+        microbatch = microbatch_of(inputs)
+        if self._batch and microbatch != self._batch:
             raise BatchError(
-                f"Batch size mismatch between first input and current input: {self._batch} and {given}; "
+                f"Batch size mismatch between first input and current input: {self._batch} and {microbatch}; "
                 "a pipeline is compiled for one microbatch (dim 0)"
             )
 
@@ -262,9 +262,9 @@ class TTDevice(Device):
             staged = self.compile_to_depth(sample, settings.effective("compile_depth"))
             graph = staged.graph("generate_initial_graph") or self.trace(sample)
             return blank_outputs(graph, sum(1 for _ in elements(graph, frontend.feeds(graph, sample))))
-        broken = self._compile_or_break(sample)
-        if broken is not None:
-            return tuple(torch.zeros_like(value) for value in broken.run(sample))
+        self._compile_or_break(sample)
+        if self._hosted is not None:
+            return tuple(torch.zeros_like(value) for value in self._run_hosted(sample))
         assert self._result is not None
         self._keep_samples(sample)
         return blank_outputs(self._result.graph, self._microbatch)
@@ -274,18 +274,35 @@ class TTDevice(Device):
         loops = config._get_global_compiler_config().loopback_outputs
         if loops and self._result is not None:
             names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
-            given = sample if isinstance(sample, dict) else dict(zip(names, sample, strict=False))
-            self._caches = {name: given[name] for name in loops if name in given}
+            by_name = sample if isinstance(sample, dict) else dict(zip(names, sample, strict=False))
+            self._caches = {name: by_name[name] for name in loops if name in by_name}
 
-    def _compile_or_break(self, sample: Inputs) -> BrokenModel | None:
-        """Compile for inputs like `sample`; a torch module whose path depends on data is broken in graphs instead."""
+    def _run_hosted(self, inputs: Inputs) -> Outputs:
+        if isinstance(self._hosted, HostRunner):
+            self._check_batch(inputs)
+            return in_model_dtypes(self._hosted.graph, self._hosted.run([inputs])[0])
+        assert self._hosted is not None
+        return tuple(self._hosted.run(inputs))
+
+    def _compile_or_break(self, sample: Inputs) -> None:
+        """Compile for inputs like `sample`. A torch module whose path depends on data is broken in graphs instead; a
+        model of which the device has no op runs on the host, and a warning says so."""
         settings = config._get_global_compiler_config()
         try:
             self.compile_for_inputs(sample)
-            self._broken = None
+            self._hosted = None
         except (ModelError, UnsupportedOp) as error:
             module = self.modules[0] if self.modules else None
-            allowed = settings.enable_tvm_cpu_fallback and not settings.enable_training and len(self.modules) == 1
+            allowed = settings.enable_tvm_cpu_fallback and not settings.enable_training
+            if allowed and isinstance(error, UnsupportedOp) and nothing_for_device(error):
+                names = "; ".join(d.message for d in error.diagnostics[:4])
+                warnings.warn(f"device {self.name!r} has no op of the model, and the host runs all of it: {names}",
+                              UserWarning, stacklevel=3)  # fmt: skip
+                self._hosted = HostRunner(self.trace(sample))
+                self._result = self._runner = self._split = None
+                self._compiled_state, self._batch = self._state(), microbatch_of(sample)
+                return
+            allowed &= len(self.modules) == 1
             if not allowed or not isinstance(module, PyTorchModule) or not depends_on_data(error):
                 raise
             warnings.warn(
@@ -296,20 +313,19 @@ class TTDevice(Device):
             )
             options = settings.options(1, self.fp32_fallback)
             options = dataclasses.replace(options, default_df_override=self._format(Graph("none"), options))
-            self._broken = BrokenModel(module.module.eval(), self.spec, options)
+            self._hosted = BrokenModel(module.module.eval(), self.spec, options)
             self._result = self._runner = self._split = None
             self._compiled_state, self._batch = self._state(), 0
-        return self._broken
 
     def run_forward(self, inputs: Inputs) -> Outputs:
         depth = config._get_global_compiler_config().effective("compile_depth")
         if depth < CompileDepth.BACKEND_GOLDEN_VERIFY:
             raise PipelineError(f"compile_depth is {depth.name}: the compile ends there and nothing runs; "
                                 "pybuda_compile gives its stages")
-        if (self._result is None and self._broken is None) or self._state() != self._compiled_state:
+        if (self._result is None and self._hosted is None) or self._state() != self._compiled_state:
             self._compile_or_break(inputs)
-        if self._broken is not None:
-            return tuple(self._broken.run(inputs))
+        if self._hosted is not None:
+            return self._run_hosted(inputs)
         self._check_batch(inputs)
         result = self._result
         assert result is not None
@@ -320,16 +336,16 @@ class TTDevice(Device):
         if self._runner is None:
             self._runner = Runner(result, self.numerics) if self._split is None else SplitRunner(self._split,
                                                                                                  self.numerics)
-        wanted = config._get_global_compiler_config().op_intermediates_to_save
-        if not wanted:
-            return tuple(self._runner.run([inputs])[0])
+        op_names = config._get_global_compiler_config().op_intermediates_to_save
+        if not op_names:
+            return in_model_dtypes(result.graph, self._runner.run([inputs])[0])
         if isinstance(self._runner, SplitRunner):
             raise not_supported("op_intermediates_to_save of a model that is split by CPU fallback",
                                 "keep its ops on one device, or place its parts on devices of their own")
-        intermediates = IntermediateOutputs(result, wanted)
+        intermediates = IntermediateOutputs(result, op_names)
         self._runner.executor.on_op = intermediates.take
         try:
-            outputs = tuple(self._runner.run([inputs])[0])
+            outputs = in_model_dtypes(result.graph, self._runner.run([inputs])[0])
         finally:
             self._runner.executor.on_op = None
         CONTEXT.intermediates.put(intermediates.tensors())
@@ -376,23 +392,24 @@ class TTDevice(Device):
             if len(inputs) == len(nodes) and all(
                 node.name in feeds and tuple(feeds[node.name].shape) == node.shape for node in nodes
             ):
-                return tuple(runner.run_program(program.name, feeds).values())
+                by_name = runner.run_program(program.name, feeds)
+                return in_model_dtypes(result.graph, list(by_name.values()), list(by_name))
         return None
 
     def _with_caches(self, inputs: Inputs, loops: Mapping[str, int]) -> tuple[Any, ...]:
         """Inputs in the order of the model's, those that the device keeps filled in."""
-        if self._result is None or self._broken is not None:
+        if self._result is None or self._hosted is not None:
             if isinstance(inputs, dict):
                 raise PipelineError("the first input of a generation is a tuple of all inputs, in the model's order")
             return tuple(inputs)
         names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
         own = [n for n in names if n not in loops]
-        given = inputs if isinstance(inputs, dict) else dict(
+        by_name = inputs if isinstance(inputs, dict) else dict(
             zip(names if len(inputs) == len(names) else own, inputs, strict=False)
         )  # fmt: skip
-        values = {**self._caches, **given}
+        values = {**self._caches, **by_name}
         missing = [n for n in names if n not in values]
-        if missing or len(given) != len(inputs):
+        if missing or len(by_name) != len(inputs):
             raise PipelineError(f"device {self.name!r} takes {', '.join(own)} and keeps {', '.join(loops)}; "
                                 f"{missing[0] if missing else 'too much'} {'is missing' if missing else 'is given'}")
         return tuple(values[n] for n in names)
@@ -442,11 +459,15 @@ class TTDevice(Device):
 
     def remove_modules(self) -> None:
         super().remove_modules()
-        self._result = self._runner = self._split = self._broken = None
+        self._result = self._runner = self._split = self._hosted = None
 
     def set_active_subgraph(self, subgraph_index: int) -> None:
         if subgraph_index != 0:
-            raise not_supported("subgraphs", "one device holds one graph")
+            raise not_supported(
+                f"set_active_subgraph({subgraph_index})",
+                "one device holds one graph, number 0: place each part on a TTDevice of its own; "
+                "pybuda.transformers.pipeline runs the prompt's and the token's part as two programs of one device",
+            )
 
     def get_active_subgraph(self) -> int:
         return 0

@@ -17,7 +17,7 @@ from tbuda_lab.runtime import config
 from tbuda_lab.runtime.device import CPUDevice, Device
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode, TestKind
 from tbuda_lab.runtime.errors import PipelineError, not_supported
-from tbuda_lab.runtime.judging import judge_ops, judge_outputs, judge_passes, tell_fields
+from tbuda_lab.runtime.judging import judge_ops, judge_outputs, judge_passes, warn_fields
 from tbuda_lab.runtime.ttdevice import TTDevice
 from tbuda_lab.runtime.verify_training import place_loss, recomputing, set_optimizers, verify_training
 
@@ -148,7 +148,7 @@ def verify_module_pipeline(
     from tbuda_lab.runtime.context import CONTEXT
 
     training = verify_cfg.test_kind.is_training()
-    tell_fields(verify_cfg)
+    warn_fields(verify_cfg)
     for module in modules:
         _fill(module, params_centered_on_zero, scale_params)
     CONTEXT.devices.clear()
@@ -173,7 +173,7 @@ def verify_module_pipeline(
         if verify_cfg.tti_path is not None:
             raise not_supported("tti_path with a training test_kind", "compile_to_image(training=True) and load_image")
         if not _only_compiles(verify_cfg):
-            verify_training(devices, samples, _gradients_wanted(samples[0], input_params), verify_cfg)
+            verify_training(devices, samples, _compares_gradients(samples[0], input_params), verify_cfg)
             if verify_cfg.enabled and (verify_cfg.verify_all or verify_cfg.verify_each_buda_pass):
                 _judge_inside(devices, samples[0], verify_cfg)
             return devices
@@ -220,7 +220,7 @@ def _all_inputs(graph: Any, value: Any) -> Any:
     return (*value, *goals) if goals else value
 
 
-def _gradients_wanted(sample: Any, params: Sequence[Any]) -> list[bool]:
+def _compares_gradients(sample: Any, params: Sequence[Any]) -> list[bool]:
     """By input tensor whether its gradient is judged: floats, unless `input_params` say that it needs none."""
     leaves = [v for v in torch.utils._pytree.tree_leaves(sample) if isinstance(v, torch.Tensor)]
     return [v.is_floating_point() and bool(_parameters_of(params, k).get("requires_grad", True))

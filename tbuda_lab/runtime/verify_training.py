@@ -22,9 +22,9 @@ from tbuda_lab.core.trainer.split import HostWeight
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import CPUDevice, Device
-from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.judging import Verdict, judge, require
-from tbuda_lab.runtime.settings import tell
+from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.trainers import ROOM, trained
 from tbuda_lab.runtime.training import Optimizer, get_optimizer_type_from_string
 from tbuda_lab.runtime.ttdevice import TTDevice
@@ -68,7 +68,7 @@ def place_loss(devices: list[Device], loss: Module | None, cfg: Any) -> list[Dev
     if isinstance(loss, PyTorchModule):
         loss = PyTorchModule(loss.get_name(), ScaledLoss(loss.module, cfg.scale_loss))
     elif cfg.scale_loss not in (1.0, type(cfg)().scale_loss):
-        tell("VerifyConfig.scale_loss", "a loss that is a PyBuda module is taken as it is")
+        warn_once("VerifyConfig.scale_loss", "a loss that is a PyBuda module is taken as it is")
     devices[-1].place_loss_module(loss)
     return devices
 
@@ -97,11 +97,11 @@ def _of_torch(optimizer: Optimizer) -> Callable[[nn.Module], torch.optim.Optimiz
 
 
 def verify_training(
-    devices: Sequence[Device], samples: Sequence[Any], wanted: Sequence[bool], cfg: Any
+    devices: Sequence[Device], samples: Sequence[Any], enabled: Sequence[bool], cfg: Any
 ) -> None:
     """Train on the samples as the configuration says, and judge every loss, gradient and updated weight.
 
-    wanted: by input of the model whether its gradient is judged. The reference of each step starts from the weights
+    enabled: by input of the model whether its gradient is judged. The reference of each step starts from the weights
     that the devices had before it, which the step before has judged. Raises `AssertionError`.
     """
     CONTEXT.training = False
@@ -113,8 +113,11 @@ def verify_training(
     for number, device in enumerate(devices):
         device.trainer = device.training()
         last = number == len(devices) - 1
-        back = number > 0 or any(wanted)
+        back = number > 0 or any(enabled)
         value = device.trainer.prepare(value, targets if last else None, back, max(count, ROOM))
+        if device.trainer.drops:
+            raise not_supported(f"verification of device {device.name!r} with active dropouts, whose masks are random",
+                                "leave enable_tvm_dropout off, or call .eval() on the dropouts")
     steps, waiting = trained(devices), iter(enumerate(samples))
     for _ in range(cfg.epochs):
         for _ in range(cfg.steps):
@@ -134,12 +137,12 @@ def verify_training(
                         gradients = step.backward(gradients, turn == 0 and k == 0)
                     golden_loss, golden_inputs = reference.backward(sample, goal)
                     label = f"{cfg.graph_name} input {index}"
-                    verdicts = [judge(f"{label} loss", golden_loss.sum(), _sum(losses[k]), cfg)]
+                    verdicts = [judge(f"{label} loss", golden_loss.sum(), steps[-1].total(losses[k]), cfg)]
                     if cfg.enable_input_gradient_checking:
                         verdicts += [
                             judge(f"{label} gradient by input {n}", want, got, cfg)
                             for n, (want, got) in enumerate(zip(golden_inputs, gradients, strict=False))
-                            if n < len(wanted) and wanted[n] and want is not None and got is not None
+                            if n < len(enabled) and enabled[n] and want is not None and got is not None
                         ]
                     require(verdicts)
                 if cfg.enable_parameter_gradient_checking:
@@ -150,10 +153,6 @@ def verify_training(
                 require(reference.judge_update(cfg.graph_name))
         for step in steps:
             step.schedule()
-
-
-def _sum(outputs: Any) -> torch.Tensor:
-    return torch.stack([leaf.sum() for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]).sum()
 
 
 @dataclasses.dataclass
@@ -211,13 +210,13 @@ class Reference:
         self, sample: Any, targets: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
         """The loss of one input, and the gradients by its tensors; gradients of weights add up."""
-        held = pytree.tree_map(_leaf, sample)
+        fresh_inputs = pytree.tree_map(_leaf, sample)
         loss_module = self.stages[-1].device.loss_module
         assert loss_module is not None
         with torch.enable_grad():
-            (loss,) = evaluate_module(loss_module, (*self._outputs(held), *targets), {})
+            (loss,) = evaluate_module(loss_module, (*self._outputs(fresh_inputs), *targets), {})
             torch.autograd.backward(loss.sum())
-        leaves = [v for v in pytree.tree_leaves(held) if isinstance(v, torch.Tensor)]
+        leaves = [v for v in pytree.tree_leaves(fresh_inputs) if isinstance(v, torch.Tensor)]
         return loss.detach(), [v.grad for v in leaves]
 
     # -- verdicts ------------------------------------------------------------------------------------------------
@@ -264,16 +263,16 @@ def _leaf(value: Any) -> Any:
 
 
 def evaluate_module(module: Module, value: Any, leaves: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """What a module gives, differentiable by `leaves` and by the inputs; as a device trains it (see `tell_modes`)."""
+    """What a module gives, differentiable by `leaves` and by the inputs; as a device trains it (see `warn_modes`)."""
     if isinstance(module, PyTorchModule):
         own = {n: leaves[n] for n, _ in module.module.named_parameters() if n in leaves}
         args, kwargs = ((), dict(value)) if isinstance(value, Mapping) else (tuple(value), {})
-        kept = {n: b.clone() for n, b in module.module.named_buffers()}  # so that running statistics do not change
+        buffers = {n: b.clone() for n, b in module.module.named_buffers()}  # so that running statistics do not change
         norms = [m for m in module.module.modules() if m.training and isinstance(m, nn.modules.batchnorm._BatchNorm)]
         with evaluation(module.module):
             for norm in norms:
                 norm.train()
-            returned = torch.func.functional_call(module.module, {**own, **kept}, args, kwargs)
+            returned = torch.func.functional_call(module.module, {**own, **buffers}, args, kwargs)
         return tuple(v for v in pytree.tree_leaves(returned) if isinstance(v, torch.Tensor))
     detached = pytree.tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, value)
     graph = frontend.from_pybuda(module, detached, training=True)

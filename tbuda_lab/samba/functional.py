@@ -42,7 +42,7 @@ def _refusing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             fix = f"leave {wrong[0]}= out" + (" and multiply the operand" if "alpha" in wrong else "")
             raise UnsupportedOp(
                 f"samba.functional.{name} takes no {wrong[0]}=",
-                [Diagnostic("error", name, "samba", f"{wrong[0]}= has a form on the host alone", fix)],
+                [Diagnostic("error", name, "samba", f"{wrong[0]}= is supported on the host only", fix)],
             )
         return function(*arguments, **settings)
 

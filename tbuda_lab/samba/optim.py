@@ -39,7 +39,7 @@ class SGD(torch.optim.SGD):
     ) -> None:
         """Raises `ValueError` for a dampening, which the device does not have, and as torch's does."""
         if dampening:
-            raise ValueError("dampening has no form on the device; leave it 0")
+            raise ValueError("dampening is not supported on the device; set it to 0")
         super().__init__(params, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
         self.argin_region_name = _named_region(argin_region_name)
 
@@ -70,7 +70,7 @@ class AdamW(torch.optim.AdamW):
     ) -> None:
         """Raises `ValueError` for amsgrad, which the device does not have, and as torch's does."""
         if amsgrad:
-            raise ValueError("amsgrad has no form on the device; use AdamW without it, or SGD")
+            raise ValueError("amsgrad is not supported on the device; use AdamW without it, or SGD")
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self.max_grad_norm, self.fp32_params = max_grad_norm, fp32_params  # all parameters are Float32 here
         self.argin_region_name = _named_region(argin_region_name)
@@ -98,8 +98,8 @@ class SparseAdamW:
         """Raises `UnsupportedOp`: gradients are dense here."""
         raise UnsupportedOp(
             "SparseAdamW does not run on this device",
-            [Diagnostic("error", "SparseAdamW", "samba", "gradients of tables are dense here",
-                        "use samba.optim.AdamW, whose step of a row with gradient zero is not left out")],
+            [Diagnostic("error", "SparseAdamW", "samba", "gradients of embedding tables are dense here",
+                        "use samba.optim.AdamW, which also updates rows whose gradient is zero")],
         )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class GraphRecord:
                 longer = max(self.fingerprint, traced.fingerprint, key=len)
                 there = here = longer[min(len(self.fingerprint), len(traced.fingerprint))]
             raise InputError(
-                f"{path} was compiled from another graph than {traced.name!r}",
+                f"{path} was compiled from a different graph than {traced.name!r}",
                 [Diagnostic("error", here.strip()[:80], "fingerprint", f"the PEF has {there.strip()[:120]!r}",
                             "compile the model again, with the same batch size, optimizer and mapping")],
             )  # fmt: skip
@@ -76,7 +76,7 @@ def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any])
             "realisation": realisation.to_json(traced.realisations()),
             "sections": [
                 {"epoch": k, "kind": s.kind, "cycles": s.cycles}
-                for k, s in enumerate(sections_of(traced.result, traced.mapping))
+                for k, s in enumerate(sections_of(traced.result))
             ],
             "mapping_cycles": traced.mapping_cycles(), "program": compiled,
             "other_mapping": beside, "comparison": traced.comparison(),
@@ -106,4 +106,4 @@ def read_pef(path: str | Path) -> Pef:
         }  # fmt: skip
         return Pef(graphs, dict(data["metadata"]))
     except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{path}: {MEMBER} has not the form of a PEF: {error}") from error
+        raise InputError(f"{path}: {MEMBER} is not the record of a PEF: {error}") from error

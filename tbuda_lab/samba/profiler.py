@@ -66,8 +66,8 @@ class Profiler:
             self._sections(traced, replicas, reduce_on_rdu)
 
     def _sections(self, traced: Traced, replicas: int, reduce_on_rdu: bool) -> None:
-        plan = schedules(traced.result, traced.mapping, replicas, reduce_on_rdu)[traced.data_parallel_mode]
-        sections = sections_of(traced.result, traced.mapping)
+        plan = schedules(traced.result, replicas, reduce_on_rdu)[traced.data_parallel_mode]
+        sections = sections_of(traced.result)
         scale = 1e6 / float(traced.result.device.clock_hz)
         for replica in range(replicas):
             for k, start, end in plan.device:

@@ -133,8 +133,8 @@ class SambaSession:
             data_parallel_mode = str(self.settings.get("data_parallel_mode") or MODES[0])
         if data_parallel_mode not in MODES:
             raise ValueError(f"data_parallel_mode is one of {', '.join(MODES)}, not {data_parallel_mode!r}")
-        held: Pef | None = read_pef(pef) if pef else None
-        record = held.graphs.get(graph_name) or next(iter(held.graphs.values())) if held is not None else None
+        stored: Pef | None = read_pef(pef) if pef else None
+        record = stored.graphs.get(graph_name) or next(iter(stored.graphs.values())) if stored is not None else None
         check_mapping(mapping)
         if record is not None:
             if mapping == "spatial" != record.mapping:
@@ -226,12 +226,12 @@ class SambaSession:
         """
         if output_tensors is None:
             return list(range(len(traced.outputs)))
-        wanted = output_tensors if isinstance(output_tensors, list | tuple) else [output_tensors]
-        names, known = [getattr(t, "sn_name", None) for t in wanted], [t.sn_name for t in traced.outputs]
-        strange = [n for n in names if n not in known]
+        selected = output_tensors if isinstance(output_tensors, list | tuple) else [output_tensors]
+        names, output_names = [getattr(t, "sn_name", None) for t in selected], [t.sn_name for t in traced.outputs]
+        strange = [n for n in names if n not in output_names]
         if strange:
-            raise ValueError(f"the graph has no output {strange[0]!r}; it has {', '.join(map(str, known))}")
-        return [k for k, name in enumerate(known) if name in names]
+            raise ValueError(f"the graph has no output {strange[0]!r}; it has {', '.join(map(str, output_names))}")
+        return [k for k, name in enumerate(output_names) if name in names]
 
     def _deliver(
         self, traced: Traced, replicas: Sequence[Replica], sections: Sequence[str], popped: Sequence[Sequence[Any]]
@@ -266,15 +266,15 @@ class SambaSession:
         return self.graphs[name]
 
     def _replicas(self, traced: Traced, count: int) -> list[Replica]:
-        held = self.replicas.setdefault(traced.name, [])
-        while len(held) < max(1, count):
+        replicas = self.replicas.setdefault(traced.name, [])
+        while len(replicas) < max(1, count):
             replica = Replica(traced.result)
-            if held:  # a new replica begins where the others are
+            if replicas:  # a new replica begins where the others are
                 for weight in traced.result.weights:
                     for queue in [weight.queue, *(state.queue for state in weight.states)]:
-                        replica.executor.write(queue, held[0].executor.read(queue))
-            held.append(replica)
-        return held[: max(1, count)]
+                        replica.executor.write(queue, replicas[0].executor.read(queue))
+            replicas.append(replica)
+        return replicas[: max(1, count)]
 
     # -- weights -----------------------------------------------------------------------------------------------------
     def to_rdu(self, model: Any) -> None:
@@ -371,11 +371,11 @@ class SambaSession:
 
     def init_multigraph_runtime(self, pef: str) -> None:
         """Load a PEF of several graphs: every graph that was added must be in it, as it was compiled."""
-        held = read_pef(pef)
+        stored = read_pef(pef)
         for graph in self._pending:
-            record = held.graphs.get(graph.traced.name)
+            record = stored.graphs.get(graph.traced.name)
             if record is None:
-                raise ValueError(f"{pef} has no graph {graph.traced.name!r}; it has {', '.join(held.graphs)}")
+                raise ValueError(f"{pef} has no graph {graph.traced.name!r}; it has {', '.join(stored.graphs)}")
             record.check(graph.traced, pef)
             self.graphs[graph.traced.name] = graph.traced
             programs = self._programs_of(graph.module)
@@ -445,8 +445,8 @@ class SambaSession:
 def mapping_summary(traced: Traced) -> str:
     """The mapping in a line: sections, simulated cycles of a run, and which of two placements is faster, or why there
     is no other."""
-    cycles = run_cycles(traced.result, traced.mapping)
-    kinds = [s.kind for s in sections_of(traced.result, traced.mapping)]
+    cycles = run_cycles(traced.result)
+    kinds = [s.kind for s in sections_of(traced.result)]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     text = f"mapping {traced.mapping}: {len(kinds)} sections ({counted}), {cycles:,.0f} cycles per run"
     return "; ".join(filter(None, [text, traced.comparison()]))
@@ -468,11 +468,11 @@ def _no_form(what: str, why: str, fix: str) -> UnsupportedOp:
 
 
 def _sections(names: Sequence[str] | None) -> tuple[str, ...]:
-    wanted = SECTIONS if names is None else tuple(str(n).lower() for n in names)
-    wrong = [n for n in wanted if n not in SECTIONS]
+    sections = SECTIONS if names is None else tuple(str(n).lower() for n in names)
+    wrong = [n for n in sections if n not in SECTIONS]
     if wrong:
         raise ValueError(f"no section type {', '.join(wrong)}; there are {', '.join(SECTIONS)}")
-    return tuple(s for s in SECTIONS if s in wanted)
+    return tuple(s for s in SECTIONS if s in sections)
 
 
 def _unknown(call: str, others: Mapping[str, Any]) -> None:

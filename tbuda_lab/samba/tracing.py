@@ -23,7 +23,7 @@ from tbuda_lab.core.graph.text import array_digest
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import Item, pack
-from tbuda_lab.core.tti.loaded import given
+from tbuda_lab.core.tti.loaded import with_parameters
 from tbuda_lab.core.tti.weights import without_weights
 from tbuda_lab.dialects.hostprogram import (
     Collective,
@@ -65,7 +65,7 @@ class Traced:
     losses: positions of the outputs at which the backward pass begins. other_result: the same graph placed in the other
     mapping, None where that was not asked for or does not fit; misfit: why it does not. masks: draws the masks of
     active dropouts. replicas, reduce_on_rdu: of the last run. early_gradients: see `trace`.
-    held: digests of the parameters that no run changes, as the device has them.
+    digests: digests of the parameters that no run changes, as the device has them.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Traced:
     reduce_on_rdu: bool = False
     op_by_op: bool = False
     early_gradients: bool = False
-    held: dict[str, str] = dataclasses.field(default_factory=dict)
+    digests: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def trains(self) -> bool:
@@ -119,7 +119,7 @@ class Traced:
         if self.other_result is not None or self.misfit:
             return
         if self.op_by_op:
-            self.misfit = "every op is to be a section of its own"
+            self.misfit = "-o0 makes every op a section of its own"
             return
         try:
             self.other_result = _spatial(self.result.graph, self.result, self.result.options)
@@ -133,25 +133,25 @@ class Traced:
         Raises `InputError` where with these values the model would be another netlist: trace it again.
         """
         changed = {}
-        for name, digest in self.held.items():
+        for name, digest in self.digests.items():
             if name in values:
                 value = np.ascontiguousarray(values[name].detach().to(torch.float32).numpy())
                 if array_digest(value) != digest:
                     changed[name] = value.copy()
         if not changed:
             return
-        result = compile_graph(given(self.result.graph, changed), self.result.device, self.result.options,
+        result = compile_graph(with_parameters(self.result.graph, changed), self.result.device, self.result.options,
                                self.result.overrides)  # fmt: skip
         if netlist_digest(result) != self.netlist_digest():
-            raise InputError(f"with these parameters {self.name!r} is simplified in another way: trace it again")
+            raise InputError(f"with these parameters {self.name!r} simplifies differently: trace it again")
         self.result, self.other_result = result, None
-        self.held |= {name: array_digest(value) for name, value in changed.items()}
+        self.digests |= {name: array_digest(value) for name, value in changed.items()}
 
     def mapping_cycles(self) -> dict[str, float]:
         """Simulated cycles of one run in this mapping, and in the other where the graph was placed in it."""
-        cycles = {self.mapping: run_cycles(self.result, self.mapping)}
+        cycles = {self.mapping: run_cycles(self.result)}
         if self.other_result is not None:
-            cycles[self.other_mapping] = run_cycles(self.other_result, self.other_mapping)
+            cycles[self.other_mapping] = run_cycles(self.other_result)
         return cycles
 
     def comparison(self) -> str:
@@ -167,8 +167,8 @@ class Traced:
         """What the workbench opens. mapping: the other one, where it was placed."""
         other = mapping not in (None, self.mapping) and self.other_result is not None
         result = self.other_result if other and self.other_result is not None else self.result
-        given = zip(self.result.graph.inputs, self.inputs, strict=False)
-        sample = {node.name: plain(tensor).detach().clone() for node, tensor in given}
+        pairs = zip(self.result.graph.inputs, self.inputs, strict=False)
+        sample = {node.name: plain(tensor).detach().clone() for node, tensor in pairs}
         if self.masks is not None:
             names = self.input_names[len(self.inputs) :]
             sample |= dict(zip(names, self.masks.draw(None), strict=True))
@@ -199,19 +199,19 @@ class Traced:
         in one may be left out. Raises `ValueError` naming the tensor where a name or shape differs from what was
         traced.
         """
-        given = tensors if isinstance(tensors, Mapping) else {_name_of(t, k): t for k, t in enumerate(tensors)}
+        by_name = tensors if isinstance(tensors, Mapping) else {_name_of(t, k): t for k, t in enumerate(tensors)}
         byname: dict[str, torch.Tensor] = {}
         turns = self.spatial_batches
         dims: dict[str, tuple[int, int]] = {}
         for sample, inner in zip(self.inputs, self.input_names, strict=False):
-            if sample.sn_name not in given and sample.region_name in regions:
+            if sample.sn_name not in by_name and sample.region_name in regions:
                 continue
-            if sample.sn_name is None or sample.sn_name not in given:
+            if sample.sn_name is None or sample.sn_name not in by_name:
                 missing = f"run needs the input {sample.sn_name!r}"
                 if sample.region_name is not None:
                     missing += f": its region {sample.region_name!r} holds nothing yet"
-                raise ValueError(f"{missing}; it was given {', '.join(map(str, given)) or 'nothing'}")
-            value = plain(given[sample.sn_name])
+                raise ValueError(f"{missing}; it was given {', '.join(map(str, by_name)) or 'nothing'}")
+            value = plain(by_name[sample.sn_name])
             shape = list(sample.shape)
             axis = sample.batch_dim or 0
             if replicas * turns > 1 and shape:
@@ -221,7 +221,7 @@ class Traced:
                                  f"{tuple(shape)}: give whole batches (drop_last=True)")
             byname[inner] = value
             dims[inner] = (axis, sample.shape[axis] if sample.dim() else 1)
-        extra = [n for n in given if n not in {s.sn_name for s in self.inputs}]
+        extra = [n for n in by_name if n not in {s.sn_name for s in self.inputs}]
         if extra:
             raise ValueError(f"the graph has no input {', '.join(map(str, extra))}; "
                              f"it has {', '.join(str(s.sn_name) for s in self.inputs)}")
@@ -314,7 +314,7 @@ class Traced:
         every = tuple(w.name for w in self.result.weights if w.gradient)
         if self.data_parallel_mode == "normal":
             return [every]
-        groups = [s.weights for s in sections_of(self.result, self.mapping) if s.kind == "bckwd" and s.weights]
+        groups = [s.weights for s in sections_of(self.result) if s.kind == "bckwd" and s.weights]
         rest = tuple(name for name in every if not any(name in group for group in groups))
         return [*groups, rest] if rest else groups
 
@@ -348,7 +348,7 @@ def trace(
 
     Without `loss_indices` the losses are the outputs from which no other output is calculated: the gradients of
     (loss, logits) begin at the loss alone, as the tutorials need it. Raises `ValueError` for an unknown mapping,
-    `IndexError` for a loss that is no output, `SpatialMappingError`.
+    `IndexError` for a loss that is not an output, `SpatialMappingError`.
     """
     check_mapping(mapping)
     if spatial_batches < 1:
@@ -417,7 +417,7 @@ def trace(
         name, model, samples, tuple(n.name for n in graph.inputs), results, tuple(n.name for n in outputs), losses,
         list(optimizers), mapping or "section", result, fingerprint, spatial_batches, other_result=by_section,
         masks=masks, op_by_op=op_by_op, early_gradients=early_gradients,
-        held={
+        digests={
             node.name: array_digest(node.value) for node in graph.of_kind(NodeKind.PARAMETER)
             if node.value is not None and node.name not in {weight.name for weight in result.weights}
         },
@@ -477,7 +477,8 @@ def _spatial(graph: Graph, section: CompileResult, options: CompileOptions) -> C
     least = sum(not node.attrs.get("inserted") for node in section.lowered.ops)
     if least > have:  # fused ops count once here, and each of their parts would need a core
         raise _too_large(section, least, have, "at least ")
-    small = dataclasses.replace(options, balancer_policy="MinimizeGrid", enable_auto_fusing=False)
+    small = dataclasses.replace(
+        options, balancer_policy="MinimizeGrid", enable_auto_fusing=False, loaded_once=True)
     first = compile_graph(graph, section.device, small, ())
     shapes = {op: p.size for op, p in first.placement.ops.items()}
     need = sum(r * c for r, c in shapes.values())

@@ -4,10 +4,14 @@ A tensor in flight is an array (n, z, R, C): n inputs of the same kind side by s
 input to input), z slices, R rows and C columns in elements, whole tiles. Values are float32; tensors of the integer
 formats are int32 in queues and float64 in arithmetic, which is exact for every sum and product the machine can hold;
 raw words are int32, bit for bit.
+
+Sizes that this machine cannot hold are refused by name, before the system ends the process.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,8 @@ from tbuda_lab.core.netlist.schema import Blocking, NetOp, Queue
 Array = npt.NDArray[Any]
 TileDim = tuple[int, int]
 FULL_TILE: TileDim = (32, 32)
+LONG_ROW = 128
+"""Columns from which arithmetic with one row for all is as quick as with rows that follow one another."""
 
 
 def element_shape(blocking: Blocking, grid: tuple[int, int], tile_dim: TileDim | None) -> tuple[int, int, int]:
@@ -47,6 +53,20 @@ def shape_text(x: Array | tuple[int, ...]) -> str:
     """"(z, R, C)" of a tensor in flight or of a shape, for messages."""
     shape = x if isinstance(x, tuple) else x.shape[-3:]
     return f"({', '.join(str(d) for d in shape)})"
+
+
+def repeated_column(x: Array) -> bool:
+    """Whether memory holds one column, which stands for all."""
+    return x.strides[-1] == 0 and x.shape[-1] > 1
+
+
+def once(x: Array, long_row: int) -> Array:
+    """x, (n, z, R, C), with equal columns, or equal rows of `long_row` columns and more, once in memory; read-only
+    then. For what is read often: looking costs as much as a copy."""
+    for part, other, enough in ((x[..., :1], x[..., 1:2], 2), (x[..., :1, :], x[..., 1:2, :], long_row)):
+        if x.shape[-1] >= enough and other.size and np.array_equal(part, other) and (part == x).all():
+            return np.broadcast_to(part.copy(), x.shape)
+    return x
 
 
 def misfit(where: str, rule: str, message: str, fix: str = "") -> NetlistError:
@@ -85,3 +105,22 @@ def core_statistics(x: Array, grid: tuple[int, int]) -> dict[str, Array]:
     cores = x.reshape(-1, grid[0], x.shape[-2] // grid[0], grid[1], x.shape[-1] // grid[1])
     axes = (0, 2, 4)
     return {"min": cores.min(axis=axes), "max": cores.max(axis=axes), "mean": cores.mean(axis=axes)}
+
+
+_FALLBACK = 16 << 30
+
+
+@functools.cache
+def physical() -> int:
+    """Bytes of main memory of this machine; 16 GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return _FALLBACK
+
+
+def too_large(size: int) -> str:
+    """Why an array of `size` bytes is not made, or "". One array may take half of the memory."""
+    if size <= physical() // 2:
+        return ""
+    return f"{size / 1e9:.3g} GB are needed, this machine has {physical() / 1e9:.3g} GB"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import ARITY
-from tbuda_lab.core.netlist.schema import NetOp
-from tbuda_lab.sim.arrays import Array, as_number, rows_to_words, shape_text
+from tbuda_lab.core.netlist.schema import FusedOp, NetOp
+from tbuda_lab.sim.arrays import Array, as_number, repeated_column, rows_to_words, shape_text
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
-from tbuda_lab.sim.kernels import eltwise
+from tbuda_lab.sim.kernels import blas, eltwise
 from tbuda_lab.sim.kernels import matmul as mm
-from tbuda_lab.sim.kernels.reduce import reduce, topk
+from tbuda_lab.sim.kernels.eltwise import reduce, topk
 from tbuda_lab.sim.numerics import Convert
+from tbuda_lab.sim.picked import PickedRows, as_array, depthwise_rows
 from tbuda_lab.sim.sparse import build_sparse, same_memory
 from tbuda_lab.sim.splice import build_splice
 from tbuda_lab.sim.tms import hstack
@@ -48,15 +49,24 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
     except (TypeError, ValueError, KeyError) as error:
         raise context.error("O1", f"its attributes cannot be read: {error!r}") from None
     moves_only = op.type in MOVES
-    relu = relu_of(op.attributes) if op.type != "fused_op" else None
+    relu = relu_of(op.attributes) if op.type != "fused_op" and not _relu_in_epilogue(op) else None
     pack = context.numerics.pack(op, moves_only=moves_only and relu is None,
                                  source_df=context.source_dfs[0] if context.source_dfs else None)
     expected = context.shape
+    as_it_is = history is None and relu is None and pack is None
     integer_out = op.out_df.is_integer or op.out_df.is_raw
+    by_element = _works_by_element(op, context.fused)
 
     def run(args: Sequence[Array], free: int | None) -> Array:
+        if free is not None and not args[free].flags.writeable:
+            free = None
         try:
-            out = kernel(args, free)
+            if by_element and all(map(repeated_column, args)):
+                columns = args[0].shape[3]
+                out = kernel([x[..., :1] for x in args], None)
+                out = np.broadcast_to(out, (*out.shape[:3], columns))
+            else:
+                out = kernel(args, free)
         except MemoryError:
             raise context.error("memory", f"a tensor (z, R, C) = {shape_text(expected)} does not fit the host's memory"
                                 ) from None
@@ -66,6 +76,12 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
         if out.shape[1:] != expected:
             raise context.error("shape", f"its inputs make a tensor (z, R, C) = {shape_text(out)}",
                                 f"t, mblock, ublock and grid_size say {shape_text(expected)}")
+        if isinstance(out, PickedRows):
+            if as_it_is:
+                return out
+            out = as_array(out)
+        if not as_it_is and repeated_column(out):
+            out = np.ascontiguousarray(out)
         if history is not None and history.last is not None:
             out = out + history.last
         if relu is not None:
@@ -150,6 +166,8 @@ def _matmul(context: OpContext) -> Kernel:
     groups = context.whole("z", 1) if context.flag("accumulate") else 1
     spill = context.numerics.spill(op) if m_k > 1 or groups > 1 else None
     finish = _epilogue(context)
+    alone = spill is None and groups == 1 and len(op.inputs) == 2 and _sfpu(context) is None and (
+        relu_of(op.attributes) is None)
     twice = 1 if context.numerics.missed(op) is None else 2  # what three passes miss stands beside what they see
 
     def run(args: Sequence[Array], free: int | None) -> Array:
@@ -160,7 +178,22 @@ def _matmul(context: OpContext) -> Kernel:
         if b.shape[1] < a.shape[1]:
             raise context.error("G8", f"input 1 has {b.shape[1]} slices for {a.shape[1]} of input 0",
                                 f"broadcast it: {{z: {a.shape[1] // max(b.shape[1], 1)}}}")
-        out = mm.matmul(a, b) if spill is None else mm.blocked_matmul(a, b, m_k, spill)
+        if alone and repeated_column(b):
+            column = mm.matmul(a, b[..., :1])
+            return np.broadcast_to(column, (*column.shape[:3], b.shape[3]))
+        joined = mm.joined_columns(a, b[:, :a.shape[1]])
+        left, right = (a, b) if joined is None else (a[:, :1], joined)
+        if joined is None and spill is None and groups == 1 and len(args) > 2 and mm.by_pieces(a, b):
+            a, weights = mm.blas_ready(a), mm.blas_ready(b[0, 0])
+            out = np.empty((*a.shape[:3], b.shape[3]), np.float32)
+
+            def fill(inputs: slice, slices: slice, rows: slice) -> None:
+                blas.product(a[inputs, slices, rows][0, 0], weights, out[inputs, slices, rows][0, 0])
+
+            return finish(out, args[2:], fill)
+        out = mm.matmul(left, right) if spill is None else mm.blocked_matmul(left, right, m_k, spill)
+        if joined is not None:
+            out = mm.cut_columns(out, a.shape[1])
         if groups > 1:
             out = mm.accumulate(out, groups)
         return finish(out, args[2:])
@@ -170,30 +203,60 @@ def _matmul(context: OpContext) -> Kernel:
 
 def _sparse(context: OpContext) -> Kernel:
     kernel, sfpu = build_sparse(context), _sfpu(context)
-    return kernel if sfpu is None else lambda args, free: sfpu(kernel(args, free), None)
+    return kernel if sfpu is None else lambda args, free: sfpu(as_array(kernel(args, free)), None)
 
 
-def _epilogue(context: OpContext) -> Callable[[Array, Sequence[Array]], Array]:
-    """What follows a product: bias, an sfpu function, requantisation or dequantisation."""
+def _relu_in_epilogue(op: NetOp) -> bool:
+    """Whether relu follows a product while its rows are in the processor's cache. A gradient is added up before."""
+    return op.type in ("matmul", "depthwise") and not op.gradient_op and not {"identity", "requant", "dequant"} & set(
+        op.attributes)
+
+
+Epilogue = Callable[..., Array]
+
+
+def _epilogue(context: OpContext) -> Epilogue:
+    """What follows a product: bias, an sfpu function, relu, requantisation or dequantisation. In pieces of rows; the
+    last argument, if there is one, fills the rows of a slice first."""
     op = context.op
-    bias, sfpu = context.flag("bias"), _sfpu(context)
+    relu = relu_of(op.attributes) if _relu_in_epilogue(op) else None
+    sfpu = _sfpu(context)
+    following: list[eltwise.Unary] = [] if sfpu is None else [sfpu]
+    if relu is not None:
+        following.append(lambda x, out: eltwise.relu(x, *relu, out=out))
+    bias = context.flag("bias")
     requant, dequant = context.flag("requant"), context.flag("dequant")
     zero_point = context.number("zero_point", 0.0)
     integer = op.acc_df is DataFormat.Int32
     expected = bias + (requant or dequant)
 
-    def run(out: Array, rest: Sequence[Array]) -> Array:
+    def piece(out: Array, row: Array | None) -> None:
+        if row is not None:
+            mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
+        for function in following:
+            result = function(out, out)
+            if result is not out:
+                out[...] = result
+
+    def run(out: Array, rest: Sequence[Array], fill: Callable[[slice, slice, slice], None] | None = None) -> Array:
         if len(rest) < expected:
             raise context.error("O7", f"{2 + len(rest)} inputs", f"bias and scale need {2 + expected}")
+        row = None
         if bias:
             row = rest[0]
             if row.shape[2] // context.input_tiles[2][0] != out.shape[2] // context.tile_dim[0] or row.shape[3] != (
                     out.shape[3]) or row.shape[1] not in (1, out.shape[1]):
                 raise context.error("G8", f"the bias is (z, R, C) = {shape_text(row)}",
                                     f"after its TMs it must be {shape_text(out)}")
-            out = out + row if integer else mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
-        if sfpu is not None:
-            out = sfpu(out, out)
+            if integer or row.shape[0] > out.shape[0]:
+                out = out + row if integer else mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
+                row = None
+        if row is not None or following or fill is not None:
+            for inputs, slices, rows in mm.pieces(out, context.tile_dim[0]):
+                if fill is not None:
+                    fill(inputs, slices, rows)
+                piece(out[inputs, slices, rows], None if row is None else mm.rows_of_bias(
+                    row, inputs, slices, rows, context.tile_dim[0], context.input_tiles[2][0]))
         if requant:
             out = eltwise.quantization(out, rest[-1], zero_point)
         elif dequant:
@@ -212,6 +275,28 @@ def _sfpu(context: OpContext) -> eltwise.Unary | None:
         raise context.error("O8", f"sfpu_op {name!r} is not run after a {context.op.type}",
                             f"one of {', '.join(sorted(eltwise.UNARY))}")
     return eltwise.UNARY[name]
+
+
+def reads_columns_0(op: NetOp, index: int, fused: Mapping[str, FusedOp]) -> bool:
+    """Whether a fused op reads nothing of an input but column 0 of its tiles, and nothing but broadcasts stands before
+    it: then those columns can be repeated before the broadcasts as well as after."""
+    port, own = op.inputs[index], fused.get(str(op.attributes.get("fused_op_id")))
+    if op.type != "fused_op" or own is None or port.pad or port.unpad or any(tm.name != "broadcast" for tm in (
+            port.tms or ())):
+        return False
+    reads = [sub.tms.get(i) or () for schedule in own.schedules for sub in schedule
+             for i, name in enumerate(sub.inputs) if name == f"input{index}"]
+    return bool(reads) and all(tms and tms[0].name == "tile_broadcast" and tms[0].args[0] == "c" for tms in reads)
+
+
+def _works_by_element(op: NetOp, fused: Mapping[str, FusedOp]) -> bool:
+    """Whether equal columns of all inputs make equal columns of the output, whatever their number."""
+    if op.type == "fused_op":
+        own = fused.get(str(op.attributes.get("fused_op_id")))
+        return own is not None and all(
+            (sub.type in eltwise.BINARY or sub.type in eltwise.UNARY or sub.type in MOVES) and not any(sub.tms.values())
+            and "vector" not in sub.attributes for schedule in own.schedules for sub in schedule)
+    return op.type in eltwise.BINARY or (op.type in eltwise.UNARY and "vector" not in op.attributes)
 
 
 def stack_of_depthwise(op: NetOp) -> bool:
@@ -237,8 +322,13 @@ def _depthwise(context: OpContext) -> Kernel:
             selected[:] = [(b, mm.diagonals(b, blocks, w))]
         return selected[0][1]
 
-    def product(a: Array, b: Array, diagonal: Array | None) -> Array:
+    def product(a: Array | PickedRows, b: Array, diagonal: Array | None) -> Array:
         n, _, rows, columns = a.shape
+        if isinstance(a, PickedRows):
+            out = depthwise_rows(a, diagonal[:, :a.shape[1] // blocks]) if diagonal is not None else None
+            if out is not None:
+                return out
+            a = a.as_array()
         if diagonal is not None and a.dtype == np.float32:
             taps = a.reshape(n, -1, blocks, rows, columns) if stacked else a.reshape(
                 n, -1, rows, blocks, columns // blocks).swapaxes(2, 3)
@@ -258,7 +348,7 @@ def _depthwise(context: OpContext) -> Kernel:
         out = product(a, b, weights(b) if b.shape[1] >= slices else None)
         if missed is not None:
             rest = missed[1](b)
-            out = out - product(missed[0](a), rest, mm.diagonals(rest, blocks, w))
+            out = out - product(missed[0](as_array(a)), rest, mm.diagonals(rest, blocks, w))
         return finish(spill(out) if spill is not None and blocks > 1 else np.ascontiguousarray(out), args[2:])
 
     return run

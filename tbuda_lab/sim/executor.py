@@ -6,25 +6,29 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from tbuda_lab.core.errors import Cancelled, InputError, QueueError
 from tbuda_lab.core.netlist.check.facts import facts_of, leading_arch
 from tbuda_lab.core.netlist.expand import expand
-from tbuda_lab.core.netlist.schema import Blocking, Netlist
+from tbuda_lab.core.netlist.schema import Blocking, Execute, Netlist
+from tbuda_lab.sim import executions, topology
 from tbuda_lab.sim import io as io_module
-from tbuda_lab.sim import topology
-from tbuda_lab.sim.arrays import Array, misfit, shape_text
+from tbuda_lab.sim.arrays import Array, misfit, shape_text, too_large
+from tbuda_lab.sim.executions import Execution
 from tbuda_lab.sim.io import QueueIo, RamIo
-from tbuda_lab.sim.memory import too_large
 from tbuda_lab.sim.numerics import Numerics
+from tbuda_lab.sim.picked import as_array
 from tbuda_lab.sim.plan import EpochPlan, PlanStep, Write, check_shape, plan_epoch
 from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, check_params
 
 OnOp = Callable[[str, Array], None]
 OnStep = Callable[[str, int], None]
+
+_TURNS = 64
+_HELD = 1 << 28  # bytes
 
 
 @dataclasses.dataclass
@@ -77,18 +81,27 @@ class Executor:
             for op in graph.ops.values():
                 _check_blocking(f"op {op.name!r}", op.blocking, op.grid_size)
         readers: dict[str, list[str]] = {}
+        others: set[str] = set()  # what is read otherwise than as the second operand of a product
         for graph in self.netlist.graphs.values():
             for op in graph.ops.values():
-                for port in op.inputs:
+                for index, port in enumerate(op.inputs):
                     readers.setdefault(port.source, []).append(op.name)
+                    if index != 1 or op.type != "matmul" or op.attributes.get("identity"):
+                        others.add(port.source)
         self.dynamic = topology.dynamic_queues(self.netlist)
         self.io: dict[str, QueueIo | RamIo] = io_module.build(
             self.netlist.queues.values(), readers, self.dynamic, self.numerics.exact)
+        for name in readers.keys() - others:
+            if name in self.io:
+                self.io[name].is_weight = True
         self._allocated: set[str] = set()
         self._epochs = topology.epochs(self.netlist, self.arch)
         self.plans: dict[tuple[str, ...], EpochPlan] = {}
         self._statics: dict[str, dict[str, int]] = {}
         self._backlog: dict[str, list[Array]] = {}
+        self._together = False  # whether executions wait for those that can be computed with them
+        self._waiting: list[Execution] = []
+        self._least: dict[tuple[str, ...], int] = {}  # the level of the last one of an epoch that waits
 
     # -- the host's side ------------------------------------------------------------------------------------------
     def push(self, queue: str, array: Array) -> None:
@@ -132,7 +145,7 @@ class Executor:
         that the queue never fills; `pop_all` hands them over."""
         io = self._find(queue)
         if not isinstance(io, QueueIo) or io.readers or io.from_host:
-            raise InputError(f"the host does not read {io.describe()} alone")
+            raise InputError(f"only the host may read {io.describe()} for the host to empty it during a run")
         io.sink = io.sink or []
 
     def pop_all(self, queue: str) -> Array:
@@ -145,7 +158,7 @@ class Executor:
                          "give it fewer entries")
         if io.sink is not None:
             taken, io.sink = io.sink, []
-            return np.stack([io.decode(x) for x in [*taken, io.blank()]])[:len(taken)]
+            return np.stack([io.decode(io.computed(x)) for x in [*taken, io.blank()]])[:len(taken)]
         entries = [self.pop(queue) if isinstance(io, QueueIo) else self.read(queue, i) for i in range(count)]
         return np.stack(entries) if entries else io.decode(io.blank())[None][:0]
 
@@ -165,17 +178,61 @@ class Executor:
         function, is asked between instructions and ops, and if it is set or true, `Cancelled` is raised.
         max_steps: a program that runs more instructions and inputs is refused with a `NetlistError`, a loop that must
         take more before its first turn."""
-        asked = cancel.is_set if isinstance(cancel, threading.Event) else cancel
+        cancelled = cancel.is_set if isinstance(cancel, threading.Event) else cancel
         chosen = [p for p in self.netlist.programs if program is None or p.name == program]
         if not chosen:
             names = ", ".join(p.name for p in self.netlist.programs) or "none"
             raise InputError(f"there is no program {program!r}; there are {names}")
-        given = dict(params or {})
-        check_params(chosen, given)
+        values = dict(params or {})
+        check_params(chosen, values)
         with np.errstate(all="ignore"):
             for each in chosen:
                 statics = self._statics.setdefault(each.name, {})
-                ProgramRun(each, self, statics, given, progress, asked, max_steps).run()
+                try:
+                    ProgramRun(each, self, statics, values, progress, cancelled, max_steps).run()
+                except Cancelled:
+                    self._waiting = []
+                    raise
+                finally:
+                    self._compute(cancelled)
+
+    def at_once(self, inputs: Sequence[str], outputs: Sequence[str]) -> int:
+        """How many turns of the program's loop over inputs `stream` is given best: 1 where that gains nothing (large
+        tensors; ops or outputs that somebody watches) or cannot be (several programs; inputs or outputs that are rams
+        or that ops read), at most 64, and fewer where what the epochs of all those turns hand on would take more than
+        256 MB."""
+        if self.on_op is not None or self.keep or len(self.netlist.programs) != 1:
+            return 1
+        ends = [self._find(name) for name in (*inputs, *outputs)]
+        if any(isinstance(io, RamIo) for io in ends) or any(io.readers for io in ends[len(inputs):]):
+            return 1
+        executed = [i.graph for i in self.netlist.programs[0].instructions if isinstance(i, Execute)]
+        plans = [self.plan(each) for each in dict.fromkeys(self._epochs[graph] for graph in executed)]
+        useful = max((p.chunk // p.input_count for p in plans if not p.sequential), default=1)
+        held = sum(4 * math.prod(io.shape) for io in ends[:len(inputs)])
+        held += sum(4 * p.input_count * math.prod(w.io.shape) for p in plans for w in p.writes)
+        return max(1, min(useful, _TURNS, _HELD // max(held, 1)))
+
+    def stream(self, inputs: Mapping[str, Array], outputs: Sequence[str], params: Mapping[str, int],
+               progress: Progress | None = None, cancel: Cancel | threading.Event | None = None) -> list[Array]:
+        """Feeds entries (n, t, R, C), runs the programs with `params` (a loop count) and returns all entries of each
+        output. The results are those of `run`, but executions of an epoch that need nothing of one another, as the
+        turns of a loop over inputs, go through its ops side by side: faster where an op's tensors are small. All that
+        epochs hand on is held until the end. progress is called when what it speaks of is computed. Raises what `feed`,
+        `listen` and `run` raise."""
+        for name in outputs:
+            self.listen(name)
+        self._together = True
+        try:
+            for name, array in inputs.items():
+                self.feed(name, array)
+            self.run(params=params, progress=progress, cancel=cancel)
+            return [self.pop_all(name) for name in outputs]
+        finally:
+            self._together = False
+            self._backlog.clear()
+            for name in outputs:
+                self._find(name).sink = None
 
     def epoch_of(self, graph: str) -> tuple[str, ...] | None:
         """The graphs that run together with this one, or None if there is no such graph."""
@@ -218,81 +275,70 @@ class Executor:
         return dict(self._statics.get(program, {}))
 
     # -- epochs ---------------------------------------------------------------------------------------------------
-    def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None = None) -> None:
-        """Runs the graphs of an epoch for all their inputs."""
+    def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None = None,
+                  ended: Callable[[], None] | None = None) -> None:
+        """Runs the graphs of an epoch for all their inputs. ended: called when all is computed, which may be later
+        while `run_together` runs."""
         plan = self.plan(graphs)
         self._refill()
-        through = self.passed_on(plan)
-        run = self._one_by_one if plan.sequential and through is None else self._side_by_side
-        seen: dict[str, list[Array]] = {}
-        run(plan, seen, cancel)
-        self.intermediates.update({name: np.concatenate(parts) for name, parts in seen.items()})
         self.stats.executes += 1
         self.stats.inputs += plan.input_count
+        if plan.sequential or plan.views:
+            self._compute(cancel)  # what it reads
+        through = executions.passed_on(plan) if plan.sequential else {}
+        if through is None:
+            seen: dict[str, list[Array]] = {}
+            self._one_by_one(plan, seen, cancel)
+            self._remember(seen)
+            if ended is not None:
+                ended()
+            return
+        self._waiting.append(executions.execution(plan, through, self._least.get(graphs, 1), ended))
+        self._least[graphs] = self._waiting[-1].level
+        if not self._together or plan.views:
+            self._compute(cancel)
+
+    def _compute(self, cancel: Cancel | None) -> None:
+        """Computes all executions that wait, those of one epoch that need nothing of one another together."""
+        waiting, self._waiting = self._waiting, []
+        self._least = {}
+        for group in executions.groups(waiting):
+            seen: dict[str, list[Array]] = {}
+            self._side_by_side(group, seen, cancel)
+            self._remember(seen)
+
+    def _remember(self, seen: dict[str, list[Array]]) -> None:
+        self.intermediates.update({name: np.concatenate(parts) for name, parts in seen.items()})
 
     def plan(self, graphs: tuple[str, ...]) -> EpochPlan:
         """The plan of an epoch, made at its first use."""
         plan = self.plans.get(graphs)
         if plan is None:
-            plan = self.plans[graphs] = plan_epoch(self.netlist, graphs, self.io, self.numerics, self._wanted)
+            plan = self.plans[graphs] = plan_epoch(self.netlist, graphs, self.io, self.numerics, self._is_recorded)
         return plan
 
-    def _side_by_side(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
-        """All inputs, several at a time. First the pointers move as they would input by input."""
-        count = plan.input_count
-        through = self.passed_on(plan) or {}
-        reads: list[list[int]] = [[] for _ in plan.reads]
-        writes: list[list[int]] = [[] for _ in plan.writes]
-        for _ in range(count):
-            for slots, (io, number) in zip(reads, plan.reads, strict=True):
-                if number not in through:
-                    slots.append(io.read_slot())
-            for slots, write in zip(writes, plan.writes, strict=True):
-                slots.append(write.io.push_slot())
-            for slots, (io, number) in zip(reads, plan.reads, strict=True):
-                if number in through:
-                    slots.append(io.read_slot())
-            self._pop_global(plan)
+    def _side_by_side(self, group: list[Execution], seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
+        """All inputs of executions of one epoch, several at a time."""
+        plan, through = group[0].plan, group[0].through
+        count = plan.input_count * len(group)
+        reads = [executions.side_by_side(group, i) for i in range(len(plan.reads))]
         results: list[list[Array]] = [[] for _ in plan.writes]
-        still = [len(set(slots)) == 1 for slots in reads]
         for start in range(0, count, plan.chunk):
             stop = min(start + plan.chunk, count)
             values: list[Array | None] = [None] * plan.values
             stamps: list[object] = [None] * plan.values
-            for slots, same, (io, number) in zip(reads, still, plan.reads, strict=True):
-                if number in through:
-                    continue
-                values[number] = io.gather(slots[start:stop])
-                if same and (isinstance(io, RamIo) or io.prologue or not io.rd_autoinc):
-                    stamps[number] = (io.stamp, slots[0])
+            for (entries, stamp), (io, number) in zip(reads, plan.reads, strict=True):
+                if number not in through:
+                    values[number] = io.gather(entries if len(entries) == 1 else entries[start:stop])
+                    stamps[number] = stamp
             for step in plan.steps:
-                for port in step.ports:
+                for port in step.ports if through else ():
                     if port.value in through and values[port.value] is None:
                         values[port.value] = np.stack(self._entries(through[port.value], values, stop - start))
                 self._run_step(step, values, stamps, stop - start, seen, cancel)
             for result, write in zip(results, plan.writes, strict=True):
                 result.extend(self._entries(write, values, stop - start))
-        for result, slots, write in zip(results, writes, plan.writes, strict=True):
-            for slot, entry in zip(slots, result, strict=True):
-                write.io.store(slot, entry)
-
-    @staticmethod
-    def passed_on(plan: EpochPlan) -> dict[int, Write] | None:
-        """By value that is read, the writes of fifos through which ops of an epoch hand each input on to others of it;
-        None where more than that passes from one input to the next, so that they go one by one. Such a fifo is empty
-        before, and what is read of it is what was pushed for the same input."""
-        if plan.gradient:
-            return None
-        written = {write.io.stamp[0]: write for write in plan.writes}
-        written_now = {number: (io, written[io.stamp[0]]) for io, number in plan.reads if io.stamp[0] in written}
-        for io, write in written_now.values():
-            if not isinstance(io, QueueIo) or io is not write.io or io.sink is not None:
-                return None
-            if io.prologue or io.epilogue or io.rd_autoinc != 1:
-                return None
-            if io.occupancy or io.rd_local % (2 * io.entries) != io.wr:
-                return None
-        return {number: write for number, (_, write) in written_now.items()}
+        executions.computed(group, results)
 
     def _one_by_one(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
         """Input by input: for state that passes from one to the next."""
@@ -322,7 +368,7 @@ class Executor:
                     write = plan.writes[i]
                     for entry in self._entries(write, values, 1):
                         write.io.store(write.io.push_slot(), entry)
-            self._pop_global(plan)
+            executions.pop_global(plan)
 
     def _run_step(self, step: PlanStep, values: list[Array | None], stamps: list[object], count: int,
                   seen: dict[str, list[Array]], cancel: Cancel | None, hold: bool = False) -> None:
@@ -336,11 +382,11 @@ class Executor:
         self.stats.ops += 1
         self.stats.op_seconds[name] = self.stats.op_seconds.get(name, 0.0) + spent
         if self.on_op is not None:
-            self.on_op(name, out)
+            self.on_op(name, as_array(out))
         if self.on_step is not None:
             self.on_step(name, count)
-        if self._wanted(name):
-            seen.setdefault(name, []).append(np.broadcast_to(out, (count, *out.shape[1:])))
+        if self._is_recorded(name):
+            seen.setdefault(name, []).append(np.broadcast_to(as_array(out), (count, *out.shape[1:])))
         for value in step.last_use:
             if not (hold and value == step.value):
                 values[value] = None
@@ -350,16 +396,11 @@ class Executor:
         """What goes into a queue, one array per input."""
         x = values[write.value]
         assert x is not None
+        x = as_array(x)
         if write.move is not None:
             x = write.move(x)
         check_shape(write, x)
         return [x[i if x.shape[0] > 1 else 0] for i in range(count)]
-
-    def _pop_global(self, plan: EpochPlan) -> None:
-        for io, _ in plan.reads:
-            if isinstance(io, QueueIo):
-                for _ in range(io.global_rd_autoinc):
-                    io.pop_slot()
 
     def _refill(self) -> None:
         for name, entries in self._backlog.items():
@@ -368,7 +409,7 @@ class Executor:
             while entries and io.occupancy < io.entries:
                 io.store(io.push_slot(), entries.pop(0))
 
-    def _wanted(self, op: str) -> bool:
+    def _is_recorded(self, op: str) -> bool:
         return self.keep == "all" or (not isinstance(self.keep, str) and op in self.keep)
 
     def _find(self, name: str) -> QueueIo | RamIo:

@@ -69,10 +69,10 @@ def expected_inputs(executor: Executor) -> dict[str, bool]:
 def feed(executor: Executor, arrays: Mapping[str, Array]) -> None:
     """Hands arrays to the queues and rams of their names; an instance of a multi-instance queue takes the array of
     the name before the suffix if it has none of its own. Raises `InputError` naming all that is missing or wrong."""
-    wanted = expected_inputs(executor)
+    expected = expected_inputs(executor)
     problems = []
     chosen: dict[str, Array] = {}
-    for name, needed in wanted.items():
+    for name, needed in expected.items():
         array = arrays.get(name)
         if array is None and name not in executor.original.queues:
             array = arrays.get(name.rpartition(".")[0])

@@ -7,6 +7,7 @@ grid.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,12 +19,14 @@ from tbuda_lab.sim.arrays import Array, as_number, misfit, shape_text
 from tbuda_lab.sim.context import Kernel, OpContext, relu_of
 from tbuda_lab.sim.kernels import eltwise
 from tbuda_lab.sim.kernels import matmul as mm
-from tbuda_lab.sim.kernels.reduce import reduce
+from tbuda_lab.sim.kernels.eltwise import reduce
 from tbuda_lab.sim.numerics import Convert, to_integer
 
 Buffers = dict[str, Array]
 Step = Callable[[Buffers], None]
 _COPIES = ("nop", "datacopy", "buffer")
+PIECE = 1 << 16
+"""Numbers that go through all sub-ops before the next ones: what they hand on stays in the cache."""
 
 
 def build_fused(context: OpContext) -> Kernel:
@@ -34,9 +37,23 @@ def build_fused(context: OpContext) -> Kernel:
         raise context.error("F1", f"there is no fused op {identity!r}", f"one of {', '.join(context.fused) or 'none'}")
     if fused.inputs != len(context.op.inputs):
         raise context.error("F1", f"{len(context.op.inputs)} inputs", f"fused op {identity!r} takes {fused.inputs}")
-    steps = [_build_step(context, sub) for schedule in fused.schedules for sub in schedule]
+    subs = [sub for schedule in fused.schedules for sub in schedule]
+    steps = [_build_step(context, sub, before) for before, sub in zip([None, *subs], subs, strict=False)]
+    by_rows = all(_works_on_rows(sub) for sub in subs)
+    height = context.tile_dim[0]
 
     def run(args: Sequence[Array], free: int | None) -> Array:
+        shape = (max(map(len, args), default=0), *context.shape)
+        if by_rows and math.prod(shape) > 2 * PIECE and all(
+                x.dtype == np.float32 and x.shape in (shape, (1, *shape[1:])) for x in args):
+            out = np.empty(shape, np.float32)
+            for inputs, slices, rows in mm.pieces(out, height, PIECE):
+                out[inputs, slices, rows] = whole([x[inputs if len(x) > 1 else slice(None), slices, rows]
+                                                   for x in args])
+            return out
+        return whole(args)
+
+    def whole(args: Sequence[Array]) -> Array:
         buffers: Buffers = {f"input{i}": as_number(x) for i, x in enumerate(args)}
         for step in steps:
             step(buffers)
@@ -47,22 +64,37 @@ def build_fused(context: OpContext) -> Kernel:
     return run
 
 
-def _build_step(context: OpContext, sub: SubOp) -> Step:
+def _works_on_rows(sub: SubOp) -> bool:
+    """Whether rows of tiles can go through a sub-op one after another, and no random numbers are drawn for them."""
+    tms = [tm for listed in sub.tms.values() for tm in listed or ()]
+    return (sub.type in eltwise.BINARY or sub.type in eltwise.UNARY or sub.type in _COPIES) and all(
+        tm.name == "tile_broadcast" for tm in tms)
+
+
+def _build_step(context: OpContext, sub: SubOp, before: SubOp | None) -> Step:
+    """before: the sub-op that runs before it, whose result may be overwritten if it is `dest`."""
     where = f"op {context.op.name!r}, sub-op {sub.name!r}"
     moves = [_build_tms(context, sub, i, where) for i in range(len(sub.inputs))]
     function = _function(context, sub, where)
     relu = relu_of(sub.attributes)
     pack = _rounding(context, sub)
+    fresh = before is not None and before.output == "dest" and (
+        before.type in eltwise.BINARY or before.type in eltwise.UNARY)
+    last = sub.inputs.index("dest") if fresh and sub.inputs.count("dest") == 1 else None
+    if last is not None and moves[last] is not None:
+        last = None
     dropped = [*(sub.pop or ()), *(sub.pop_last or ())]
 
     def step(buffers: Buffers) -> None:
         args = []
         for name, move in zip(sub.inputs, moves, strict=True):
             if name not in buffers:
-                raise misfit(where, "F7", f"reads {name!r}, which holds nothing", f"there are {', '.join(buffers)}")
+                raise misfit(where, "F7", f"reads {name!r}, which no earlier sub-op has written",
+                             f"there are {', '.join(buffers)}")
             args.append(buffers[name] if move is None else move(buffers[name]))
         try:
-            out = function(args)
+            reused = None if last is None or any(x.shape != args[last].shape for x in args) else args[last]
+            out = function(args, reused if reused is not None and reused.flags.writeable else None)
         except ValueError as error:
             shapes = ", ".join(shape_text(x) for x in args)
             raise misfit(where, "F8", f"inputs of shapes (z, R, C) = {shapes} do not fit: {error}") from None
@@ -124,19 +156,20 @@ def _core_broadcast(dim: str, k: int, gr: int, gc: int) -> tms.Move:
     return run
 
 
-def _function(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Array]], Array]:
+def _function(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Array], Array | None], Array]:
+    """What a sub-op calculates of its inputs; the second argument may be overwritten with the result."""
     kind, attributes = sub.type, sub.attributes
     gr, gc = context.op.grid_size
     tile = context.tile_dim
     if kind in _COPIES:
-        return lambda args: args[0]
+        return lambda args, out: args[0]
     if kind in eltwise.BINARY:
         binary = eltwise.BINARY[kind]
 
-        def pair(args: list[Array]) -> Array:
+        def pair(args: list[Array], out: Array | None) -> Array:
             if args[0].shape[1:] != args[1].shape[1:]:
                 raise ValueError("both must have one shape")
-            return binary(args[0], args[1], None)
+            return binary(args[0], args[1], out if out is not None and out.dtype == args[1].dtype else None)
 
         return pair
     if kind in ("quantization", "requantization", "dequantization"):
@@ -144,29 +177,29 @@ def _function(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Arra
         convert = eltwise.dequantization if kind == "dequantization" else eltwise.quantization
         integer = kind != "dequantization"
 
-        def quantise(args: list[Array]) -> Array:
-            out = convert(args[0], args[1], zero_point)
-            return to_integer(out, DataFormat.Int8) if integer else out
+        def quantise(args: list[Array], out: Array | None) -> Array:
+            result = convert(args[0], args[1], zero_point)
+            return to_integer(result, DataFormat.Int8) if integer else result
 
         return quantise
     if kind == "matmul":
-        return lambda args: _matmul(args[0], args[1], gc)
+        return lambda args, out: _matmul(args[0], args[1], gc)
     if kind == "reduce":
         dim, func = str(attributes.get("dim")), str(attributes.get("type", "max"))
         groups = (gr, gc)
-        return lambda args: reduce(args[0], dim, func, tile, groups, 1)
+        return lambda args, out: reduce(args[0], dim, func, tile, groups, 1)
     return _unary(context, sub, where)
 
 
-def _unary(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Array]], Array]:
+def _unary(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Array], Array | None], Array]:
     rng = context.numerics.generator(f"{context.op.name}/{sub.name}", int(sub.attributes.get("seed", 0)))
     function = eltwise.build_unary(sub.type, sub.attributes, rng)
     if function is None:
         raise misfit(where, "F8", f"unknown type {sub.type!r}")
     region = eltwise.vector_region(sub.attributes.get("vector"))
     if region is None:
-        return lambda args: function(args[0], None)
-    return lambda args: eltwise.partial(function, args[0], region, context.tile_dim)
+        return lambda args, out: function(args[0], out)
+    return lambda args, out: eltwise.partial(function, args[0], region, context.tile_dim)
 
 
 def _matmul(a: Array, b: Array, gc: int) -> Array:

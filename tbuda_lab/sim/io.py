@@ -15,8 +15,32 @@ import numpy as np
 from tbuda_lab.core.errors import InputError, QueueError
 from tbuda_lab.core.formats import DataFormat, quantise, tile_bytes
 from tbuda_lab.core.netlist.schema import Queue
-from tbuda_lab.sim.arrays import FULL_TILE, Array, TileDim, queue_shape, rows_to_words, shape_text, words_to_rows
-from tbuda_lab.sim.memory import too_large
+from tbuda_lab.sim.arrays import (
+    FULL_TILE,
+    Array,
+    TileDim,
+    queue_shape,
+    rows_to_words,
+    shape_text,
+    too_large,
+    words_to_rows,
+)
+from tbuda_lab.sim.kernels.blas import spread_rows
+
+
+class Pending:
+    """An entry that an epoch pushes and computes later: `value` is None until then. level: how many executions of
+    epochs must be computed one after the other before it is there."""
+
+    __slots__ = ("level", "value")
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.value: Array | None = None
+
+
+Entry = Array | Pending
+"""What a slot holds."""
 
 
 class Io:
@@ -33,9 +57,10 @@ class Io:
         self.tile_dim: TileDim = spec.tile_dim or FULL_TILE
         self.readers = tuple(readers)
         self.from_host = is_host_fed(spec)
-        self.slots: dict[int, Array] = {}  # those that were written
+        self.is_weight = False  # whether products read it, and nothing else, as their second operand
+        self.slots: dict[int, Entry] = {}  # those that were written
         self._writes = 0
-        self.sink: list[Array] | None = None  # entries that a listening host took as they came
+        self.sink: list[Entry] | None = None  # entries that a listening host took as they came
         self.prologue = False
         self.epilogue = False
         self.rd_autoinc = 0
@@ -44,12 +69,21 @@ class Io:
     # -- slots ----------------------------------------------------------------------------------------------------
     def slot(self, index: int) -> Array:
         """What slot `index` holds; zeros if nothing was ever written to it."""
+        return self.computed(self.entry(index))
+
+    def entry(self, index: int) -> Entry:
+        """As `slot`, but what is not computed yet as it is."""
         entry = self.slots.get(index)
         return self.blank() if entry is None else entry
 
-    def store(self, index: int, value: Array) -> None:
+    def computed(self, entry: Entry) -> Array:
+        """The tensor of an entry; zeros if the run that would have computed it was stopped."""
+        value = entry.value if isinstance(entry, Pending) else entry
+        return self.blank() if value is None else value
+
+    def store(self, index: int, value: Entry) -> None:
         if self.sink is not None:
-            problem = too_large((len(self.sink) + 1) * value.size * value.itemsize)
+            problem = too_large((len(self.sink) + 1) * 4 * math.prod(self.shape))
             if problem:
                 raise QueueError(f"the host took {len(self.sink)} entries of {self.describe()}: {problem}")
             self.sink.append(value)
@@ -71,38 +105,39 @@ class Io:
         self.slots = {}
         self._writes += 1
 
-    def gather(self, indices: Sequence[int]) -> Array:
-        """(n, z, R, C): the slots at `indices`; (1, z, R, C) if all are the same."""
-        if len(set(indices)) == 1:
-            return self.slot(indices[0])[None]
-        return np.stack([self.slot(i) for i in indices])
+    def gather(self, entries: Sequence[Entry]) -> Array:
+        """(n, z, R, C): entries side by side; (1, z, R, C) of a single one."""
+        if len(entries) == 1:
+            return self.computed(entries[0])[None]
+        return np.stack([self.computed(e) for e in entries])
 
     # -- the host's side ------------------------------------------------------------------------------------------
     def encode(self, array: Array) -> list[Array]:
         """Entries as the device holds them, of a host array (z, R, C) or (n, z, R, C): converted to the data format;
         raw words, which the host gives tile after tile, in rows. Raises `InputError` for a wrong shape or dtype."""
-        given = np.asarray(array)
-        if given.ndim == 3:
-            given = given[None]
-        if given.ndim != 4 or given.shape[1:] != self.shape:
+        source = np.asarray(array)
+        if source.ndim == 3:
+            source = source[None]
+        if source.ndim != 4 or source.shape[1:] != self.shape:
             raise InputError(f"{self.describe()} takes (n, t, R, C) = (n, {shape_text(self.shape)[1:]}, not "
                              f"{shape_text(np.asarray(array).shape)}")
         if self.df.is_raw:
-            if given.dtype.kind not in "iu" or given.dtype.itemsize > 4:
-                raise InputError(f"{self.describe()} holds {self.df} words: give int32, not {given.dtype}")
-            words = np.ascontiguousarray(given).astype(np.int32, copy=False)
+            if source.dtype.kind not in "iu" or source.dtype.itemsize > 4:
+                raise InputError(f"{self.describe()} holds {self.df} words: give int32, not {source.dtype}")
+            words = np.ascontiguousarray(source).astype(np.int32, copy=False)
             return list(words_to_rows(words, self.tile_dim))
-        if given.dtype.kind not in "fiub":
-            raise InputError(f"{self.describe()} takes numbers, not {given.dtype}")
-        if self.df.is_integer and not (self.exact and given.dtype.kind == "f"):
-            if given.dtype.kind == "f":
-                given = round_half_away(given.astype(np.float64))
-            return list(clip_integer(given, self.df).astype(np.int32))
-        values = np.ascontiguousarray(given, dtype=np.float32)
+        if source.dtype.kind not in "fiub":
+            raise InputError(f"{self.describe()} takes numbers, not {source.dtype}")
+        if self.df.is_integer and not (self.exact and source.dtype.kind == "f"):
+            if source.dtype.kind == "f":
+                source = round_half_away(source.astype(np.float64))
+            return list(clip_integer(source, self.df).astype(np.int32))
+        values = np.ascontiguousarray(source, dtype=np.float32)
         values = values if self.exact else quantise(values, self.df)
-        if values is given or np.shares_memory(values, given):
-            values = values.copy()  # the caller may go on writing into its array
-        return list(values)
+        spread = spread_rows(values) if self.is_weight else values
+        if spread is source or np.shares_memory(spread, source):
+            spread = spread.copy()  # the caller may go on writing into its array
+        return list(spread)
 
     def decode(self, value: Array) -> Array:
         """An entry as the host reads it, (z, R, C): rounded to the data format, float32; int32 for integer formats
@@ -224,13 +259,13 @@ class ViewIo(RamIo):
         self.base = base
         self.per_slot = base.entries // self.entries
 
-    def slot(self, index: int) -> Array:
+    def entry(self, index: int) -> Array:
         parts = [self.base.slot(i) for i in range(index * self.per_slot, (index + 1) * self.per_slot)]
         streams = np.concatenate([to_stream(p, self.base.spec) for p in parts], axis=1)
         return from_stream(streams, self.spec)
 
-    def store(self, index: int, value: Array) -> None:
-        streams = to_stream(value, self.spec)
+    def store(self, index: int, value: Entry) -> None:
+        streams = to_stream(self.computed(value), self.spec)
         parts = np.split(streams, self.per_slot, axis=1)
         for i, part in enumerate(parts):  # slots of the base
             self.base.store(index * self.per_slot + i, from_stream(part, self.base.spec))

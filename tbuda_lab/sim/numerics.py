@@ -106,8 +106,8 @@ class Numerics:
         if any(df.mantissa_bits < _SHOWN for df in (op.out_df, op.acc_df) if df is not None):
             return None
         bits = _THREE_PASSES if op.type == "multiply" else _THREE_PASSES[::-1]
-        held = [port.df.mantissa_bits for port in op.inputs[:2] if not port.df.is_integer]
-        if len(held) < 2 or any(h <= b for h, b in zip(held, bits, strict=True)):
+        mantissas = [port.df.mantissa_bits for port in op.inputs[:2] if not port.df.is_integer]
+        if len(mantissas) < 2 or any(h <= b for h, b in zip(mantissas, bits, strict=True)):
             return None
         first, second = (np.uint32(0xFFFFFFFF & ~((1 << (24 - b)) - 1)) for b in bits)
         return lambda x: x - _masked(x, first), lambda x: x - _masked(x, second)

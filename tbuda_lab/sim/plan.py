@@ -5,16 +5,28 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
-from tbuda_lab.core.netlist.schema import Netlist, NetOp
+from tbuda_lab.core.netlist.schema import Netlist, NetOp, Tm
 from tbuda_lab.sim import builders, tms
-from tbuda_lab.sim.arrays import FULL_TILE, Array, TileDim, as_number, misfit, op_shape, shape_text
+from tbuda_lab.sim.arrays import (
+    FULL_TILE,
+    LONG_ROW,
+    Array,
+    TileDim,
+    as_number,
+    misfit,
+    once,
+    op_shape,
+    shape_text,
+    too_large,
+)
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext
-from tbuda_lab.sim.io import Io, QueueIo, RamIo
-from tbuda_lab.sim.memory import too_large
+from tbuda_lab.sim.io import Io, QueueIo, RamIo, ViewIo
 from tbuda_lab.sim.numerics import Convert, Numerics
+from tbuda_lab.sim.picked import PickedRows
 
 ELTWISE = BINARY | SFPU | UNARY
 _POINTER = 64  # bytes that a pointer's way through one input takes
@@ -24,7 +36,10 @@ _PIECE = 1 << 19
 
 @dataclasses.dataclass
 class Port:
-    """Where an op's input comes from and what happens on the way; `cache` holds the result for an unchanged ram."""
+    """Where an op's input comes from and what happens on the way; `cache` holds the result for an unchanged ram.
+    by_rows: `move` puts whole rows elsewhere; takes_rows: the op reads `PickedRows` as they are; long_row: columns from
+    which the op gains from equal rows that memory holds once, as it does from equal columns; 0: it gains from neither.
+    """
 
     value: int
     io: Io | None
@@ -33,20 +48,31 @@ class Port:
     finish: Convert | None = None
     stamp: object = None
     cache: Array | None = None
+    by_rows: bool = False
+    takes_rows: bool = False
+    long_row: int = 0
 
     def fetch(self, values: list[Array | None], stamp: object) -> Array:
         """The tensor as the op sees it; `stamp` identifies the slot's content, None if it should not be kept."""
         if stamp is not None and stamp == self.stamp and self.cache is not None:
             return self.cache
-        x = values[self.value]
+        x: Array | PickedRows | None = values[self.value]
         assert x is not None
+        move = self.move
+        if isinstance(x, PickedRows):
+            if self.by_rows and self.prepare is None and move is not None:
+                x, move = x.moved(move), None
+            if self.takes_rows and self.prepare is None and move is None and self.finish is None:
+                return cast(Array, x)
+            x = x.as_array()
         if self.prepare is not None:
             x = self.prepare(x)
-        if self.move is not None:
-            x = self.move(x)
+        if move is not None:
+            x = move(x)
         if self.finish is not None:
             x = self.finish(x)
-        if stamp is not None and (self.prepare is not None or self.move is not None or self.finish is not None):
+        if stamp is not None and (self.long_row or x is not values[self.value]):
+            x = once(x, self.long_row) if self.long_row else x
             self.stamp, self.cache = stamp, x
         return x
 
@@ -76,7 +102,8 @@ class Write:
 
 @dataclasses.dataclass
 class EpochPlan:
-    """Values are numbered: first those read from queues and rams, then the ops'."""
+    """Values are numbered: first those read from queues and rams, then the ops'. views: it reads or writes a ram in
+    another blocking than the one it is kept in."""
 
     name: str
     input_count: int
@@ -87,6 +114,7 @@ class EpochPlan:
     gradient: dict[str, GradientOutput]
     sequential: bool
     chunk: int
+    views: bool
 
 
 def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo | RamIo], numerics: Numerics,
@@ -130,7 +158,8 @@ def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo
     _check_memory(name, order, writes, count)
     return EpochPlan(
         name, count, reads, steps, writes, len(numbers), gradient,
-        sequential=bool(gradient) or bool(memory[0] & memory[1]), chunk=max(1, _PIECE // largest))
+        sequential=bool(gradient) or bool(memory[0] & memory[1]), chunk=max(1, _PIECE // largest),
+        views=any(isinstance(each, ViewIo) for each in [*(r for r, _ in reads), *(w.io for w in writes)]))
 
 
 def _check_memory(name: str, order: list[NetOp], writes: list[Write], count: int) -> None:
@@ -160,8 +189,8 @@ def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, Net
             if port.source in ops:
                 needs.add(port.source)
             elif port.source not in netlist.queues:
-                raise misfit(f"op {op.name!r}", "G3", f"input {port.source!r} is no queue and no op of its epoch",
-                             f"the epoch is {name}")
+                raise misfit(f"op {op.name!r}", "G3", f"input {port.source!r} is neither a queue nor an op of its "
+                             "epoch", f"the epoch is {name}")
             elif port.source in written and netlist.queues[port.source].type == "queue":
                 needs.add(written[port.source].name)
         waiting[op.name] = needs
@@ -210,15 +239,29 @@ def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, Q
         prepare = numerics.unpack(op, i, df, tags[port.source])
         if op.type not in builders.KEEPS_INTEGERS and not df.is_raw and (prepare is None or df.is_integer):
             prepare = as_number if df.is_integer else prepare
+        finish = numerics.moved(op, i, tags[port.source])
         if i == 0 and builders.stack_of_depthwise(op):
             port = dataclasses.replace(port, tms=list(port.tms or ())[:-1])
+        elif finish is None and tiles[i] == tile and builders.reads_columns_0(op, i, netlist.fused_ops):
+            port = dataclasses.replace(port, tms=[Tm("tile_broadcast", ("c",)), *(port.tms or ())])
         move = tms.compile_input(op.name, i, port, tile, tiles[i])
+        by_rows = not (port.pad or port.unpad) and tiles[i] == tile and all(
+            tm.name in tms.OF_ROWS for tm in port.tms or ())
         ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move,
-                          numerics.moved(op, i, tags[port.source])))
+                          finish, by_rows=by_rows, takes_rows=i == 0 and builders.stack_of_depthwise(op),
+                          long_row=_long_row(op, i)))
         source_dfs.append(df)
     history = GradientOutput() if op.gradient_op else None
     context = OpContext(op, numerics, netlist.fused_ops, tuple(source_dfs), tuple(tiles))
     return PlanStep(op, builders.build(context, history), ports, numbers[op.name], history)
+
+
+def _long_row(op: NetOp, index: int) -> int:
+    """`long_row` of the port of an op's input."""
+    product = op.type in ("matmul", "depthwise")
+    if product and index == 2 and op.attributes.get("bias"):
+        return 1  # each row of the product takes it as it comes
+    return LONG_ROW if op.type in ELTWISE or op.type == "fused_op" or (op.type == "matmul" and index == 1) else 0
 
 
 def _source_tile(source: str, ops: dict[str, NetOp], netlist: Netlist) -> TileDim:
@@ -244,12 +287,14 @@ def computed_tiles(op: NetOp, tiles: Sequence[TileDim]) -> list[TileDim]:
 
 
 def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[str], bool], from_io: set[int]) -> None:
-    """Fills `last_use` and `free`. Tensors that share memory (an op that only moves values, a TM that is a view)
-    count as one."""
+    """Fills `last_use` and `free`. Tensors that share memory (an op that only moves values, a TM that is a view,
+    rows that a picker chose) count as one."""
     owner: dict[int, int] = {}
     for step in steps:
-        shares = step.op.type in builders.MOVES or step.op.type in ("splice", "fused_op")
-        owner[step.value] = owner.get(step.ports[0].value, step.ports[0].value) if shares and step.ports else step.value
+        picks = step.op.type == "matmul" and len(step.ports) > 1 and bool(step.op.attributes.get("identity"))
+        shares = picks or step.op.type in builders.MOVES or step.op.type in ("splice", "fused_op")
+        source = step.ports[1 if picks else 0].value if shares and step.ports else step.value
+        owner[step.value] = owner.get(source, source)
     pinned = set(from_io) | {owner.get(w.value, w.value) for w in writes}
     pinned |= {owner[s.value] for s in steps if keep(s.op.name) or s.op.gradient_op}
     # a splice or a fused op may hand on any of its inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -28,7 +29,7 @@ from tbuda_lab.sim.io import QueueIo, RamIo
 Cancel = Callable[[], bool]
 Progress = Callable[[int, str], None]
 
-_MORE = "let a loop take fewer turns, or allow more steps (--max-steps): one for each instruction and input"
+_MORE = "lower a loop count or raise --max-steps; each instruction, and each input of an execute, is one step"
 _FLAGS = ("prologue", "epilogue", "zero", "read_only")
 _POINTERS = ("rd_ptr_local", "rd_ptr_global", "wr_ptr_global", "rd_ptr_autoinc", "global_rdptr_autoinc",
              "global_wrptr_autoinc")
@@ -41,7 +42,7 @@ class Machine(Protocol):
     def io(self) -> Mapping[str, QueueIo | RamIo]: ...
     def epoch_of(self, graph: str) -> tuple[str, ...] | None: ...
     def input_count(self, graph: str) -> int: ...
-    def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None) -> None: ...
+    def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None, ended: Callable[[], None]) -> None: ...
     def zeroed(self, queue: str) -> None: ...
     def allocate(self, queue: str) -> None: ...
     def deallocate(self, queue: str) -> None: ...
@@ -49,16 +50,30 @@ class Machine(Protocol):
 
 @dataclasses.dataclass
 class IoSetting:
-    """A queue setting as written and, at the time of its execute, as numbers."""
+    """A queue setting as written and, at the time of its execute, as numbers. pointers: the fields that move pointers;
+    texts: what is written as text, which may be a variable's name."""
 
     written: QueueSetting
     values: dict[str, int]
+    pointers: tuple[str, ...]
+    texts: tuple[str, ...]
 
     def agrees(self, other: IoSetting) -> bool:
         """Whether both say the same; what one leaves out it says by its default."""
         one, two = self.values, other.values
         return all(one.get(key, 0) == two.get(key, 0) for key in {**one, **two}
                    if key != "rd_ptr_autoinc" or (key in one and key in two))
+
+
+@functools.lru_cache(maxsize=4096)
+def _parts(fields: tuple[tuple[str, Value], ...]) -> tuple[dict[str, int], list[tuple[str, str]], tuple[str, ...],
+                                                           tuple[str, ...]]:
+    """Of a setting's fields: those that are the same in every run, as numbers; the others; `pointers` and `texts` of
+    `IoSetting`."""
+    values = {f: int(truth(v)) if f in _FLAGS else int(v or 0) for f, v in fields if not isinstance(v, str)}
+    names = [f for f, _ in fields]
+    others = [(f, v.strip()) for f, v in fields if isinstance(v, str)]
+    return values, others, tuple(f for f in _POINTERS if f in names), tuple(text for _, text in others)
 
 
 class ProgramRun:
@@ -75,7 +90,7 @@ class ProgramRun:
         self.statics = statics
         self.locals: dict[str, int] = {}
         self.params: dict[str, int] = {}
-        self.given = params
+        self.arguments = params
         self.progress = progress
         self.cancel = cancel
         self.max_steps = max_steps
@@ -97,7 +112,7 @@ class ProgramRun:
             self.pc += 1
             self.steps += self._weight(instruction)
             if self.max_steps is not None and self.steps > self.max_steps:
-                raise self._error("steps", f"this is the end of the {self.max_steps} steps that are allowed", _MORE)
+                raise self._error("steps", f"the program reached its limit of {self.max_steps} steps", _MORE)
             if isinstance(instruction, Execute):
                 self._execute(instruction)
             elif isinstance(instruction, VarInst):
@@ -138,13 +153,13 @@ class ProgramRun:
             try:
                 return int(text, 0)
             except ValueError:
-                raise self._error("variable", f"{text!r} is no number and no variable", "variables begin with $"
+                raise self._error("variable", f"{text!r} is neither a number nor a variable", "variables begin with $"
                                   ) from None
         return int(operand or 0)
 
     def _take_params(self, instruction: Param) -> None:
         for name in instruction.names:
-            self.params[name] = self.given.get(name, self.given.get(name.removeprefix("$"), 1))
+            self.params[name] = self.arguments.get(name, self.arguments.get(name.removeprefix("$"), 1))
 
     def _declare(self, instruction: Var) -> None:
         for name, written in instruction.values.items():
@@ -160,17 +175,17 @@ class ProgramRun:
     def _assign(self, instruction: VarInst) -> None:
         name = instruction.out.strip()
         if not name.startswith("$"):
-            raise self._error("variable", f"varinst writes {name!r}, which is no variable", "variables begin with $")
+            raise self._error("variable", f"varinst writes {name!r}, which is not a variable", "variables begin with $")
         opcode = instruction.opcode.lower()
         if opcode == "set" and not any(name in scope for scope in (self.locals, self.statics, self.params)):
             self.locals[name] = 0  # set declares what is not declared yet
         old = self.value(name)
         args = [self.value(a) for a in instruction.args]
-        wanted = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}.get(opcode)
-        if wanted is None:
+        expected = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}.get(opcode)
+        if expected is None:
             raise self._error("P1", f"unknown varinst opcode {instruction.opcode!r}", "set, add, mul, inc or incwrap")
-        if len(args) < wanted:
-            raise self._error("P2", f"varinst {opcode} with {len(args)} operands", f"it takes {wanted}")
+        if len(args) < expected:
+            raise self._error("P2", f"varinst {opcode} with {len(args)} operands", f"it takes {expected}")
         if opcode == "incwrap" and args[1] <= 0:
             raise self._error("variable", f"incwrap of {name} modulo {args[1]}", "the modulus must be positive")
         new = {"set": lambda: args[0], "inc": lambda: old + args[0], "add": lambda: args[0] + args[1],
@@ -233,12 +248,19 @@ class ProgramRun:
         settings = {}
         for queue, written in (instruction.settings or {}).items():
             if queue not in self.machine.io:
-                raise self._error("P4", f"execute of {graph!r} sets {queue!r}, which is no queue")
-            settings[queue] = IoSetting(written, {f: self._field(f, v) for f, v in written.fields.items()})
+                raise self._error("P4", f"execute of {graph!r} sets {queue!r}, which is not a queue")
+            values, others, pointers, texts = _parts(tuple(written.fields.items()))
+            if others:
+                values = values.copy()
+                for field, text in others:
+                    number = self.locals.get(text)
+                    values[field] = self._field(field, text) if number is None else number
+            settings[queue] = IoSetting(written, values, pointers, texts)
         waiting = self.pending.setdefault(epoch, {})
         if graph in waiting:
-            raise self._error("G5", f"graph {graph!r} is executed twice before {', '.join(epoch)} all were",
-                              "they form one temporal epoch")
+            raise self._error("G5", f"graph {graph!r} is executed twice before all graphs of its temporal epoch "
+                              f"({', '.join(epoch)}) ran",
+                              "execute each of them once")
         waiting[graph] = settings
         if len(waiting) < len(epoch):
             return
@@ -253,7 +275,7 @@ class ProgramRun:
         for queue, setting in merged.items():
             self._apply(queue, setting, self.machine.input_count(graph))
         try:
-            self.machine.run_epoch(epoch, self.cancel)
+            self.machine.run_epoch(epoch, self.cancel, lambda: self._ended(graph))
         except QueueError as error:
             place = f"program {self.program.name!r}, instruction {self.pc - 1}: execute {graph!r}"
             raise QueueError(f"{place}: {error}", error.diagnostics) from None
@@ -261,6 +283,8 @@ class ProgramRun:
             io = self.machine.io[queue]
             if isinstance(io, QueueIo):
                 io.rd_local = io.rd_base
+
+    def _ended(self, graph: str) -> None:
         self.executes += 1
         if self.progress is not None:
             self.progress(self.executes, graph)
@@ -283,13 +307,11 @@ class ProgramRun:
             io.global_rd_autoinc = 0
             if isinstance(io, RamIo):
                 io.wr_autoinc = 0
-        for field in _POINTERS:
-            if field in values:
-                self._apply_field(io, field, values[field], setting, first=first)
+        for field in setting.pointers:
+            self._apply_field(io, field, values[field], setting, first=first)
         self.applied[queue] = setting
-        for written in setting.written.fields.values():
-            if isinstance(written, str):
-                self.bound.setdefault(written.strip(), {})[queue] = None
+        for text in setting.texts:
+            self.bound.setdefault(text, {})[queue] = None
 
     def _apply_field(self, io: QueueIo | RamIo, field: str, value: int, setting: IoSetting, *, first: bool) -> None:
         if field == "rd_ptr_autoinc":
@@ -314,7 +336,7 @@ class ProgramRun:
 
     def _check(self, queue: str, io: QueueIo | RamIo, setting: IoSetting, input_count: int) -> None:
         values = setting.values
-        for field in ("prologue", "epilogue"):
+        for field in ("prologue", "epilogue") if setting.texts else ():
             written = setting.written.fields.get(field)
             if isinstance(written, str) and written.strip() in self.params:
                 raise self._error("G4", f"{field} of {queue!r} is bound to the param {written}",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import scipy.sparse
@@ -13,35 +13,19 @@ from tbuda_lab.core.netlist.sparse import decode_to_csr
 from tbuda_lab.sim.arrays import Array, shape_text
 from tbuda_lab.sim.context import Kernel, OpContext
 from tbuda_lab.sim.kernels import matmul as mm
+from tbuda_lab.sim.picked import PickedRows, RowPicker
 
 TILE = 32
 _DENSE = 64  # values per tile from which blocks are quicker than single elements
 Matrix = scipy.sparse.csr_matrix | scipy.sparse.bsr_matrix
 
 
-@dataclasses.dataclass(frozen=True)
-class RowPicker:
-    """A matrix whose rows hold a single 1 or nothing: the common case, in which a product copies rows."""
-
-    index: Array
-    empty: Array
-
-    def __matmul__(self, x: Array) -> Array:
-        out = np.empty((len(self.index), x.shape[1]), x.dtype)
-        self.into(out, x)
-        return out
-
-    def into(self, out: Array, x: Array) -> None:
-        """Writes the product with x to `out`: (rows, columns)."""
-        np.take(x, self.index, axis=0, out=out, mode="clip")  # all are in range; "raise" would make a copy first
-        out[self.empty] = 0
-
-
 def build_sparse(context: OpContext) -> Kernel:
     """inputs: sparse tiles, activation, encodings, optional bias row.
 
     Tiles and encodings are cut by grid rows and `fracture_factor` groups of columns; a group of columns of cores
-    uses its own. The decoded matrix is kept until other tiles or encodings arrive.
+    uses its own. The decoded matrix is kept until other tiles or encodings arrive. Where it only picks rows, and
+    nothing is done to them, the kernel returns `PickedRows`, which stand for an array.
     """
     op = context.op
     grid_r = op.grid_size[0]
@@ -50,8 +34,8 @@ def build_sparse(context: OpContext) -> Kernel:
     h = context.tile_dim[0]  # a picker works in full tiles; smaller ones keep their first rows
     if "sparse_tile_ptr_bits" not in op.attributes and {"indices_len", "num_columns", "starting_row"} & set(
             op.attributes):
-        raise context.error("sparse-encoding", "its encodings are in the retired form of indices_len, num_columns and "
-                            "starting_row, of which no description is left", "encode the picker again, with "
+        raise context.error("sparse-encoding", "its encodings use the old format (indices_len, num_columns, "
+                            "starting_row), which is not supported", "encode the picker again, with "
                             "sparse_tile_ptr_bits and sparse_ublock_idx_bits")
     pointer_bits = context.whole("sparse_tile_ptr_bits")
     index_bits = context.whole("sparse_ublock_idx_bits", -1)
@@ -75,7 +59,7 @@ def build_sparse(context: OpContext) -> Kernel:
                 return matrices
         blocks = per_core(tiles, 0).astype(np.float32, copy=False)
         encodings = per_core(words, 2).astype(np.int32, copy=False).view(np.uint32).reshape(grid_r, fracture, -1)
-        matrices = [_compact(m) for m in decode_to_csr(
+        matrices = [_compact(m, t) for m in decode_to_csr(
             blocks, encodings, t=t, mblock_m=op.blocking.mblock[0], ublock_r=op.blocking.ublock[0], u_kt=u_kt,
             act_rows=act_rows, pointer_bits=pointer_bits, index_bits=None if index_bits < 0 else index_bits,
             where=f"op {op.name!r}")]
@@ -88,6 +72,12 @@ def build_sparse(context: OpContext) -> Kernel:
         height, width = act.shape[1] * act.shape[2], columns // fracture
         if act.shape[3] != columns:
             raise context.error("G8", f"the activation is (z, R, C) = {shape_text(act)}", f"it must be {columns} wide")
+        if spill is None and not bias and fracture == 1 and h == TILE and act.dtype == np.float32 and (
+                tiles.shape[0] == words.shape[0] == 1):
+            only = matrices(tiles[0], words[0], height)[0]
+            if isinstance(only, RowPicker):
+                source = np.ascontiguousarray(act.reshape(-1, height, columns))
+                return cast(Array, PickedRows(source, only))
         out = np.empty((n, t, rows, columns), np.float32)
         for i in range(n):
             own = matrices(tiles[i % tiles.shape[0]], words[i % words.shape[0]], height)
@@ -112,13 +102,13 @@ def same_memory(x: Array, y: Array) -> bool:
                       and x.strides == y.strides and x.dtype == y.dtype)
 
 
-def _compact(matrix: scipy.sparse.csr_matrix) -> Matrix | RowPicker:
+def _compact(matrix: scipy.sparse.csr_matrix, slices: int) -> Matrix | RowPicker:
     """As a picker of rows, or as blocks of tiles where single elements would take longer."""
     per_row = np.diff(matrix.indptr)
     if per_row.size and per_row.max() <= 1 and (matrix.data == 1).all():
         index = np.zeros(per_row.size, np.intp)
         index[per_row == 1] = matrix.indices
-        return RowPicker(index, np.flatnonzero(per_row == 0))
+        return RowPicker(index.reshape(slices, -1, 1), np.flatnonzero(per_row == 0))
     blocks = matrix.tobsr((TILE, TILE)) if matrix.nnz > 1 << 20 else None
     return blocks if blocks is not None and matrix.nnz > _DENSE * max(1, blocks.indices.size) else matrix
 

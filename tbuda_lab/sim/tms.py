@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.netlist.schema import OpInput, Tm
-from tbuda_lab.sim.arrays import Array, TileDim, misfit, shape_text
-from tbuda_lab.sim.memory import too_large
+from tbuda_lab.sim.arrays import Array, TileDim, misfit, shape_text, too_large
 
 Move = Callable[[Array], Array]
+
+OF_ROWS = frozenset(("hstack", "vstack", "vslice"))
+"""TMs after which every row of a slice is still in one piece."""
 
 
 def hslice(x: Array, k: int) -> Array:

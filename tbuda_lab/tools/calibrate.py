@@ -34,7 +34,7 @@ _FEWEST = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Runs:
+class KeyRuns:
     """All runs of one key. counts: what their blocks are made of, by name (t, mblock_m, ..., fidelity)."""
 
     key: Key
@@ -51,7 +51,7 @@ def read_folder(folder: Path) -> list[Sheet]:
     return [read_sheet(path) for path in paths]
 
 
-def group(sheets: Iterable[Sheet]) -> list[Runs]:
+def group(sheets: Iterable[Sheet]) -> list[KeyRuns]:
     """Runs by what they fit together; runs that stand in two sheets count once."""
     parts: dict[Key, list[tuple[Sheet, list[int]]]] = {}
     for sheet in sheets:
@@ -66,7 +66,7 @@ def group(sheets: Iterable[Sheet]) -> list[Runs]:
     return [_joined(key, parts[key]) for key in sorted(parts, key=dataclasses.astuple)]
 
 
-def _joined(key: Key, parts: list[tuple[Sheet, list[int]]]) -> Runs:
+def _joined(key: Key, parts: list[tuple[Sheet, list[int]]]) -> KeyRuns:
     blocks: list[Block] = [sheet.block(np.array(rows)) for sheet, rows in parts]
     each = [block.features() for block in blocks]
     features = {name: np.concatenate([f[name] for f in each]) for name in each[0]}
@@ -76,7 +76,7 @@ def _joined(key: Key, parts: list[tuple[Sheet, list[int]]]) -> Runs:
     keep = np.sort(first)
     counts = {name: np.concatenate([sheet.counts[name][rows] for sheet, rows in parts])[keep]
               for name in parts[0][0].counts}
-    return Runs(key, counts, {name: values[keep] for name, values in features.items()}, measured[keep])
+    return KeyRuns(key, counts, {name: values[keep] for name, values in features.items()}, measured[keep])
 
 
 def form(key: Key) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def forms(key: Key) -> list[tuple[tuple[str, ...], int]]:
     return [(names, pieces) for names in tried for pieces in (1, 2)]
 
 
-def calibrate(runs: Iterable[Runs], progress: Callable[[Fit], None] | None = None) -> dict[Key, Fit]:
+def calibrate(runs: Iterable[KeyRuns], progress: Callable[[Fit], None] | None = None) -> dict[Key, Fit]:
     """A fit for every key with enough runs: one sum, or the larger of two where that helps on unseen runs, of the
     form's features, or wider ones where those help."""
     fits: dict[Key, Fit] = {}
@@ -104,7 +104,7 @@ def calibrate(runs: Iterable[Runs], progress: Callable[[Fit], None] | None = Non
     return fits
 
 
-def _fit(runs: Runs) -> Fit:
+def _fit(runs: KeyRuns) -> Fit:
     y = runs.measured
     chosen: tuple[tuple[str, ...], int, Errors] | None = None
     for names, pieces in forms(runs.key):
@@ -118,5 +118,5 @@ def _fit(runs: Runs) -> Fit:
     return Fit(runs.key, tuple(piece for piece in weights_of if piece), len(y), errors.median, errors.mean)
 
 
-def _columns(runs: Runs, names: tuple[str, ...]) -> F64:
+def _columns(runs: KeyRuns, names: tuple[str, ...]) -> F64:
     return np.stack([runs.features[name] for name in names], axis=1)

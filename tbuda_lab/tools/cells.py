@@ -106,7 +106,7 @@ class Cells:
 def open_cells(path: Path, strict: bool) -> Cells:
     """Header and rows of a file. Cells missing at the end of a row are empty; lines that repeat the header, as in
     joined sheets, are left out. Raises `InputError` when the file is none."""
-    text = bounded_text(path, MAX_BYTES, "is no sheet of measurements")
+    text = bounded_text(path, MAX_BYTES, "is not a sheet of measurements")
     source = csv.reader(io.StringIO(text, newline=""))
     try:
         rows = [(source.line_num, row) for row in source if _holds_a_row(row, strict)]
@@ -116,8 +116,8 @@ def open_cells(path: Path, strict: bool) -> Cells:
         raise InputError(f"{path}: the sheet is empty")
     header = [name.strip() for name in rows[0][1]]
     if len(header) * len(rows) > SMALL + 4 * len(text):  # rows are as wide as the header, whatever they hold
-        raise InputError(f"{path}: {len(header)} columns over {len(rows)} rows, most of them empty: that is no sheet "
-                         "of measurements")
+        raise InputError(f"{path}: {len(header)} columns over {len(rows)} rows, most of them empty: that is not a "
+                         "sheet of measurements")
     cells = Cells(path, header, [], [], strict)
     for line, row in rows[1:]:
         if [name.strip() for name in row] == header:
@@ -145,5 +145,5 @@ def _count(text: str, least: int) -> float:
     except ValueError:
         value = math.nan
     if not least <= value < 2**31:
-        raise ValueError(f"{text!r} is no count")
+        raise ValueError(f"{text!r} is not a count")
     return value

@@ -58,9 +58,9 @@ def cross_validate(x: F64, y: F64, pieces: int, folds: int = FOLDS) -> F64:
     cross_validate = np.zeros(len(y))
     count = len(y) if len(y) <= _FEW else folds
     for fold in range(count):
-        held = order[fold::count]
-        seen = np.setdiff1d(order, held)
-        cross_validate[held] = (x[held] @ fit_pieces(x[seen], y[seen], pieces).T).max(axis=1)
+        validation = order[fold::count]
+        seen = np.setdiff1d(order, validation)
+        cross_validate[validation] = (x[validation] @ fit_pieces(x[seen], y[seen], pieces).T).max(axis=1)
     return cross_validate
 
 

@@ -145,7 +145,7 @@ def _kinds(cells: Cells, kind: str | None) -> tuple[list[str], list[int]]:
     stem = _stem(cells)
     if "sparse" in stem or {"nz_tiles", "nz_ublocks"} & set(cells.header):
         return ["sparse_matmul"] * count, []
-    in_name = [known for known in KINDS if re.search(rf"(?:^|_){known}(?:_|\d|$)", stem)]
+    in_name = [name for name in KINDS if re.search(rf"(?:^|_){name}(?:_|\d|$)", stem)]
     if in_name:
         return [max(in_name, key=len)] * count, []
     for columns, existing in (({"m_k", "u_kt"}, "matmul"), ({"z"}, "reduce")):

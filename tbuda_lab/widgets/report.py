@@ -55,7 +55,7 @@ def report_html(
     A session that has not compiled gives a page of what there is (its problems). Raises `InputError` for other words,
     `OutputError` if the front end is not built.
     """
-    wanted = chosen_pages(pages)
+    chosen = chosen_pages(pages)
     try:
         script = PAGE.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -63,10 +63,10 @@ def report_html(
     result = session.result
     times = session.time(result) if result is not None else None
     frames = session_frames(result, session.device, session.problems, session.name, comparisons, times)
-    frames += _timeline(session) if "trace" in wanted else []
-    frames += look_frames(session, "passes" in wanted, "epochs" in wanted)
-    frames = redacted([f for f in frames if _page_of(f.key) in ("", *wanted)], redact)
-    frames = [_with_pages(f, wanted) for f in frames]
+    frames += _timeline(session) if "trace" in chosen else []
+    frames += look_frames(session, "passes" in chosen, "epochs" in chosen)
+    frames = redacted([f for f in frames if _page_of(f.key) in ("", *chosen)], redact)
+    frames = [_with_pages(f, chosen) for f in frames]
     name = session.name if redact in ("nothing", "shapes") else "A model"
     return page_html(f"{name} on {session.device.name}", frames, _status(session), script)
 

@@ -39,7 +39,7 @@ def test_every_epoch_stands_on_its_chip(session: Session) -> None:
     assert sorted(e for c in result.chips.values() for e in c.epochs) == [e.index for e in placement.epochs]
     assert all(placement.epochs[e].chip == c.chip for c in result.chips.values() for e in c.epochs)
     cycles = [e.limiter_cycles for e in placement.report.epochs]
-    assert result.pace == max(sum(cycles[e] for e in c.epochs) for c in result.chips.values()) > 0
+    assert result.slowest == max(sum(cycles[e] for e in c.epochs) for c in result.chips.values()) > 0
     assert len({c.position for c in result.chips.values()}) == len(session.device.chips)
     assert sum(bool(c.epochs) for c in result.chips.values()) >= 2
 
@@ -48,7 +48,7 @@ def test_what_crosses_from_chip_to_chip(session: Session) -> None:
     """Every producer counted once per chip that reads it, by brute force over the edges."""
     result = session.result
     chip = {name: spot.chip for name, spot in result.placement.ops.items()}
-    wanted: dict[tuple[int, int], int] = {}
+    expected: dict[tuple[int, int], int] = {}
     seen = set()
     for node in result.lowered.ops:
         for edge in node.inputs:
@@ -59,17 +59,17 @@ def test_what_crosses_from_chip_to_chip(session: Session) -> None:
                 tiles = z * -(-r // 32) * -(-c // 32)
                 size = tiles * tile_bytes(result.lowered[edge.source].df, align=session.device.tile_align)
                 pair = (chip[edge.source], chip[node.name])
-                wanted[pair] = wanted.get(pair, 0) + size
+                expected[pair] = expected.get(pair, 0) + size
     matches = cluster_map(result)
-    assert matches.moves == wanted and wanted
-    hops = sum(size * session.device.hops(a, b) for (a, b), size in wanted.items())
+    assert matches.moves == expected and expected
+    hops = sum(size * session.device.hops(a, b) for (a, b), size in expected.items())
     assert sum(link.bytes for link in matches.links) == hops
 
 
 def test_the_frame_says_the_same(session: Session) -> None:
     result = cluster_map(session.result)
     c = Frame.unpack(*cluster_frame(session.result).pack()).columns
-    assert c["chip_id"].tolist() == list(result.chips) and c["chip_cycles"].max() == result.pace
+    assert c["chip_id"].tolist() == list(result.chips) and c["chip_cycles"].max() == result.slowest
     assert c["link_forth"].sum() + c["link_back"].sum() == sum(link.bytes for link in result.links)
     assert {(a, b): n for a, b, n in zip(c["move_from"].tolist(), c["move_to"].tolist(), c["move_bytes"].tolist(),
                                          strict=True)} == result.moves

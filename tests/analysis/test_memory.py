@@ -40,8 +40,9 @@ def bert() -> Session:
 @pytest.fixture(scope="module")
 def crowded() -> Session:
     """The same with so little DRAM that queues between epochs have to take turns."""
-    device, options = load_device("n150"), CompileOptions(microbatch=64)
-    plain = Session(*encoder(12), device, options)
+    device = load_device("n150")
+    options = CompileOptions(microbatch=64, balancer_policy="SingleOpPerEpoch", enable_auto_fusing=False)
+    plain = Session(*encoder(2), device, options)
     uses = [use for use in plain.dram().queues.values() if use.queue.location == "dram"]
     e2e = sorted(use.bytes for use in uses if use.queue.kind == "e2e")
     assert len(e2e) > 4

@@ -50,8 +50,8 @@ def test_outputs_and_preloaded_parameters_are_those_of_the_compile(session: Sess
     for op in session.compile().placement.ops:
         compiled, read = session.l1(op), memory.l1(op)
 
-        def of(found: object, kind: str) -> int:
-            return sum(p.bytes for p in found.parts if p.kind == kind)  # type: ignore[attr-defined]
+        def of(allocations: object, kind: str) -> int:
+            return sum(p.bytes for p in allocations.parts if p.kind == kind)  # type: ignore[attr-defined]
 
         assert of(read, "output") == of(compiled, "output"), op
         assert of(read, "input") <= of(compiled, "input"), op
@@ -101,5 +101,5 @@ def test_a_broken_file_gives_a_frame(channel: int, address: int, entries: int, c
 
 
 def test_a_name_that_is_no_op_is_refused(memory: FileMemory) -> None:
-    with pytest.raises(InputError, match="no op of the netlist"):
+    with pytest.raises(InputError, match="not an op of the netlist"):
         memory.l1("nobody")

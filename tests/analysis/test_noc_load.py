@@ -45,14 +45,14 @@ def test_links_are_those_of_the_walked_routes(noc: int, size: tuple[int, int]) -
     n = 60
     source, target = (rng.integers(0, size, (n, 2)) for _ in range(2))
     weight, group = rng.integers(1, 1000, n).astype(float), rng.integers(0, 3, n)
-    wanted = np.zeros((3, 2, size[1], size[0]))
+    expected = np.zeros((3, 2, size[1], size[0]))
     for a, b, w, g in zip(source.tolist(), target.tolist(), weight, group, strict=True):
         route = walk(noc, tuple(a), tuple(b), size)
         assert len(route) == int(hops(noc, np.array(a), np.array(b), size))
         for link in route:
-            wanted[(g, *link)] += w
+            expected[(g, *link)] += w
     got = link_bytes(noc, source, target, weight, size, group, 3)
-    np.testing.assert_array_equal(got, wanted)  # whole numbers: sums are exact
+    np.testing.assert_array_equal(got, expected)  # whole numbers: sums are exact
 
 
 def test_nothing_moves_nothing() -> None:
@@ -77,14 +77,14 @@ def test_bytes_times_hops_are_conserved(session: Session, noc: str) -> None:
 
 def test_every_link_is_that_of_a_brute_walk(session: Session) -> None:
     result, size = transfers_of(session.compile(), 0), session.device.noc_size
-    wanted = np.zeros((2, 2, size[1], size[0]))
+    expected = np.zeros((2, 2, size[1], size[0]))
     for i, (start, weight) in enumerate(zip(result.source.tolist(), result.bytes, strict=True)):
         routes = [walk(k, tuple(start), tuple(result.target[k][i].tolist()), size) for k in (0, 1)]
         noc = int(len(routes[1]) < len(routes[0]))
         for link in routes[noc]:
-            wanted[(noc, *link)] += weight
+            expected[(noc, *link)] += weight
     links = session.links(0)
-    np.testing.assert_allclose(links.bytes, wanted, rtol=1e-12, atol=1e-6)
+    np.testing.assert_allclose(links.bytes, expected, rtol=1e-12, atol=1e-6)
     for use in links.busiest(5):
         assert use.bytes == pytest.approx(sum(f.bytes for f in use.flows))
         assert use.load == pytest.approx(use.bytes / links.cycles / 32)
@@ -92,7 +92,7 @@ def test_every_link_is_that_of_a_brute_walk(session: Session) -> None:
         step = -1 if use.noc else 1
         assert ((x0 + step) % size[0], y0) == (x1, y1) or (x0, (y0 + step) % size[1]) == (x1, y1)
     top = links.busiest(3)
-    assert [u.bytes for u in top] == sorted(wanted.reshape(-1), reverse=True)[:3]
+    assert [u.bytes for u in top] == sorted(expected.reshape(-1), reverse=True)[:3]
 
 
 def test_an_op_is_given_what_its_operands_take(session: Session) -> None:
@@ -123,13 +123,13 @@ def test_an_op_is_given_what_its_operands_take(session: Session) -> None:
             continue
         table, spot = placement.models[op.name], placement.ops[op.name]
         move = traffic(table.profile, table.rows[spot.row : spot.row + 1], device)
-        wanted: dict[str, float] = {}
+        expected: dict[str, float] = {}
         for port, source in enumerate(op.inputs):
             if source.source in placement.ops and not placement.ops[source.source].epoch:
-                wanted[source.source] = wanted.get(source.source, 0) + float(
+                expected[source.source] = expected.get(source.source, 0) + float(
                     move.operand_bytes[port][0] * move.operand_cores[port][0]
                 )
-        for source, size in wanted.items():
+        for source, size in expected.items():
             if spot.size != (1, 1) or placement.ops[source].size != (1, 1):
                 assert arrived[source, op.name] == pytest.approx(size), (source, op.name)
                 checked += 1

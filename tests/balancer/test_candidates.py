@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
@@ -82,6 +83,21 @@ def test_matmul_l1_is_the_page_s_formula(df: DataFormat) -> None:
         expected = scalar_matmul_l1(row, 64, df, True)
         assert row["l1_total"] == expected
         assert (row["reason"] == Reason.LEGAL) == (expected <= spec.l1_usable)
+
+
+def test_parameters_out_of_dram_are_preloaded_wherever_they_fit() -> None:
+    graph = matmul_graph(4 * 32, 32 * 32, 32 * 32)
+    spec = load_device("wormhole_b0")
+    free = op_models(graph, spec, OPTIONS)["mm"].rows
+    rows = op_models(graph, spec, dataclasses.replace(OPTIONS, default_dram_parameters=False))["mm"].rows
+    legal, streamed = rows["reason"] == Reason.LEGAL, rows["prologue"] == 0
+    same = ["grid_r", "grid_c", "stream", "stream_r", "stream_c", "ublock_r", "ublock_c", "u_kt"]
+    fitting = {tuple(row[same].tolist()) for row in free[(free["reason"] == Reason.LEGAL) & (free["prologue"] != 0)]}
+    assert fitting and (legal & streamed).any()  # on a small grid the weights fit no core
+    for row in rows[streamed]:
+        expected = Reason.OVERRIDDEN if tuple(row[same].tolist()) in fitting else Reason.LEGAL
+        assert row["reason"] in (expected, Reason.L1_OVER_LIMIT, Reason.INPUT_BUFFER_ALLOCATION)
+    assert (rows["reason"][streamed] == Reason.OVERRIDDEN).any() and (legal & ~streamed).any()
 
 
 def test_parameters_are_preloaded_for_a_large_batch_and_streamed_for_one() -> None:
@@ -224,3 +240,15 @@ def test_streaming_that_is_switched_off_is_named(kind: str, value: object) -> No
     with pytest.raises(OverrideError, match="enable_t_streaming") as caught:
         op_models(encoder(1), load_device("wormhole_b0"), options, [Override(kind, "l0.gelu", value)])
     assert [d.where for d in caught.value.diagnostics] == ["l0.gelu"]
+
+
+@pytest.mark.parametrize("most", [2, 40, 1 << 40], ids=["few", "many", "wide"])
+def test_equal_rows_have_one_number_and_numbers_follow_their_order(most: int) -> None:
+    """NumPy numbers the distinct columns of a matrix in the same order."""
+    random = np.random.default_rng(most)
+    columns = [random.integers(0, most, 300, dtype=np.int64) for _ in range(4)]
+    names = random.choice(np.array(["", "c", "r", "rz"]), 300)
+    letters = {name: i for i, name in enumerate(sorted(set(names.tolist())))}
+    expected = np.unique(np.stack([[letters[n] for n in names], *columns]), axis=1, return_inverse=True)[1].reshape(-1)
+    assert (group_numbers(names, *columns) == expected).all()
+    assert not len(group_numbers(names[:0], columns[0][:0]))

@@ -237,8 +237,8 @@ def test_mixed_sheet_is_estimated_row_by_row(tmp_path: Path) -> None:
     ("gelu.csv", "", "empty"),
     ("gelu.csv", "input0_df,runtime\nBfp8_b,3\n", "no column output_mb_r or mblock_m"),
     ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,x,1,1\n", r"gelu.csv:2: column mblock_n .*'x'"),
-    ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,-2,1,1\n", "no count"),
-    ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,nan,1,1\n", "no count"),
+    ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,-2,1,1\n", "is not a count"),
+    ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,nan,1,1\n", "is not a count"),
     ("gelu.csv", f"{HEAD}\nBf,LoFi,1,2,2,1,1\n", "gelu.csv:2: .*Bfp8_b"),
     ("gelu.csv", f"{HEAD}\nBfp8_b,Low,1,2,2,1,1\n", "HiFi4"),
     ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1\n", "gelu.csv:2: column mblock_m is empty"),
@@ -261,11 +261,11 @@ def write_runs(folder: Path, seed: int, count: int = 60) -> None:
 
 
 def test_calibration_finds_the_machine(tmp_path: Path) -> None:
-    seen, held = tmp_path / "seen", tmp_path / "held"
+    seen, held_out = tmp_path / "seen", tmp_path / "held"
     seen.mkdir()
-    held.mkdir()
+    held_out.mkdir()
     write_runs(seen, 1)
-    write_runs(held, 2)
+    write_runs(held_out, 2)
     fits = calibrate(group(read_folder(seen)))
     fit = fits[Key("gelu", "bfp")]
     assert len(fit.pieces) == 2 and fit.median_error < 0.01
@@ -273,7 +273,7 @@ def test_calibration_finds_the_machine(tmp_path: Path) -> None:
     path.write_text(dump_fits("wormhole_b0", fits), encoding="utf-8")
     arch, read = load_fits(path)
     assert arch == "wormhole_b0" and dump_fits(arch, read) == path.read_text(encoding="utf-8")
-    unseen = read_sheet(held / "gelu.csv")
+    unseen = read_sheet(held_out / "gelu.csv")
     assert unseen.measured is not None
     table = load_table("wormhole_b0").with_fits(read)
     assert relative_errors(unseen.estimate("wormhole_b0", table), unseen.measured).p95 < 0.01

@@ -49,11 +49,11 @@ def test_four_parameters_are_tried_together_and_one_by_one() -> None:
 @pytest.mark.parametrize(("value", "left"), [({1: False}, {0b000, 0b100}), ({1: True}, {0b010, 0b110}),
                                              ({1: True, 2: False}, {0b010})])
 def test_an_override_decides_one_operand_and_leaves_the_others(value: dict[int, bool], left: set[int]) -> None:
-    asked = [Override("prologue", "mm", value)]
-    rows = op_models(matmul(), load_device("wormhole_b0"), BATCH, asked)["mm"].rows
+    overrides = [Override("prologue", "mm", value)]
+    rows = op_models(matmul(), load_device("wormhole_b0"), BATCH, overrides)["mm"].rows
     assert masks(rows[rows["cores"] == 1]) == left
     for port, on in value.items():
-        assert (preloads(op_models(matmul(), load_device("wormhole_b0"), BATCH, asked)["mm"].profile, port, rows)
+        assert (preloads(op_models(matmul(), load_device("wormhole_b0"), BATCH, overrides)["mm"].profile, port, rows)
                 == on).all()
 
 

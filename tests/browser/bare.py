@@ -66,13 +66,13 @@ class Bare:
     def wants(self, key: str) -> bool:
         return True
 
-    def _heard(self, said: dict[str, Any]) -> None:
-        content = said.get("content")
+    def _heard(self, message: dict[str, Any]) -> None:
+        content = message.get("content")
         if content is not None and content["type"] in HANDLERS:
             HANDLERS[content["type"]](self.hub, self, content)
         elif content is None:
-            self.told = said["values"]
-            self.hub.select(said["values"]["selection"]["names"], "page")
+            self.told = message["values"]
+            self.hub.select(message["values"]["selection"]["names"], "page")
 
     def until(self, holds: Callable[[], Any], seconds: float = 120) -> None:
         """Deliver what the kernel says until something holds."""

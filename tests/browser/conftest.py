@@ -1,4 +1,7 @@
-"""A JupyterLab server with its own folders, and a page of headless Chromium in it."""
+"""A JupyterLab server with its own folders, and a page of headless Chromium in it.
+
+The tests of this folder need Chromium and the built front end, and are slow.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,23 @@ expect.set_options(timeout=60_000)
 PATIENCE = int(os.environ.get("TBUDA_PATIENCE", "240000"))  # ms: a busy machine is no failure
 ROOT = pathlib.Path(__file__).parents[2]
 SHOTS = ROOT / "build" / "screenshots"
+PACKAGE = ROOT / "tbuda_lab"
+BUILT = (PACKAGE / "labextension/package.json").is_file() and (PACKAGE / "widgets/static/page.js").is_file()
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder, before any are left out by their marks."""
+    unbuilt = pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end")
+    for item in items:
+        if pathlib.Path(__file__).parent in item.path.parents:
+            for mark in (pytest.mark.browser, pytest.mark.slow, unbuilt):
+                item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")
@@ -45,12 +60,9 @@ def browser() -> Iterator[Any]:
 
 
 class Lab:
-    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`. place: where workbenches
-    open, as in the extension's settings; most tests want them whole in their cells."""
+    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`."""
 
-    def __init__(
-        self, folder: pathlib.Path, base: pathlib.Path, module: str = "jupyterlab", place: str = "cell"
-    ) -> None:
+    def __init__(self, folder: pathlib.Path, base: pathlib.Path, module: str = "jupyterlab") -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
         settings = base / "settings" / "@jupyterlab" / "apputils-extension"
@@ -58,9 +70,9 @@ class Lab:
         (settings / "notification.jupyterlab-settings").write_text(
             json.dumps({"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True})
         )
-        own = base / "settings" / "@tbuda-lab" / "labextension"
-        own.mkdir(parents=True)
-        (own / "plugin.jupyterlab-settings").write_text(json.dumps({"place": place}))
+        self.own = base / "settings" / "@tbuda-lab" / "labextension" / "plugin.jupyterlab-settings"
+        self.own.parent.mkdir(parents=True)
+        self.open_workbenches_in("cell")
         env = os.environ | {
             "JUPYTER_CONFIG_DIR": str(base / "config"), "JUPYTER_DATA_DIR": str(base / "data"),
             "JUPYTER_RUNTIME_DIR": str(base / "runtime"), "JUPYTERLAB_SETTINGS_DIR": str(base / "settings"),
@@ -102,6 +114,10 @@ class Lab:
         self.stop()
         raise RuntimeError(f"JupyterLab did not answer within {PATIENCE / 1000:.0f} s; see {self.log.name}")
 
+    def open_workbenches_in(self, place: str) -> None:
+        """Set the extension's `place` for pages that load from now on; most tests want workbenches whole in cells."""
+        self.own.write_text(json.dumps({"place": place}))
+
     def end_kernels(self) -> None:
         """Kernels outlive their pages: the next page would list their sessions beside its own."""
         sessions = []
@@ -129,6 +145,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     server = Lab(folder, tmp_path_factory.mktemp("jupyter"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def lab_with_tabs(lab: Lab) -> Iterator[Lab]:
+    """Workbenches open in a tab of their own, as they do for users."""
+    lab.open_workbenches_in("tab")
+    yield lab
+    lab.open_workbenches_in("cell")
 
 
 class Watched:
@@ -163,26 +187,49 @@ def errors_of(page: Any) -> list[str]:
     return errors
 
 
-@pytest.fixture(scope="module")
-def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
-    """A page with JupyterLab loaded and its left side folded away."""
-    context = browser.new_context(viewport={"width": 1600, "height": 1360})
+def wait_for_lab(page: Any) -> None:
+    """Wait until JupyterLab has loaded and has opened what the workspace remembers."""
+    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
+    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
+
+
+def wait_for_saved_layout(page: Any, view: str) -> None:
+    """Wait until the workspace has the tab of a view: a layout is saved a moment after it changed. Not by
+    `wait_for_function`, which takes a promise for a true value."""
+    until(page, lambda: page.evaluate(
+        """async view => {
+          const { workspaces } = window.jupyterapp.serviceManager;
+          const { data } = await workspaces.fetch(window.location.pathname.split('/workspaces/')[1].split('/')[0]);
+          const tab = Object.keys(data).find(key => key.startsWith('tbuda-tabs:') && key.endsWith(`-${view}`));
+          return tab !== undefined && JSON.stringify(data['layout-restorer:data'] ?? '').includes(tab);
+        }""", view))
+
+
+@contextlib.contextmanager
+def lab_page(browser: Any, lab: Lab, size: tuple[int, int]) -> Iterator[Watched]:
+    """A page with JupyterLab loaded and its left side folded away. Its kernels end with it."""
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]})
     page = context.new_page()
     page.set_default_timeout(PATIENCE)  # JupyterLab itself starts slowly on a busy machine
     watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
     page.goto(lab.url(f"lab/workspaces/{secrets.token_hex(4)}"))  # a new one, with nothing open
     page.wait_for_selector("#jp-main-dock-panel")
-    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
-    page.evaluate("() => window.jupyterapp.restored")
+    wait_for_lab(page)
     # A new workspace gets its file browser and its launcher a moment later: in front of what was opened meanwhile.
     page.locator("#filebrowser").wait_for()
     page.locator(".jp-Launcher").first.wait_for()
     command(page, "application:toggle-left-area")
     expect(page.locator("#filebrowser")).to_be_hidden()
-    page.set_default_timeout(60_000)
     yield watched
     context.close()
     lab.end_kernels()
+
+
+@pytest.fixture(scope="module")
+def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
+    with lab_page(browser, lab, (1600, 1360)) as watched:
+        watched.page.set_default_timeout(60_000)
+        yield watched
 
 
 def notebook(*cells: str) -> str:

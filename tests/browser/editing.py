@@ -7,17 +7,29 @@ import itertools
 import json
 from typing import Any
 
-from tests.browser.conftest import centre, expect, in_kernel, playwright_api
+from tests.browser.conftest import PATIENCE, Lab, all_ran, centre, expect, in_kernel, open_and_run, playwright_api
 
 GRID = "[data-tb-view=grid]"
 AGREED = """
 from tbuda_lab.widgets.handlers.session_hub import hub_of
 hub = hub_of(session)
-hub.desk.wait(120)
+hub.edit_controller.wait(120)
 said = hub.status()
 hub.tell_all(said | {{"status": said["status"] | {{"message": "{word}"}}}})
 """
 NUMBERS = itertools.count(1)
+
+
+def opened(watched: Any, lab: Lab, name: str, code: str, tile: str = "") -> Any:
+    """The page with a notebook whose cell of `code` shows a workbench, at rest. tile: an op to wait for."""
+    page = open_and_run(watched, lab, name, code)
+    page.wait_for_selector(f"{GRID} .tb-tile" + (f"[data-tb-op='{tile}']" if tile else ""), timeout=PATIENCE)
+    all_ran(page)
+    page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
+    page.wait_for_selector(f"{GRID} [data-tb-action=undo]")
+    hear(page)
+    caught_up(page)
+    return page
 
 
 def hear(page: Any) -> None:

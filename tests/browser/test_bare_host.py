@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import box_of, expect
 from tests.session.models import perceptron
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 OP = "first.matmul"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.widgets import report
 from tests.browser.conftest import (
     PATIENCE,
     all_ran,
@@ -22,12 +21,7 @@ from tests.browser.conftest import (
     settled,
     until,
 )
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
+from tests.widgets.test_notebooks import FOLDER, RUN_IN_LAB, shape, tool
 
 OP = "layer.3.output.add"
 
@@ -46,7 +40,7 @@ def find_in_graph(page: Any, name: str) -> None:
 def page(watched: Any) -> Iterator[Any]:
     """The notebook after all its cells have run."""
     page = watched.page
-    command(page, "docmanager:open", path="01_bring_up.ipynb")
+    command(page, "docmanager:open", path=RUN_IN_LAB)
     run_all(page)
     page.wait_for_selector("[data-tb-root=bringup]", timeout=PATIENCE)
     page.wait_for_selector("[data-tb-metric=pcc]", timeout=PATIENCE)
@@ -72,6 +66,10 @@ def test_all_cells_ran_and_the_model_verified(page: Any) -> None:
     expect(page.locator("[data-tb-step]")).to_have_count(9)
     expect(page.locator("[data-tb-step]:not([data-tb-state=done])")).to_have_count(0)
     assert float(page.locator("[data-tb-metric=pcc] b").inner_text()) >= 0.99
+    nbformat = pytest.importorskip("nbformat")  # here, as in no worker else: it takes five seconds
+    contents = page.evaluate("() => window.jupyterapp.shell.currentWidget.content.model.toJSON()")
+    stored = nbformat.read(FOLDER / RUN_IN_LAB, as_version=4)
+    assert shape(tool().settled(nbformat.from_dict(contents))) == shape(stored), "store it again: make notebooks"
     expect(page.locator("[data-tb-harvested]")).to_have_count(1)  # an n150 has one harvested row
     epochs = int(in_kernel(page, "print(len(session.result.placement.epochs))"))
     expect(page.locator("[data-tb-view=grid] [data-tb-action=epoch]")).to_have_count(epochs)

@@ -12,28 +12,28 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.netlist.image import read_image
-from tbuda_lab.widgets import report
 from tests.browser.conftest import (
-    PATIENCE,
     ROOT,
     Lab,
-    all_ran,
     box_of,
     centre,
     command,
     expect,
     in_kernel,
-    open_and_run,
     settled,
     until,
 )
-from tests.browser.editing import GRID, answer, caught_up, hear, hold, nothing_was_asked, placed, tile_of, undo_all
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
+from tests.browser.editing import (
+    GRID,
+    answer,
+    caught_up,
+    hold,
+    nothing_was_asked,
+    opened,
+    placed,
+    tile_of,
+    undo_all,
+)
 
 CODE = """
 from tbuda_lab.core.session import Session
@@ -56,14 +56,7 @@ session.compile()
 @pytest.fixture(scope="module")
 def page(watched: Any, lab: Lab) -> Iterator[Any]:
     """A workbench over a compiled perceptron."""
-    page = open_and_run(watched, lab, "edit", CODE)
-    page.wait_for_selector(f"{GRID} .tb-tile[data-tb-op='{OP}']", timeout=PATIENCE)
-    all_ran(page)
-    page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
-    page.wait_for_selector(f"{GRID} [data-tb-action=undo]")
-    hear(page)
-    caught_up(page)
-    yield page
+    yield opened(watched, lab, "edit", CODE, OP)
 
 
 def size(page: Any) -> str:
@@ -86,7 +79,7 @@ def overrides(page: Any) -> int:
     return int(in_kernel(page, "print(len(session.overrides))"))
 
 
-def wanted(page: Any) -> tuple[int, int]:
+def snapped_size(page: Any) -> tuple[int, int]:
     """A legal shape with fewer columns and as many rows as the op has."""
     code = f"t = session.legal('{OP}'); print([s for s in t.legal if s[0] == t.grid[0] and s[1] < t.grid[1]][-1])"
     rows, cols = in_kernel(page, code).strip("() \n").split(",")
@@ -95,7 +88,7 @@ def wanted(page: Any) -> tuple[int, int]:
 
 def test_a_drag_to_a_legal_shape_is_an_override_in_the_kernel(page: Any, shots: Path) -> None:
     before = size(page)
-    rows, cols = wanted(page)
+    rows, cols = snapped_size(page)
     now = placed(page, OP)
     x, y, w, _ = grab(page, "e")
     page.mouse.move(x + (cols - now[1]) * w, y, steps=12)
@@ -199,7 +192,7 @@ def drop(page: Any, op: str, x: float, y: float) -> None:
 
 
 def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Path) -> None:
-    rows, cols = wanted(page)
+    rows, cols = snapped_size(page)
     now = placed(page, OP)
     edit = f"ResizeOp('{OP}', ({rows}, {cols}))"
     after = int(in_kernel(page, (

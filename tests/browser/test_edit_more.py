@@ -10,26 +10,17 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.widgets import report
 from tests.browser.conftest import (
     PATIENCE,
     Lab,
-    all_ran,
     box_of,
     centre,
     command,
     expect,
     in_kernel,
-    open_and_run,
     until,
 )
-from tests.browser.editing import GRID, answer, caught_up, hear, hold, nothing_was_asked, over, tile_of
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
+from tests.browser.editing import GRID, answer, caught_up, hold, nothing_was_asked, opened, over, tile_of
 
 CODE = """
 from tbuda_lab.core.session import Session, EpochBreak
@@ -49,13 +40,7 @@ OP = "a.0.matmul"
 
 @pytest.fixture(scope="module")
 def page(watched: Any, lab: Lab) -> Iterator[Any]:
-    page = open_and_run(watched, lab, "edit_more", CODE)
-    page.wait_for_selector(f"{GRID} .tb-tile", timeout=PATIENCE)
-    all_ran(page)
-    page.locator("[data-tb-view=metrics]").scroll_into_view_if_needed()
-    page.wait_for_selector(f"{GRID} [data-tb-action=undo]")
-    hear(page)
-    caught_up(page)
+    page = opened(watched, lab, "edit_more", CODE)
     yield page
     command(page, "apputils:change-theme", theme="JupyterLab Light")
     page.evaluate("() => document.body.removeAttribute('data-tb-preferences')")
@@ -84,8 +69,8 @@ def test_the_left_edge_of_a_pinned_op_is_dragged_and_its_place_goes_along(page: 
     place = f"rows 4-{3 + rows}," if rows > 1 else "row 4,"
     page.wait_for_selector(f"{GRID} .tb-tile[data-tb-op='{OP}'][aria-label*='{place}']")
     legal = json.loads(in_kernel(page, f"print([list(s) for s in session.legal('{OP}').legal])"))
-    wanted = next(s for s in legal if s[0] == rows and 0 < s[1] - now["size"][1] <= 3)
-    more = wanted[1] - now["size"][1]
+    expected = next(s for s in legal if s[0] == rows and 0 < s[1] - now["size"][1] <= 3)
+    more = expected[1] - now["size"][1]
     body = box_of(tile_of(page, OP).locator(".tb-body"))
     page.mouse.move(*centre(tile_of(page, OP)))
     handles = page.locator(f"{GRID} [data-tb-handles-of='{OP}'] [data-tb-handle]")
@@ -99,7 +84,7 @@ def test_the_left_edge_of_a_pinned_op_is_dragged_and_its_place_goes_along(page: 
     page.screenshot(path=shots / "resize_left_light.png")
     page.mouse.up()
     assert f"from 4,{3 - more}" in answer(page)
-    assert spot(page, OP) == now | {"start": [4, 3 - more], "size": wanted}
+    assert spot(page, OP) == now | {"start": [4, 3 - more], "size": expected}
     kinds = in_kernel(page, "print([o.kind for o in session.history[-1].after.overrides])")
     assert "op_size" in kinds and "op_placement" in kinds
     undo(page)
@@ -207,12 +192,12 @@ def test_a_live_drag_shows_itself_in_every_view(page: Any, shots: Path) -> None:
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='{here['epoch']}']").click()
     body = box_of(tile_of(page, OP).locator(".tb-body"))
     legal = json.loads(in_kernel(page, f"print([list(s) for s in session.legal('{OP}').legal])"))
-    wanted = next(s for s in legal if s[0] == here["size"][0] and s[1] > here["size"][1])
+    expected = next(s for s in legal if s[0] == here["size"][0] and s[1] > here["size"][1])
     row = page.locator(f"[data-tb-view=table] [data-tb-op='{OP}']")
     x, y = hold(page, OP, "e")
-    page.mouse.move(x + (wanted[1] - here["size"][1]) * body["width"] / here["size"][1], y, steps=8)
+    page.mouse.move(x + (expected[1] - here["size"][1]) * body["width"] / here["size"][1], y, steps=8)
     page.wait_for_selector(f"{GRID} [data-tb-stale=preview]")
-    shape = f"{wanted[0]}×{wanted[1]}"
+    shape = f"{expected[0]}×{expected[1]}"
     row.filter(has_text=shape).wait_for()
     page.screenshot(path=shots / "live_light.png")
     expect(page.locator(f"{GRID} .tb-ghosts")).to_have_count(1)  # the drag goes on

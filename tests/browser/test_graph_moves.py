@@ -17,11 +17,6 @@ from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.widgets.views.workbench import BUNDLE
 from tests.browser.conftest import box_of, serve
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not BUNDLE.is_file(), reason="the front end is not built: make front-end"),
-]
-
 PAGE = """<!doctype html><meta charset="utf-8"><body style="margin:0"><div id="view"></div>
 <script>
 // Frames that the view waits for: while there is one, the picture is not what it will be.

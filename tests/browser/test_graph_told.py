@@ -7,16 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tbuda_lab.widgets.views.graph_traits import overlay_frame
+from tbuda_lab.widgets.views.graph import overlay_frame
 from tbuda_lab.widgets.views.workbench import BUNDLE
 from tests.browser.conftest import box_of, serve, settled, until
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not BUNDLE.is_file(), reason="the front end is not built: make front-end"),
-]
 FIXTURE = Path(__file__).parents[1] / "widgets" / "fixture.json"
 
 PAGE = """<!doctype html><meta charset="utf-8"><body style="margin:0"><div id="view"></div>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,7 @@ from tests.browser.conftest import PATIENCE, box_of, command, expect, settled
 from tests.netlist import builders as b
 from tests.session.models import perceptron
 from tests.widgets.test_labcomm import image_files, tar
-
-BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
-]
+from tests.widgets.test_program_view import write_pef
 
 JOURNAL = """{
 "commands": [
@@ -58,6 +52,7 @@ def page(watched: Any, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> It
     tar(folder / "image.tti", image_files(tmp_path_factory.mktemp("image")))
     (folder / "bad.tti").write_bytes(b"no archive")
     Session(*perceptron(), "n150", name="mlp").export_tti(folder / "mlp.tti")
+    shutil.copy(write_pef(tmp_path_factory.mktemp("pef"), "digits"), folder / "digits.pef")
     page = watched.page
     page.set_default_timeout(PATIENCE // 4)
     command(page, "filebrowser:open-path", path="documents")
@@ -135,6 +130,15 @@ def test_an_image_shows_manifest_and_grid(page: Any, shots: Path) -> None:
     document.locator("[data-tb-action=image-files]").click()
     expect(listed).to_be_visible()
     page.screenshot(path=shots / "lab_image_light.png")
+
+
+def test_a_pef_opens_in_the_workbench(page: Any, shots: Path) -> None:
+    item(page, "digits.pef").dblclick()
+    document = page.locator("[data-tb-document=program]")
+    document.locator("[data-tb-root=bringup] .tb-tile").first.wait_for(timeout=PATIENCE)
+    document.locator("[data-tb-action=tab-program]").click()
+    expect(document.locator("[data-tb-view=program]")).to_contain_text("section")
+    page.screenshot(path=shots / "lab_pef_light.png")
 
 
 def test_an_image_of_our_own_shows_its_model(page: Any, shots: Path) -> None:

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import PATIENCE, all_ran, command, expect, in_kernel, notebook, run_all
-
-BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
-]
+from tests.browser.conftest import PATIENCE, all_ran, command, expect, in_kernel, notebook, run_all, until
 
 MAKE = """\
 from tbuda_lab.core.session import ResizeOp, Session
@@ -55,8 +47,8 @@ def page(watched: Any, lab: Any) -> Iterator[Any]:
     yield page
 
 
-def label(page: Any, wanted: str) -> None:
-    page.wait_for_function("l => window.jupyterapp.commands.label('tbuda:undo').endsWith(l)", arg=wanted)
+def label(page: Any, expected: str) -> None:
+    page.wait_for_function("l => window.jupyterapp.commands.label('tbuda:undo').endsWith(l)", arg=expected)
     page.wait_for_function("window.jupyterapp.commands.isEnabled('tbuda:undo')")
 
 
@@ -95,19 +87,91 @@ def test_times_on_the_screen_are_one_number(page: Any) -> None:
     expect(page.locator("[data-tb-action=status-session]")).to_have_text(f"first: {number} cycles/input")
 
 
-def test_a_shipped_notebook_shows_pictures_though_it_is_not_trusted(page: Any, lab: Any, shots: Path) -> None:
-    source = Path(__file__).parents[2] / "notebooks/01_bring_up.ipynb"
-    stored = json.loads(source.read_text())
-    (lab.folder / "shipped.ipynb").write_text(json.dumps(stored))
-    for theme in ("light", "dark"):
-        command(page, "apputils:change-theme", theme=f"JupyterLab {theme.title()}")
-        command(page, "docmanager:open", path="shipped.ipynb")
-        page.wait_for_function("""() => {
-          const images = [...window.jupyterapp.shell.currentWidget.node.querySelectorAll('.jp-RenderedHTML img')];
-          return images.length > 0 && images.some(i => i.complete && i.naturalWidth > 100 && i.alt);
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+PICTURES = """() => {
+  const { content, node } = window.jupyterapp.shell.currentWidget;
+  const seen = e => e.complete && e.naturalWidth > 100 && e.alt;
+  const outputs = [...node.querySelectorAll('.jp-RenderedHTML .tb-twin')];
+  return {
+    trusted: [...content.model.cells].some(c => c.type === 'code' && c.trusted),
+    kernel: window.jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel?.status ?? '',
+    broken: [...node.querySelectorAll('.jp-OutputArea-output')].filter(
+      e => /model not found|Loading widget|Error displaying/.test(e.textContent)).length,
+    outputs: outputs.map(o => [[...o.querySelectorAll('img')].filter(seen).length, o.querySelectorAll('tr').length,
+                               o.closest('.jp-OutputArea-output').getBoundingClientRect().height > 20]),
+  };
+}"""
+
+
+def twins_of(path: Path) -> list[tuple[int, int]]:
+    """Pictures and rows of tables of every view that a notebook keeps, as its file has them."""
+    outputs = (o for c in json.loads(path.read_text())["cells"] for o in c.get("outputs", []))
+    texts = ("".join(o.get("data", {}).get("text/html", "")) for o in outputs)
+    views = (text for text in texts if text.startswith("<div class='tb-twin'>"))
+    return [(text.count("<img "), text.count("<tr>") + text.count("<tr ")) for text in views]
+
+
+def close_front(page: Any) -> None:
+    """Close the notebook in front without saving it, and wait until it is gone."""
+    path = page.evaluate("""() => {
+      const book = window.jupyterapp.shell.currentWidget;
+      book.context.model.dirty = false; // it asks nothing
+      book.close();
+      return book.context.path;
+    }""")
+    page.wait_for_function(
+        "p => ![...window.jupyterapp.shell.widgets('main')].some(w => w.context?.path === p)", arg=path)
+
+
+def shows_all(page: Any, expected: list[tuple[int, int]]) -> dict[str, Any]:
+    """Until every view of the notebook in front is its picture, and nothing else."""
+    shown: dict[str, Any] = {}
+
+    def all_there() -> bool:
+        shown.update(page.evaluate(PICTURES))
+        return [(images, rows) for images, rows, _ in shown["outputs"]] == expected
+
+    try:
+        until(page, all_there)
+    except AssertionError:
+        raise AssertionError(f"{shown} instead of {expected}") from None
+    assert all(drawn for *_, drawn in shown["outputs"]) and shown["broken"] == 0
+    return shown
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_notebook_shows_pictures_without_being_run(page: Any, lab: Any, shots: Path, name: str) -> None:
+    """In a new profile, where it is not trusted; after it was saved and opened again; and without a kernel."""
+    path = lab.folder / f"shipped_{name}.ipynb"
+    path.write_text((Path(__file__).parents[2] / f"notebooks/{name}.ipynb").read_text())
+    expected = twins_of(path)
+    assert expected and all(sum(one) for one in expected), "every view that is shipped has a picture"
+    command(page, "docmanager:open", path=path.name)
+    in_front = "p => window.jupyterapp.shell.currentWidget?.context?.path === p"
+    page.wait_for_function(in_front, arg=path.name)
+    assert not shows_all(page, expected)["trusted"]
+    page.screenshot(path=shots / f"shipped_{name}.png")
+    page.evaluate("() => { window.jupyterapp.shell.currentWidget.context.model.dirty = true; }")
+    command(page, "docmanager:save")
+    close_front(page)
+    assert twins_of(path) == expected
+    command(page, "docmanager:open", path=path.name)
+    page.wait_for_function(in_front, arg=path.name)
+    shows_all(page, expected)
+    page.evaluate(
+        """async () => {
+          const { sessionContext } = window.jupyterapp.shell.currentWidget.context;
+          await sessionContext.ready; // what has not begun cannot be ended
+          await sessionContext.shutdown();
         }""")
-        page.screenshot(path=shots / f"shipped_{theme}.png")
-    command(page, "apputils:change-theme", theme="JupyterLab Light")
+    page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel")
+    assert shows_all(page, expected)["kernel"] == ""
+    if name == SHIPPED[0]:
+        command(page, "apputils:change-theme", theme="JupyterLab Dark")
+        shows_all(page, expected)
+        page.screenshot(path=shots / f"shipped_{name}_dark.png")
+        command(page, "apputils:change-theme", theme="JupyterLab Light")
+    close_front(page)
 
 
 def test_a_stored_view_is_its_last_picture_when_the_kernel_is_gone(page: Any, lab: Any, shots: Path) -> None:

@@ -12,13 +12,6 @@ from tests.browser.conftest import PATIENCE, Lab, Watched, expect, notebook
 from tests.browser.test_lab_sessions import CELL, OP
 
 pytest.importorskip("notebook")
-BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
-]
 
 
 @pytest.fixture(scope="module")

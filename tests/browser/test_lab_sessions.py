@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from tests.browser import conftest
-from tests.browser.conftest import PATIENCE, box_of, command, expect, notebook, run_all, settled, until
-
-BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
-]
+from tests.browser.conftest import (
+    PATIENCE,
+    box_of,
+    command,
+    expect,
+    notebook,
+    run_all,
+    settled,
+    until,
+    wait_for_saved_layout,
+)
 
 OP = "first.matmul"
 CELL = """\
@@ -89,8 +91,8 @@ def test_the_menu_acts_on_the_session(page: Any, shots: Path) -> None:
     labels = menu.locator(".lm-Menu-itemLabel").all_inner_texts()
     verbs = ["Compile", "Run and Verify", "Cancel", "Undo", "Redo", "Set Checkpoint…", "Compare with Checkpoint…",
              "Open Core Grid", "Next Epoch", "Previous Epoch", "Why Here?", "Export…"]
-    wanted = [f"{verb} in lab_mlp" for verb in verbs]
-    assert [label for label in wanted if label not in labels] == []
+    expected = [f"{verb} in lab_mlp" for verb in verbs]
+    assert [label for label in expected if label not in labels] == []
     greys = menu.locator(".lm-Menu-item.lm-mod-disabled .lm-Menu-itemLabel").all_inner_texts()
     assert {f"{verb} in lab_mlp" for verb in ("Cancel", "Undo", "Redo", "Compare with Checkpoint…")} <= set(greys)
     page.screenshot(path=shots / "lab_menu_light.png")
@@ -204,11 +206,11 @@ def test_a_session_without_a_view_is_listed(page: Any) -> None:
 
 def test_the_settings_change_the_theme_and_the_device(page: Any, shots: Path) -> None:
     page.locator("[data-tb-action=default-device]").select_option("n150")
-    page.wait_for_function(  # the server has it: that is when the page takes what is set, whatever it showed before
+    until(page, lambda: page.evaluate(  # the server has it: that is when the page takes what is set
         """async () => {
           const { raw } = await window.jupyterapp.serviceManager.settings.fetch('@tbuda-lab/labextension:plugin');
           return /"device": *"n150"/.test(raw);
-        }""")
+        }"""))
     command(page, "settingeditor:open", query="Tensix") if page.evaluate(
         "() => window.jupyterapp.commands.hasCommand('settingeditor:open')") else None
     settled(page)
@@ -231,13 +233,7 @@ def test_the_dark_theme(page: Any, shots: Path) -> None:
 def test_a_reload_keeps_session_and_tabs(page: Any) -> None:
     command(page, "docmanager:save")
     before = in_kernel(page, "print(session.rev, session.to_python())")
-    page.wait_for_function(  # the layout is saved a moment after it changed
-        """async () => {
-          const { workspaces } = window.jupyterapp.serviceManager;
-          const { data } = await workspaces.fetch(window.location.pathname.split('/workspaces/')[1].split('/')[0]);
-          const grid = Object.keys(data).find(key => /^tbuda-tabs:.*-grid$/.test(key));
-          return grid && JSON.stringify(data['layout-restorer:data'] ?? '').includes(grid);
-        }""")
+    wait_for_saved_layout(page, "grid")
     page.reload(timeout=PATIENCE)
     page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored", timeout=PATIENCE)
     page.evaluate("() => window.jupyterapp.restored")

@@ -10,14 +10,6 @@ import pytest
 
 from tests.browser.conftest import expect, run_all, until
 
-BUILT = (Path(__file__).parents[2] / "tbuda_lab/labextension/package.json").is_file()
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end"),
-]
-
 
 def test_launcher_card(watched: Any, lab: Any, shots: Path) -> None:
     page = watched.page

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.widgets import report
 from tests.browser.conftest import (
     PATIENCE,
     Lab,
@@ -22,12 +21,6 @@ from tests.browser.conftest import (
     settled,
     until,
 )
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 CODE = """
 from tbuda_lab.core.session import Session
@@ -140,11 +133,11 @@ def test_passes_step_by_step(page: Any, shots: Path) -> None:
     tab(page, "passes")
     page.wait_for_selector(f"{PASSES} [data-tb-action=pass]")
     listed = page.locator(f"{PASSES} [data-tb-action=pass]")
-    wanted = json.loads(in_kernel(page, "print([s.index for s in session.passes().steps if s.changes])"))
-    until(page, lambda: listed.evaluate_all("b => b.map(x => Number(x.dataset.tbStep))") == wanted)
-    page.wait_for_selector(f"{PASSES}[data-tb-pass='{wanted[0]}'] [data-tb-change]")  # the next one is the one after it
+    expected = json.loads(in_kernel(page, "print([s.index for s in session.passes().steps if s.changes])"))
+    until(page, lambda: listed.evaluate_all("b => b.map(x => Number(x.dataset.tbStep))") == expected)
+    page.wait_for_selector(f"{PASSES}[data-tb-pass='{expected[0]}'] [data-tb-change]")  # then the one after it
     page.locator("[data-tb-action=pass-next]").click()
-    page.wait_for_selector(f"{PASSES}[data-tb-pass='{wanted[1]}'] [data-tb-change]")
+    page.wait_for_selector(f"{PASSES}[data-tb-pass='{expected[1]}'] [data-tb-change]")
     shoot(page, shots, "passes")
 
 

@@ -6,17 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tbuda_lab.core import netlist
-from tbuda_lab.widgets import open_netlist, report
+from tbuda_lab.widgets import open_netlist
 from tests.browser.conftest import errors_of, expect
 from tests.netlist import builders as b
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 
 def test_a_broken_netlist(browser: Any, tmp_path: Path, shots: Path) -> None:

@@ -14,15 +14,10 @@ from tbuda_lab.core.diff.markdown import whole
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.widgets import report
+from tbuda_lab.widgets.views import plots
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import errors_of, expect
 from tests.session.models import perceptron
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 OP = "first.matmul"
 DIFF, PROFILE, TRACE, PLOTS = (f"[data-tb-view={name}]" for name in ("diff", "profile", "trace", "plots"))
@@ -54,11 +49,11 @@ def wrong(page: Any, times: list[float]) -> list[str]:
     numbers = 0
     others = []
     for text in page.evaluate(SAID):
-        for said in PER_INPUT.finditer(text):
+        for match in PER_INPUT.finditer(text):
             numbers += 1
-            number = said["number"].replace(" ", "")
-            if number not in forms and not NAMED.search(said["before"][-40:] + said["after"]):
-                others.append(said[0])
+            number = match["number"].replace(" ", "")
+            if number not in forms and not NAMED.search(match["before"][-40:] + match["after"]):
+                others.append(match[0])
     assert numbers, "nothing was found: the words have changed"
     return others
 
@@ -81,6 +76,10 @@ def test_every_number_of_cycles_per_input_is_one_or_says_what_it_counts(bare: Ba
     bare.sees("[data-tb-metric=cycles]")
     assert page.locator("[data-tb-metric=cycles]").inner_text().split()[0] == short(time.per_input)
     assert wrong(page, times) == [], "header, film strip, grid, table"
+    # a colour is a share of the slowest op; the op that limits the epoch may be another one, which its mark says
+    for view in ("graph", "grid"):
+        keys = page.locator(f"[data-tb-view={view}] .tb-legend .tb-key").filter(has=page.locator("i[style]"))
+        assert keys.all_inner_texts() == ["10 %", "40 %", "70 %", "100 %"]
     # ops of a comparison add up to the change of the model
     page.locator("[data-tb-action=tab-diff]").click()
     bare.sees(f"{DIFF} tr[data-tb-op='{OP}']")
@@ -119,6 +118,32 @@ def test_every_number_of_cycles_per_input_is_one_or_says_what_it_counts(bare: Ba
     expect(page.locator(f"{DIFF} [data-tb-metric=verdict]")).to_contain_text("Kernels only")
     expect(page.locator(f"{DIFF} figure[data-tb-side=b] figcaption")).to_contain_text("kernels only")
     assert page.errors == []
+
+
+def test_plots_and_the_curve_of_the_search_say_what_they_count() -> None:
+    """Every axis and tip in cycles per input is of simulated times, or names what else it counts."""
+    session = Session(*perceptron(), "n150", CompileOptions(microbatch=8, optimise_steps=2), name="mlp")
+    time = session.time()
+    assert session.compile().placement.report.curve
+    session.apply(ResizeOp(OP, (1, 1)))
+    now = session.time()
+    true = [time.per_input, now.per_input, *(e.cycles / time.batch for e in (*time.epochs, *now.epochs))]
+    session.undo()
+    figures = plots.all_plots(session)
+    assert any(f.title.text == "Search for a better placement" for f in figures)
+    tips = 0
+    for figure in figures:
+        sources = [r.data_source.data for r in figure.renderers]
+        for tool in figure.tools:
+            for words, field in getattr(tool, "tooltips", None) or ():
+                if not re.search(r"cycles (?:/|per) input", words) or NAMED.search(words):
+                    continue
+                tips += 1
+                name = field.removeprefix("@").split("{")[0]
+                shown = [v for data in sources if name in data for v in data[name]]
+                assert shown, (figure.title.text, words)
+                assert all(any(v == pytest.approx(t) for t in true) for v in shown), (figure.title.text, words)
+    assert tips >= 2, "nothing was found: the words have changed"
 
 
 def test_the_report_says_the_same(bare: Bare, browser: Any, tmp_path: Path) -> None:

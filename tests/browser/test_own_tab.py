@@ -12,26 +12,19 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.diff.markdown import whole
-from tbuda_lab.widgets import report
 from tests.browser.conftest import (
     PATIENCE,
     Lab,
-    Watched,
     all_ran,
     box_of,
     centre,
     command,
     expect,
     in_kernel,
+    lab_page,
     open_and_run,
     until,
 )
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 OP = "first.matmul"
 FIRST = """
@@ -58,33 +51,15 @@ ROOTS = "[data-tb-tab=bringup] > [data-tb-root]"
 
 
 @pytest.fixture(scope="module")
-def lab_with_tabs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    folder = tmp_path_factory.mktemp("notebooks")
-    server = Lab(folder, tmp_path_factory.mktemp("jupyter"), place="tab")
-    yield server
-    server.end_kernels()
-    server.stop()
-
-
-@pytest.fixture(scope="module")
 def page(browser: Any, lab_with_tabs: Lab) -> Iterator[Any]:
     """A workbench in its tab, beside the notebook that made its session."""
-    lab = lab_with_tabs
-    context = browser.new_context(viewport={"width": 1600, "height": 1100})
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.on("dialog", lambda dialog: dialog.accept())
-    watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
-    page.goto(lab.url("lab/workspaces/own"))
-    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
-    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
-    page.locator(".jp-Launcher").first.wait_for()
-    command(page, "application:toggle-left-area")
-    open_and_run(watched, lab, "one", FIRST)
-    page.locator(f"{TAB} .tb-tile").first.wait_for()
-    all_ran(page)
-    yield page
-    context.close()
+    with lab_page(browser, lab_with_tabs, (1600, 1100)) as watched:
+        page = watched.page
+        page.on("dialog", lambda dialog: dialog.accept())
+        open_and_run(watched, lab_with_tabs, "one", FIRST)
+        page.locator(f"{TAB} .tb-tile").first.wait_for()
+        all_ran(page)
+        yield page
 
 
 def said(page: Any) -> Any:
@@ -192,6 +167,63 @@ def test_no_command_reaches_a_session_that_is_not_in_front(page: Any, lab_with_t
     page.wait_for_function("() => window.jupyterapp.shell.currentWidget?.context?.path === 'plain.txt'")
     for name in ("undo", "redo", "run", "compile", "export"):
         assert not page.evaluate("c => window.jupyterapp.commands.isEnabled(c)", f"tbuda:{name}")
+
+
+SPY = """
+from tbuda_lab.widgets.handlers.lab.commands import COMMANDS
+told = []
+def spied(name, f):
+    def tell(hub, content, answer):
+        told.append((name, hub.session.name))
+        f(hub, content, answer)
+    return tell
+for name in ("compile", "run", "cancel", "undo", "redo", "checkpoint", "why", "diff"):
+    COMMANDS[name] = spied(name, COMMANDS[name])
+"""
+
+
+def test_every_command_reaches_the_session_in_front_alone(page: Any) -> None:
+    """After the test above: three sessions in two notebooks, each with its tab. Compile, undo, redo, run and cancel are
+    taken down where they arrive; export opens its dialog in the tab in front."""
+    books = ("one.ipynb", "two.ipynb")
+    for book in books:
+        in_kernel(page, SPY, book)
+
+    def told() -> list[Any]:
+        lists = [json.loads(in_kernel(page, "import json; print(json.dumps(told)); told.clear()", b)) for b in books]
+        return sorted((name, session) for names in lists for name, session in names)
+
+    def can(name: str) -> None:
+        page.wait_for_function("c => window.jupyterapp.commands.isEnabled(c)", arg=f"tbuda:{name}")
+
+    for session in ("left", "mlp", "right"):
+        page.evaluate(
+            """name => {
+              const { shell } = window.jupyterapp;
+              const tab = [...shell.widgets('main')].find(w => w.id.startsWith('tbuda-tab') && w.wanted.name === name);
+              shell.activateById(tab.id);
+            }""", session)
+        page.wait_for_function(
+            "name => window.jupyterapp.commands.label('tbuda:compile') === `Compile in ${name}`", arg=session)
+        told()
+        for name in ("compile", "redo", "undo", "run"):
+            can(name)
+            command(page, f"tbuda:{name}")
+            assert told() == [(name, session)]
+        can("compile")  # the run is over
+        front = page.locator(f"{ROOTS}:visible")
+        front.locator("[data-tb-action=run-more]").click()
+        front.locator("[data-tb-action=run-step-op]").click()
+        expect(front.locator("[data-tb-view=stages]")).to_have_attribute("data-tb-state", "paused")
+        can("cancel")
+        command(page, "tbuda:cancel")
+        assert told() == [("cancel", session)]
+        can("export")
+        command(page, "tbuda:export")
+        expect(page.locator("[role=dialog]:visible")).to_have_count(1)
+        expect(front.locator("[role=dialog]:visible")).to_have_count(1)
+        page.keyboard.press("Escape")
+        assert told() == []
 
 
 def test_nothing_went_wrong(page: Any) -> None:

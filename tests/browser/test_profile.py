@@ -10,17 +10,10 @@ import pytest
 
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Preload, ResizeOp, Session
-from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import box_of, expect
-from tests.session.models import perceptron
+from tests.session.models import encoder, perceptron
 from tests.widgets.test_plots_view import for_training
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 OP = "first.matmul"
 PROFILE = "[data-tb-view=profile]"
@@ -60,6 +53,35 @@ def test_where_the_time_goes_and_what_helps(bare: Bare, shots: Path) -> None:
     assert page.errors == []
 
 
+def test_layers_fold_and_the_next_step_is_in_sight_in_a_narrow_pane(browser: Any, shots: Path) -> None:
+    session = Session(*encoder(3), "n150", CompileOptions(microbatch=8), name="layers")
+    session.apply(*(ResizeOp(f"{k}.up.matmul", (1, 1)) for k in range(3)))
+    session.compile()
+    with bare_page(browser, session, (640, 1200), "light") as bare:
+        page = bare.page
+        bare.sees("[data-tb-action=tab-profile]")
+        page.locator("[data-tb-action=tab-profile]").click()
+        bare.sees(f"{PROFILE}[data-tb-state=ready] [data-tb-op='1.up.matmul']")
+        page.locator("[data-tb-action=profile-fold]").check()
+        up = page.locator(f"{PROFILE} tr[data-tb-fold='*.up.matmul']")
+        expect(up).to_contain_text("× 3")
+        shares = page.locator(f"{PROFILE} [data-tb-share]").evaluate_all("cells => cells.map(c => +c.dataset.tbShare)")
+        assert sum(shares) == pytest.approx(1, abs=1e-4)
+        plain = page.locator(f"{PROFILE} tr:not(:has([data-tb-gain])) [data-tb-share]")
+        times = plain.evaluate_all("cells => cells.slice(0, -1).map(c => +c.dataset.tbShare)")  # the last: switches
+        assert len(times) > 5 and times == sorted(times, reverse=True), "folded rows go by what they take together"
+        page.locator(PROFILE).scroll_into_view_if_needed()
+        for width in (640, 420):
+            page.set_viewport_size({"width": width, "height": 1200})
+            page.locator(PROFILE).scroll_into_view_if_needed()
+            pane, step = box_of(page.locator(f"{PROFILE} .tb-profile-list")), box_of(up.locator(".tb-advice"))
+            assert step["x"] + step["width"] <= pane["x"] + pane["width"] + 1, f"nothing is cut at {width} px"
+        page.screenshot(path=shots / "profile_narrow.png", full_page=True)
+        up.locator(".tb-link").first.click()
+        bare.until(lambda: sorted(bare.hub.selection["names"]) == [f"{k}.up.matmul" for k in range(3)])
+        assert page.errors == []
+
+
 def test_a_parameter_is_preloaded_or_streamed_by_a_press(bare: Bare, shots: Path) -> None:
     """On the grid's card, in the table and in the inspector: what it would take is shown before it is made."""
     page, session = bare.page, bare.hub.session
@@ -80,9 +102,9 @@ def test_a_parameter_is_preloaded_or_streamed_by_a_press(bare: Bare, shots: Path
         button.hover()
         effect = session.whatif(Preload(OP, 1, not was))
         bare.sees(f"[data-tb-view={name}] [data-tb-whatif=exact]")
-        said = place.locator("[data-tb-whatif]")
-        expect(said).to_contain_text(f"{'Stream' if was else 'Preload'} input 1")
-        assert ("no gain" in said.inner_text()) == (round(effect.gain) == 0)
+        verdict = place.locator("[data-tb-whatif]")
+        expect(verdict).to_contain_text(f"{'Stream' if was else 'Preload'} input 1")
+        assert ("no gain" in verdict.inner_text()) == (round(effect.gain) == 0)
         assert len(session.history) == 1 + turn, "nothing is made yet"
         if name != "table":
             page.screenshot(path=shots / f"preload_{name}_{page.theme}.png", full_page=True)

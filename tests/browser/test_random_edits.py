@@ -1,8 +1,8 @@
 """Random edits by mouse in a bare page: what the drag showed before the button was released, held against the compile.
 
-    python -m tests.browser.test_random_edits [--layers 45] [--edits 20] [--seed 1]
+    python -m tests.browser.test_random_edits [--layers 48] [--edits 20] [--seed 1]
 
-45 layers of a small encoder are 1,351 ops. Each edit drags the handle or the body of a random op of a random epoch to a
+48 layers of a small encoder are 1,394 ops. Each edit drags the handle or the body of a random op of a random epoch to a
 random place, and lets go either at once or when the tag has the exact answer. The suite makes a few of them with two
 layers."""
 
@@ -15,20 +15,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import CHROMIUM, FLAGS, box_of, playwright_api
 from tests.browser.editing import GRID, hear
 from tests.session.models import encoder
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 SHOWN = """grid => {
   const view = document.querySelector(grid);
@@ -74,9 +65,9 @@ class RandomEdits:
 
     def at_rest(self) -> None:
         """Until nothing is under way between the page and its kernel."""
-        desk = self.bare.hub.desk
-        assert desk is not None
-        desk.wait(300)
+        controller = self.bare.hub.edit_controller
+        assert controller is not None
+        controller.wait(300)
         self.bare.until(lambda: self.page.locator(f"{GRID}:not(:has([data-tb-stale]))").count())
 
     def grip(self, op: str) -> tuple[float, float, str]:
@@ -161,9 +152,9 @@ class RandomEdits:
         old, new = short(round(was)), short(round(now))
         if old == new and round(was) != round(now):
             old, new = f"{was:,.0f}", f"{now:,.0f}"
-        said = f"{new}, no gain" if round(was) == round(now) else f"{old} → {new}"
-        if said not in shown["text"]:
-            self.wrong.append(f"{where}: the compile gives {said}")
+        verdict = f"{new}, no gain" if round(was) == round(now) else f"{old} → {new}"
+        if verdict not in shown["text"]:
+            self.wrong.append(f"{where}: the compile gives {verdict}")
 
     def make(self, count: int) -> None:
         """Until `count` edits are made."""
@@ -188,17 +179,17 @@ def test_what_a_drag_shows_is_what_the_compile_gives(browser: Any, shots: Path) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=45)
+    parser.add_argument("--layers", type=int, default=48)
     parser.add_argument("--edits", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    session = Session(*encoder(asked.layers), "n150", name="encoder")
+    arguments = parser.parse_args()
+    session = Session(*encoder(arguments.layers), "n150", name="encoder")
     session.compile()
     with playwright_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         with bare_page(browser, session, (1600, 1300)) as bare:
-            edits = RandomEdits(bare, asked.seed)
-            edits.make(asked.edits)
+            edits = RandomEdits(bare, arguments.seed)
+            edits.make(arguments.edits)
             errors = bare.page.errors
         browser.close()
     placement = session.compile().placement

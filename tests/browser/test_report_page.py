@@ -13,11 +13,6 @@ from tbuda_lab.widgets import report
 from tests.browser.conftest import box_of, errors_of, expect, until
 from tests.widgets import synthetic
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
-
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def opened(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -38,8 +33,8 @@ def opened(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytes
 
 def test_every_part_is_there(opened: Any, shots: Path) -> None:
     names = "s => s.map(e => e.dataset.tbSection)"
-    wanted = ["summary", "warnings", "graph", "ops", "all"]
-    until(opened, lambda: opened.locator("[data-tb-section]").evaluate_all(names) == wanted)
+    expected = ["summary", "warnings", "graph", "ops", "all"]
+    until(opened, lambda: opened.locator("[data-tb-section]").evaluate_all(names) == expected)
     epochs = len(synthetic.result(12).placement.epochs)
     expect(opened.locator("[data-tb-view=gallery] figure")).to_have_count(epochs)
     expect(opened.locator("[data-tb-action=epoch]")).to_have_count(epochs)

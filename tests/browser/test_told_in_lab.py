@@ -6,16 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tbuda_lab.widgets import report
 from tests.browser.conftest import PATIENCE, Lab, box_of, command, expect, in_kernel, open_and_run, settled, until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 CODE = """
 from tbuda_lab.core import netlist as netlists
@@ -52,17 +43,17 @@ def test_a_line_and_a_filter_go_both_ways(watched: Any, lab: Lab, shots: Path) -
     assert box_of(current)["height"] > 0
 
     # a click marks the line of an op, selects it everywhere, and Python knows both
-    wanted = next(k for k, words in enumerate(text, 1) if words.startswith(f"    {OP}:"))
+    expected = next(k for k, words in enumerate(text, 1) if words.startswith(f"    {OP}:"))
     in_kernel(page, "netlist.line = 1")
     expect(current).to_have_attribute("data-tb-line", "1")
-    page.locator(f"{NETLIST} .tb-code").evaluate("(e, top) => { e.scrollTop = top; }", max(0, (wanted - 4) * 18))
-    there = page.locator(f"{NETLIST} [data-tb-line='{wanted}']")
+    page.locator(f"{NETLIST} .tb-code").evaluate("(e, top) => { e.scrollTop = top; }", max(0, (expected - 4) * 18))
+    there = page.locator(f"{NETLIST} [data-tb-line='{expected}']")
     box_of(there)  # the lines in sight are drawn anew when they are scrolled
     there.click()
-    until(page, lambda: asked(page, "[netlist.line, list(problems.selected)]") == [wanted, [OP]])
-    expect(current).to_have_attribute("data-tb-line", str(wanted))
+    until(page, lambda: asked(page, "[netlist.line, list(problems.selected)]") == [expected, [OP]])
+    expect(current).to_have_attribute("data-tb-line", str(expected))
     page.keyboard.press("ArrowDown")
-    until(page, lambda: asked(page, "netlist.line") == wanted + 1)
+    until(page, lambda: asked(page, "netlist.line") == expected + 1)
 
     # the filter: from Python, then typed
     rows = page.locator(f"{PROBLEMS} li")

@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.widgets import report
 from tests.browser.conftest import PATIENCE, Lab, box_of, command, expect, in_kernel, open_and_run, settled, until
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 CODE = """
 from tbuda_lab.core.session import EpochBreak, Session
@@ -81,10 +74,10 @@ def test_the_selection_follows_into_the_timeline_and_out_of_it(page: Any, shots:
     name.wait_for()
     wait_for_levels(page)
     box_of(name)
-    wanted = page.locator(f"{TRACE} .tb-trace-name:not([aria-pressed=true])").first.get_attribute("data-tb-op")
-    page.locator(f"{TRACE} .tb-trace-name[data-tb-op='{wanted}']").click()
-    page.wait_for_selector(f"{GRID} .tb-tile.tb-selected[data-tb-op='{wanted}']")
-    page.wait_for_selector(f"[data-tb-view=graph] [data-tb-op='{wanted}'][aria-pressed=true]")
+    expected = page.locator(f"{TRACE} .tb-trace-name:not([aria-pressed=true])").first.get_attribute("data-tb-op")
+    page.locator(f"{TRACE} .tb-trace-name[data-tb-op='{expected}']").click()
+    page.wait_for_selector(f"{GRID} .tb-tile.tb-selected[data-tb-op='{expected}']")
+    page.wait_for_selector(f"[data-tb-view=graph] [data-tb-op='{expected}'][aria-pressed=true]")
     page.wait_for_selector(f"{TRACE} .tb-trace-fill", timeout=PATIENCE)  # levels of the buffers around it
     page.screenshot(path=shots / "trace_light.png")
 

@@ -11,16 +11,9 @@ import pytest
 
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import report
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import settled
 from tests.session.models import encoder
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
 
 TRAITS = {
     "pass_name": "", "direction": "TB", "show_tms": False, "viewport": [], "query": "", "depth": None, "collapsed": [],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,30 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import report
 from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tests.browser.bare import Bare, bare_page
-from tests.browser.conftest import PATIENCE, Lab, Watched, box_of, centre, expect, in_kernel, open_and_run, until
+from tests.browser.conftest import (
+    Lab,
+    box_of,
+    centre,
+    command,
+    expect,
+    in_kernel,
+    lab_page,
+    open_and_run,
+    until,
+    wait_for_lab,
+    wait_for_saved_layout,
+)
 from tests.session.models import encoder
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end"),
-]
-
 GRID, GRAPH, TABLE = (f"[data-tb-view={name}]" for name in ("grid", "graph", "table"))
+TAB_STOPS = """() => [...document.querySelectorAll('[data-tb-root] *')].filter(
+  e => e.tabIndex >= 0 && !e.disabled && e.checkVisibility()).length"""
 SMALLEST = """svg => Math.min(...[...svg.querySelectorAll('text')].map(
   t => parseFloat(getComputedStyle(t).fontSize) * svg.getScreenCTM().a))"""
 """Pixels of the smallest letters of a drawing."""
+LARGEST = SMALLEST.replace("Math.min", "Math.max")
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +91,35 @@ def test_what_repeats_is_shown_once(bare: Bare, shots: Path) -> None:
     expect(page.locator(f"{TABLE} [data-tb-alike][aria-expanded=true]")).to_have_count(1)
     page.screenshot(path=shots / f"folded_{page.theme}.png")
     assert page.errors == []
+
+
+def test_a_narrow_workbench_shows_one_thing_at_a_time(browser: Any, session: Session, shots: Path) -> None:
+    """Beside a notebook: the buttons say what is seen, the profile has rows, letters fit the room as it changes."""
+    hub_of(session).select([])
+    with bare_page(browser, session, (700, 900), "dark", {"height": 700}) as bare:
+        page = bare.page
+        bare.sees(f"{GRID} .tb-tile")
+        expect(page.locator("[data-tb-action=mode-grid]")).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("[data-tb-action=mode-split]")).to_be_hidden()
+        page.locator("[data-tb-action=tab-profile]").click()
+        bare.sees("[data-tb-view=profile] tbody tr")
+        table, roof = page.locator(".tb-profile-list"), page.locator(".tb-roof svg")
+        expect(roof).to_be_hidden()
+        assert box_of(table)["height"] > 5 * box_of(table.locator("tbody tr").first)["height"]
+        page.screenshot(path=shots / "narrow_dark.png")
+        page.locator("[data-tb-action=profile-roofline]").click()
+        expect(roof).to_be_visible()
+        expect(table).to_be_hidden()
+        drawing, bar = page.locator(f"{GRID} .tb-cores"), page.locator("[data-tb-splitter=upper]")
+        letters = drawing.evaluate(LARGEST)
+        for key in ("ArrowDown", "ArrowUp"):
+            for _ in range(12):
+                bar.press(key)
+            until(page, lambda: 8.9 <= drawing.evaluate(SMALLEST) <= drawing.evaluate(LARGEST) < 1.3 * letters, 5000)
+        page.set_viewport_size({"width": 1300, "height": 900})
+        expect(page.locator("[data-tb-action=mode-split]")).to_have_attribute("aria-pressed", "true")
+        expect(page.locator(GRAPH)).to_be_visible()
+        assert page.errors == []
 
 
 def test_the_grid_comes_closer_and_its_words_stay_legible(bare: Bare, shots: Path) -> None:
@@ -143,6 +181,8 @@ def test_panes_resize_and_the_tabs_take_all_the_room(bare: Bare, shots: Path) ->
     page.screenshot(path=shots / f"tall_{page.theme}.png")
     page.locator("[data-tb-action=dock-tall]").click()
     expect(graph).to_be_visible()
+    stops = page.evaluate(TAB_STOPS)
+    assert 10 < stops < 40, "groups of buttons are one tab stop each"
     # one line of head, and the grid in sight on a small screen
     page.set_viewport_size({"width": 1024, "height": 768})
     head, grid = box_of(page.locator(".tb-head")), box_of(page.locator(GRID))
@@ -151,21 +191,19 @@ def test_panes_resize_and_the_tabs_take_all_the_room(bare: Bare, shots: Path) ->
     expect(graph).to_be_hidden()  # no room for both
     assert box_of(page.locator(GRID))["width"] > 600
     assert box_of(page.locator(".tb-head"))["height"] < 40, "still one line"
+    expect(page.locator(".tb-head [data-tb-metric=cycles]")).to_be_in_viewport()
+    # what came of an edit covers no op and no control
+    page.evaluate("() => window.deliver([[{ type: 'edited', ok: true, text: 'resize: 20 % fewer cycles' }, []]])")
+    toast, plane = box_of(page.locator(f"{GRID} .tb-toast")), box_of(page.locator(f"{GRID} .tb-plane"))
+    assert toast["y"] >= plane["y"] + plane["height"] - 1
+    for control in page.locator(f"{GRID} .tb-legend :is(button, select)").all():
+        box = box_of(control)
+        assert box["y"] >= toast["y"] + toast["height"] or box["x"] > toast["x"] + toast["width"]
     page.screenshot(path=shots / f"narrow_{page.theme}.png")
     assert page.errors == []
 
 
 # -- in JupyterLab ----------------------------------------------------------------------------------------------------
-@pytest.fixture
-def lab_with_tabs(tmp_path: Path) -> Iterator[Lab]:
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
-    server = Lab(folder, tmp_path / "jupyter", place="tab")
-    yield server
-    server.end_kernels()
-    server.stop()
-
-
 CELL = """import torch
 from tbuda_lab.widgets import BringUp
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).eval()
@@ -174,77 +212,108 @@ view"""
 
 
 def test_the_workbench_opens_in_a_tab_and_the_cell_is_compact(browser: Any, lab_with_tabs: Lab, shots: Path) -> None:
-    lab = lab_with_tabs
-    context = browser.new_context(viewport={"width": 1900, "height": 1000})
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
-    page.goto(lab.url("lab"))
-    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
-    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
-    page.locator(".jp-Launcher").first.wait_for()
-    open_and_run(watched, lab, "room", CELL)
-    cell = page.locator(".jp-OutputArea [data-tb-root=bringup]")
-    tab = page.locator("[data-tb-tab=bringup] [data-tb-root=bringup]")
-    cell.locator(f"{GRID} .tb-tile").first.wait_for()
-    tab.locator(f"{GRID} .tb-tile").first.wait_for()
-    expect(cell).to_have_attribute("data-tb-form", "compact")
-    expect(cell.locator(GRAPH)).to_be_hidden()
-    expect(cell.locator(TABLE)).to_be_hidden()
-    assert box_of(cell)["height"] < 560
-    expect(tab.locator(TABLE)).to_be_visible()
-    expect(page.locator("[data-mime-type$=stderr]")).to_have_count(0)  # no comm is told anything before it is open
-    whole, room = box_of(tab), box_of(page.locator("[data-tb-tab=bringup]"))
-    assert abs(whole["height"] - room["height"]) < 2, "the workbench takes all of its tab"
-    page.screenshot(path=shots / "own_tab_light.png")
-    # panes stay as they were left, in a tab that is opened anew as well
-    x, y = centre(tab.locator("[data-tb-splitter=upper]"))
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x, y - 120, steps=4)
-    page.mouse.up()
-    share = json.loads(page.evaluate("() => localStorage.getItem('tbuda-lab:panes')"))["upper"]
-    page.evaluate(
-        "() => [...window.jupyterapp.shell.widgets('main')].find(w => w.id.startsWith('tbuda-tab')).close()")
-    expect(tab).to_have_count(0)
-    cell.locator("[data-tb-action=open-workbench]").click()
-    tab.locator(f"{GRID} .tb-tile").first.wait_for()
-    bar = tab.locator("[data-tb-splitter=upper]")
-    expect(bar).to_have_attribute("aria-valuenow", str(round(100 * share)))
-    # the whole of it in the cell, for who wants that
-    cell.locator("[data-tb-action=show-here]").click()
-    expect(cell.locator(TABLE)).to_be_visible()
-    assert watched.errors == []
-    context.close()
+    with lab_page(browser, lab_with_tabs, (1900, 1000)) as watched:
+        page = watched.page
+        open_and_run(watched, lab_with_tabs, "room", CELL)
+        cell = page.locator(".jp-OutputArea [data-tb-root=bringup]")
+        tab = page.locator("[data-tb-tab=bringup] [data-tb-root=bringup]")
+        cell.locator(f"{GRID} .tb-tile").first.wait_for()
+        tab.locator(f"{GRID} .tb-tile").first.wait_for()
+        expect(cell).to_have_attribute("data-tb-form", "compact")
+        expect(cell.locator(GRAPH)).to_be_hidden()
+        expect(cell.locator(TABLE)).to_be_hidden()
+        assert box_of(cell)["height"] < 560
+        expect(tab.locator(TABLE)).to_be_visible()
+        expect(page.locator("[data-mime-type$=stderr]")).to_have_count(0)  # no comm is told anything before it is open
+        whole, room = box_of(tab), box_of(page.locator("[data-tb-tab=bringup]"))
+        assert abs(whole["height"] - room["height"]) < 2, "the workbench takes all of its tab"
+        page.screenshot(path=shots / "own_tab_light.png")
+        # panes stay as they were left, in a tab that is opened anew as well
+        x, y = centre(tab.locator("[data-tb-splitter=upper]"))
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x, y - 120, steps=4)
+        page.mouse.up()
+        share = json.loads(page.evaluate("() => localStorage.getItem('tbuda-lab:panes')"))["upper"]
+        page.evaluate(
+            "() => [...window.jupyterapp.shell.widgets('main')].find(w => w.id.startsWith('tbuda-tab')).close()")
+        expect(tab).to_have_count(0)
+        cell.locator("[data-tb-action=open-workbench]").click()
+        tab.locator(f"{GRID} .tb-tile").first.wait_for()
+        bar = tab.locator("[data-tb-splitter=upper]")
+        expect(bar).to_have_attribute("aria-valuenow", str(round(100 * share)))
+        # the whole of it in the cell, for who wants that
+        cell.locator("[data-tb-action=show-here]").click()
+        expect(cell.locator(TABLE)).to_be_visible()
+        # without the notebook the tab goes on over a connection of its own, and moves back when the notebook is opened
+        assert watched.errors == []
+        views, closed = followed_sockets(page)
+        page.evaluate("""() => {
+          const book = [...window.jupyterapp.shell.widgets('main')].find(w => w.context?.path === 'room.ipynb');
+          book.context.model.dirty = false; // it asks nothing
+          book.close();
+        }""")
+        expect(page.locator(".jp-NotebookPanel")).to_have_count(0)
+        tab.locator(f"{GRID} .tb-tile").first.click()
+        tab.locator(f"{TABLE} .tb-selected").wait_for()
+        tab.locator("[data-tb-action=suggest]").first.click()
+        expect(tab.locator("[data-tb-view=suggestions] [role=status]")).to_contain_text("No single edit")
+        tab.locator("[data-tb-action=suggest]").first.click()
+        command(page, "docmanager:open", path="room.ipynb")
+        until(page, lambda: bool(closed))
+        page.evaluate("""() => {
+          const { shell } = window.jupyterapp;
+          shell.activateById([...shell.widgets('main')].find(w => w.id.startsWith('tbuda-tab')).id);
+        }""")
+        tile = tab.locator(f"{GRID} .tb-tile").first
+        box_of(tile)
+        tile.click()
+        op = tile.get_attribute("data-tb-op")
+        until(page, lambda: in_kernel(page, "print(view.selected)", "room.ipynb") == f"('{op}',)")
+        in_kernel(page, "view.select()", "room.ipynb")
+        expect(tab.locator(f"{TABLE} .tb-selected")).to_have_count(0)
+        assert views == [], "nothing is mounted anew when the notebook goes or comes"
+
+
+def followed_sockets(page: Any) -> tuple[list[bytes], list[Any]]:
+    """What opens a view on the kernel's side, and those connections that end, of sockets opened from now on."""
+    views: list[bytes] = []
+    closed: list[Any] = []
+
+    def sent(data: bytes | str) -> None:
+        frame = data.encode() if isinstance(data, str) else data
+        if re.search(rb'"open": ?"view"', frame):
+            views.append(frame)
+
+    def opened(socket: Any) -> None:
+        socket.on("framesent", lambda data: sent(data))
+        socket.on("close", lambda ended: closed.append(ended))
+
+    page.on("websocket", opened)
+    return views, closed
 
 
 def test_a_reload_before_the_first_save_finds_its_session_again(browser: Any, lab_with_tabs: Lab, shots: Path) -> None:
     """What a cell showed was never saved; the tab of the workbench shows the session that the kernel still holds."""
-    lab = lab_with_tabs
-    context = browser.new_context(viewport={"width": 1600, "height": 1000})
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.on("dialog", lambda dialog: dialog.accept())
-    watched = Watched(page, f"http://127.0.0.1:{lab.port}/")
-    page.goto(lab.url("lab"))
-    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
-    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
-    page.locator(".jp-Launcher").first.wait_for()
-    open_and_run(watched, lab, "unsaved", CELL)
-    tab = page.locator("[data-tb-tab=bringup] [data-tb-root=bringup]")
-    tab.locator(f"{GRID} .tb-tile").first.wait_for()
-    tab.locator("[data-tb-metric=pcc]").wait_for()
-    assert "BringUp(model" in (lab.folder / "unsaved.ipynb").read_text()
-    assert '"outputs": []' in (lab.folder / "unsaved.ipynb").read_text(), "nothing was saved"
-    ran = in_kernel(page, "print(view.session.rev)", "unsaved.ipynb")
-    page.reload()
-    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored")
-    page.evaluate("() => window.jupyterapp.restored.then(() => null)")
-    tab.locator(f"{GRID} .tb-tile").first.wait_for()
-    expect(tab.locator("[data-tb-metric=pcc]")).to_be_visible()
-    assert in_kernel(page, "print(view.session.rev)", "unsaved.ipynb") == ran
-    expect(tab.locator("[data-tb-action=run]")).to_be_enabled()
-    box_of(tab.locator(f"{GRID} .tb-tile").first)  # the tab may be mounted anew while the kernel's connections settle
-    page.screenshot(path=shots / "reloaded_light.png")
-    expect(tab.locator("[data-tb-metric=pcc]")).to_be_visible()
-    context.close()
+    with lab_page(browser, lab_with_tabs, (1600, 1000)) as watched:
+        page = watched.page
+        page.on("dialog", lambda dialog: dialog.accept())
+        open_and_run(watched, lab_with_tabs, "unsaved", CELL)
+        tab = page.locator("[data-tb-tab=bringup] [data-tb-root=bringup]")
+        tab.locator(f"{GRID} .tb-tile").first.wait_for()
+        tab.locator("[data-tb-metric=pcc]").wait_for()
+        assert "BringUp(model" in (lab_with_tabs.folder / "unsaved.ipynb").read_text()
+        assert '"outputs": []' in (lab_with_tabs.folder / "unsaved.ipynb").read_text(), "nothing was saved"
+        ran = in_kernel(page, "print(view.session.rev)", "unsaved.ipynb")
+        views, _ = followed_sockets(page)
+        wait_for_saved_layout(page, "bringup")
+        page.reload()
+        wait_for_lab(page)
+        tab.locator(f"{GRID} .tb-tile").first.wait_for()
+        expect(tab.locator("[data-tb-metric=pcc]")).to_be_visible()
+        assert in_kernel(page, "print(view.session.rev)", "unsaved.ipynb") == ran
+        expect(tab.locator("[data-tb-action=run]")).to_be_enabled()
+        assert len(views) == 1, "the tab is mounted once, whoever connects first"
+        box_of(tab.locator(f"{GRID} .tb-tile").first)
+        page.screenshot(path=shots / "reloaded_light.png")
+        expect(tab.locator("[data-tb-metric=pcc]")).to_be_visible()

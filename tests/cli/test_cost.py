@@ -86,7 +86,7 @@ def test_every_row_of_an_odd_sheet_is_estimated(tmp_path: Path, capsys: pytest.C
     plain, target = tmp_path / "plain.csv", tmp_path / "out.csv"
     plain.write_text(SHEET, encoding="utf-8")
     assert main(["cost", "--arch", "wormhole_b0", str(plain), "--out", str(target)]) == 0
-    wanted = [row["estimated_cycles"] for row in rows_of(target)]
+    expected = [row["estimated_cycles"] for row in rows_of(target)]
     header, first, second, third = SHEET.splitlines()
     odd = [header, first, "", header, second.removesuffix(","), third.replace("exp", "Exp")]
     odd.append(third.replace("exp", "softplus"))
@@ -97,7 +97,7 @@ def test_every_row_of_an_odd_sheet_is_estimated(tmp_path: Path, capsys: pytest.C
     message = capsys.readouterr().err
     assert "line 4 repeats the header" in message and "line 7: unknown op type 'softplus', priced as nop" in message
     matches = [row["estimated_cycles"] for row in rows_of(target)]
-    assert matches[:3] == wanted and len(matches) == 4 and 0 < int(matches[3]) < int(matches[2])
+    assert matches[:3] == expected and len(matches) == 4 and 0 < int(matches[3]) < int(matches[2])
 
 
 def test_a_sheet_says_what_it_is_by_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,9 +112,9 @@ def test_a_sheet_says_what_it_is_by_its_columns(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("change", "into", "said", "empty"),
-    [("2,2,1,8,", "2,two,1,8,", "output_mb_c 'two' is no count", True),
-     ("2,2,1,8,", "2,0,1,8,", "output_mb_c '0' is no count", True),
+    ("change", "into", "message", "empty"),
+    [("2,2,1,8,", "2,two,1,8,", "output_mb_c 'two' is not a count", True),
+     ("2,2,1,8,", "2,0,1,8,", "output_mb_c '0' is not a count", True),
      ("2,2,1,8,", "2,,1,8,", "output_mb_c is empty", True),
      ("Bfp8_b,1,2,2,1,8", "Bfp9,1,2,2,1,8", "'Bfp9'", True),
      ("LoFi,Bfp8_b,1,2,2,1,8", "NoFi,Bfp8_b,1,2,2,1,8", "'NoFi'", True),
@@ -123,20 +123,21 @@ def test_a_sheet_says_what_it_is_by_its_columns(tmp_path: Path, capsys: pytest.C
      ("8,1100000,", "8,1100000,,more", "12 cells under 11 columns", False)],
 )
 def test_a_row_that_cannot_be_read_is_named_and_left_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, into: str, said: str, empty: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, into: str, message: str, empty: bool
 ) -> None:
     source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
     call = ["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]
     source.write_text(SHEET, encoding="utf-8")
     assert main(call) == 0
-    wanted = [row["estimated_cycles"] for row in rows_of(target)]
+    expected = [row["estimated_cycles"] for row in rows_of(target)]
     capsys.readouterr()
     assert SHEET.count(change) == 1
     source.write_text(SHEET.replace(change, into), encoding="utf-8")
     assert main(call) == 0
     told = capsys.readouterr()
-    assert "line 3: " in told.err and said in told.err and ("without an estimate" in told.out) == empty
-    assert [row["estimated_cycles"] for row in rows_of(target)] == [wanted[0], "" if empty else wanted[1], wanted[2]]
+    assert "line 3: " in told.err and message in told.err and ("without an estimate" in told.out) == empty
+    cycles = [row["estimated_cycles"] for row in rows_of(target)]
+    assert cycles == [expected[0], "" if empty else expected[1], expected[2]]
 
 
 def test_a_sheet_without_any_row_to_read_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tbuda_lab.cli.tables import epoch_table, modelled_cycles, summary
+from tbuda_lab.cli.output import epoch_table, modelled_cycles, summary
 from tbuda_lab.core.balancer.types import CANDIDATE, Epoch, OpModels, OpPlacement, Placement
 
 

@@ -66,7 +66,7 @@ def test_inputs_that_are_none_are_refused(
     (tmp_path / "torn.npz").write_bytes((tmp_path / "words.npz").read_bytes()[:90])
     for target in (str(folder / "m.tti"), f"{folder / 'm.py'}:make"):
         for name, message in (
-            ("one.npy", "a single array"), ("words.npz", "its type is '<U1'"), ("torn.npz", "no .npz archive"),
+            ("one.npy", "a single array"), ("words.npz", "its type is '<U1'"), ("torn.npz", "not an .npz archive"),
         ):  # fmt: skip
             assert main(["run", target, "--inputs", str(tmp_path / name)]) == 1
             assert message in capsys.readouterr().err
@@ -95,7 +95,7 @@ def test_edits_of_an_image_are_found_again(folder: Path, tmp_path: Path, monkeyp
     assert Path("theirs.yaml").read_bytes() == Path("ours.yaml").read_bytes()
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["run", "m.tti", "--device", "n150"], "leave --device out"),
     (["compile", "m.tti", "--out", "c"], "`tbuda run` runs it"),
     (["run", "none.tti"], "cannot be read"),
@@ -103,8 +103,8 @@ def test_edits_of_an_image_are_found_again(folder: Path, tmp_path: Path, monkeyp
     (["export", "table", "m.tti", "--edits", "e.buda.json"], "e.buda.json cannot be read"),
 ])  # fmt: skip
 def test_refusals(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     monkeypatch.chdir(folder)
     assert main(words) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -18,8 +18,9 @@ from tbuda_lab.core import passes
 from tbuda_lab.core.compiler import CompileResult, Pipeline, cache, pipeline
 from tbuda_lab.core.compiler.cache import CompileCache, cache_folder
 from tbuda_lab.core.compiler.request import Clock, Request
+from tbuda_lab.core.compiler.result import checked
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import Diagnostic, InputError, NetlistError
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
@@ -64,11 +65,11 @@ def graph(model: str = "plain") -> Graph:
 def compiled(
     traced: Graph, folder: Path, device: str = "wormhole_b0", overrides: tuple[Override, ...] = (), **options: Any
 ) -> tuple[CompileResult, CompileCache]:
-    kept = CompileCache(folder, least_seconds=0.0)
+    cache = CompileCache(folder, least_seconds=0.0)
     request = Request(CompileOptions(**options), overrides, overrides)
     chips = 2 if device == "n300" else None
-    stages = Pipeline(load_device(device, chips=chips), keep_epochs=False, cache=kept)
-    return stages.compile(traced, request, Clock(None, None)), kept
+    stages = Pipeline(load_device(device, chips=chips), keep_epochs=False, cache=cache)
+    return stages.compile(traced, request, Clock(None, None)), cache
 
 
 def about(result: CompileResult) -> tuple[Any, ...]:
@@ -99,10 +100,10 @@ def test_what_was_placed_before_is_the_same_again(
     if overrides:
         op = compiled(traced, tmp_path / "other", device)[0].placement.schedule[2]
         overrides = (Override("epoch_break", op, True), Override("op_size", op, (1, 1)))
-    first, kept = compiled(traced, tmp_path, device, overrides, **options)
-    assert kept.misses and not kept.hits
-    again, kept = compiled(traced, tmp_path, device, overrides, **options)
-    assert kept.hits and not kept.misses
+    first, cache = compiled(traced, tmp_path, device, overrides, **options)
+    assert cache.misses and not cache.hits
+    again, cache = compiled(traced, tmp_path, device, overrides, **options)
+    assert cache.hits and not cache.misses
     assert about(again) == about(first)
 
 
@@ -110,12 +111,13 @@ def test_inserted_nops_and_queues_are_the_same_again(tmp_path: Path) -> None:
     traced = graph("branches")
     start, _ = compiled(traced, tmp_path)
     source, reader = next((n.sources[0], n.name) for n in start.lowered.ops if n.sources[0] in start.placement.ops)
-    asked = (Override("insert_nop", source, {"dest": (reader,)}), Override("insert_queue", source, {"dest": (reader,)}))
-    for override in asked:
-        first, kept = compiled(traced, tmp_path, overrides=(override,))
-        assert kept.misses
-        again, kept = compiled(traced, tmp_path, overrides=(override,))
-        assert kept.hits and not kept.misses
+    overrides = (Override("insert_nop", source, {"dest": (reader,)}),
+                 Override("insert_queue", source, {"dest": (reader,)}))
+    for override in overrides:
+        first, cache = compiled(traced, tmp_path, overrides=(override,))
+        assert cache.misses
+        again, cache = compiled(traced, tmp_path, overrides=(override,))
+        assert cache.hits and not cache.misses
         assert about(again) == about(first) != about(start)
 
 
@@ -144,8 +146,8 @@ def test_other_numbers_in_parameters_find_the_same_placement(tmp_path: Path) -> 
     for node in traced:
         if node.value is not None and node.value.dtype.kind == "f":
             node.value = node.value + 1
-    result, kept = compiled(traced, tmp_path)
-    assert kept.hits == 1
+    result, cache = compiled(traced, tmp_path)
+    assert (cache.hits, cache.misses) == (2, 0)  # of the placement, and of the findings
     fresh = Pipeline(load_device("wormhole_b0")).compile(traced, Request(CompileOptions()), Clock(None, None))
     assert {k: v.tobytes() for k, v in result.parameters.items()} == {
         k: v.tobytes() for k, v in fresh.parameters.items()
@@ -162,11 +164,11 @@ class Softmax(nn.Module):
 def test_what_is_fused_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fusing, "LEAST_SHARE", 0.0)
     traced = from_torch(Softmax().eval(), (torch.zeros(1, 4, 128, 64),), name="softmax")
-    first, kept = compiled(traced, tmp_path)
-    assert kept.misses == 2 and any(p.tried for p in first.fused)  # of the decision, and of the placement
+    first, cache = compiled(traced, tmp_path)
+    assert cache.misses == 3 and any(p.tried for p in first.fused)  # of the decision, the placement, the findings
     monkeypatch.setattr(pipeline, "begin", None)
-    again, kept = compiled(traced, tmp_path)
-    assert (kept.hits, kept.misses) == (2, 0)
+    again, cache = compiled(traced, tmp_path)
+    assert (cache.hits, cache.misses) == (3, 0)
     assert about(again) == about(first) and again.fused == first.fused
 
 
@@ -193,9 +195,9 @@ def test_anything_else_is_placed_anew(tmp_path: Path) -> None:
     traced = graph()
     compiled(traced, tmp_path)
     breaks = (Override("epoch_break", compiled(traced, tmp_path)[0].placement.schedule[1], True),)
-    for asked in ({"microbatch": 2}, {"device": "grayskull"}, {"seed": 1}, {"overrides": breaks}):
-        assert compiled(traced, tmp_path, **asked)[1].misses == 1, asked  # type: ignore[arg-type]
-    assert compiled(graph("picture"), tmp_path)[1].misses == 1
+    for changes in ({"microbatch": 2}, {"device": "grayskull"}, {"seed": 1}, {"overrides": breaks}):
+        assert compiled(traced, tmp_path, **changes)[1].misses == 2, changes  # type: ignore[arg-type]
+    assert compiled(graph("picture"), tmp_path)[1].misses == 2
 
 
 @pytest.mark.parametrize("options", [{"time_budget": 5.0}, {"optimise_seconds": 0.01}])
@@ -205,7 +207,7 @@ def test_what_depends_on_time_is_not_kept(options: dict[str, Any], tmp_path: Pat
 
 
 def _entry(folder: Path) -> Path:
-    (path,) = folder.iterdir()
+    (path,) = folder.glob("*.placement.json")
     return path
 
 
@@ -220,8 +222,8 @@ def test_a_damaged_entry_is_none(damage: str, tmp_path: Path) -> None:
         "format": b"2" + good[1:], "binary": b"\x80\x04\x95", "huge number": b"1 x\n" + b"9" * 5000,
     }[damage]  # fmt: skip
     path.write_bytes(bad)
-    again, kept = compiled(traced, tmp_path)
-    assert kept.misses == 1
+    again, cache = compiled(traced, tmp_path)
+    assert cache.misses == 1
     assert about(again) == about(first)
     assert path.read_bytes() == good  # written anew
 
@@ -274,21 +276,63 @@ def test_the_least_recently_used_entries_go_first(tmp_path: Path) -> None:
     first = _entry(tmp_path).name
     os.utime(_entry(tmp_path), (1, 1))
     compiled(traced, tmp_path, microbatch=2)
-    second = next(p for p in tmp_path.iterdir() if p.name != first)
+    second = next(p for p in tmp_path.glob("*.placement.json") if p.name != first)
     os.utime(second, (2, 2))
     compiled(traced, tmp_path)  # used again
-    kept = CompileCache(tmp_path, most=int(2.5 * size), least_seconds=0.0)
+    cache = CompileCache(tmp_path, most=int(2.5 * size), least_seconds=0.0)
     request = Request(CompileOptions(microbatch=3))
-    Pipeline(load_device("wormhole_b0"), cache=kept).compile(traced, request, Clock(None, None))
-    names = {p.name for p in tmp_path.iterdir()}
+    Pipeline(load_device("wormhole_b0"), cache=cache).compile(traced, request, Clock(None, None))
+    names = {p.name for p in tmp_path.glob("*.placement.json")}
     assert len(names) == 2 and first in names and second.name not in names
+
+
+def test_a_netlist_that_was_checked_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = graph()
+    warnings = [Diagnostic("warning", "fwd_0", "P1", "of the first check"), Diagnostic("note", "a", "b", "c", "d")]
+    monkeypatch.setattr(pipeline, "checked", lambda *_: list(warnings))
+    compiled(traced, tmp_path)
+    monkeypatch.setattr(pipeline, "checked", lambda *_: [])
+    again, _ = compiled(traced, tmp_path)
+    assert set(warnings) <= set(again.diagnostics)
+    breaks = (Override("epoch_break", again.placement.schedule[1], True),)
+    for changes in ({"microbatch": 2}, {"device": "grayskull"}, {"overrides": breaks}):  # other netlists
+        assert not set(warnings) & set(compiled(traced, tmp_path, **changes)[0].diagnostics)  # type: ignore[arg-type]
+
+
+def test_a_netlist_with_errors_is_never_taken_for_a_good_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> list[Diagnostic]:
+        raise NetlistError("broken", [Diagnostic("error", "a", "b", "c")])
+
+    monkeypatch.setattr(pipeline, "checked", refuse)
+    for _ in range(2):
+        with pytest.raises(NetlistError):
+            compiled(graph(), tmp_path)
+    assert not list(tmp_path.glob("*.findings.json"))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{}, 5, ["note"], [["note", "a", "b", "c"]], [["error", "a", "b", "c", "d"]], [["note", "a", "b", "c", 5]],
+     [["note", "a", "b", "c", "d", "e"]], [{"severity": "note"}]],
+)  # fmt: skip
+def test_findings_are_looked_at_before_they_are_used(
+    record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced = graph()
+    first, _ = compiled(traced, tmp_path)
+    (path,) = tmp_path.glob("*.findings.json")
+    body = json.dumps(record)
+    path.write_text(f"{cache.FORMAT} {cache.checksum(body)}\n{body}\n")
+    looked: list[object] = []
+    monkeypatch.setattr(pipeline, "checked", lambda *given: looked.append(given) or checked(*given))
+    assert about(compiled(traced, tmp_path)[0]) == about(first) and looked
 
 
 def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("taken")
-    result, kept = compiled(graph(), file)
-    assert kept.misses == 1 and result.placement.ops
+    result, cache = compiled(graph(), file)
+    assert cache.misses == 2 and result.placement.ops
     assert file.read_text() == "taken"
 
 
@@ -311,7 +355,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["compile", target, "--out", str(tmp_path / "a"), "--no-cache"]) == 0
     assert not (tmp_path / "kept").exists()
     assert main(["compile", target, "--out", str(tmp_path / "b")]) == 0
-    assert len(list((tmp_path / "kept").iterdir())) == 1
+    assert len(list((tmp_path / "kept").iterdir())) == 2
     assert main(["compile", target, "--out", str(tmp_path / "c")]) == 0
     texts = [(tmp_path / folder / "netlist.yaml").read_bytes() for folder in "abc"]
     assert texts[0] == texts[1] == texts[2]

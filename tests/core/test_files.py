@@ -132,10 +132,10 @@ def test_files_are_read_as_far_as_is_plausible(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="more than 4 MiB"):
         yaml_map(path, "device")
     with pytest.raises(InputError, match="more than 1 MiB"):
-        bounded_text(Path("/dev/zero"), 1 << 20, "is no text")
+        bounded_text(Path("/dev/zero"), 1 << 20, "is not text")
     for wrong in (tmp_path, tmp_path / "none", Path("a\0b")):
         with pytest.raises(InputError, match="cannot be read"):
-            bounded_text(wrong, 10, "is no text")
+            bounded_text(wrong, 10, "is not text")
 
 
 def test_a_link_to_itself_is_no_way_out(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_link_to_itself_is_no_way_out(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "out").symlink_to("/etc")
     with pytest.raises(InputError, match="cannot be read"):
-        bounded_text(path_inside(tmp_path, "loop"), 10, "is no text")
+        bounded_text(path_inside(tmp_path, "loop"), 10, "is not text")
     with pytest.raises(InputError, match="leaves the folder"):
         path_inside(tmp_path, "out/passwd")
 

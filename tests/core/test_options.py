@@ -58,7 +58,7 @@ def test_what_is_no_pattern_is_refused_where_it_is_given(pattern: str) -> None:
         lambda: options_from_json({"precision": [{"reason": "by hand", "name": pattern}]}),
         lambda: Query("layer", pattern),
     ):
-        with pytest.raises((InputError, GraphError), match="no regular expression") as caught:
+        with pytest.raises((InputError, GraphError), match="not a regular expression") as caught:
             give()
         assert len(str(caught.value)) < 600
 

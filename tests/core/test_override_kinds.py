@@ -143,7 +143,7 @@ def test_a_session_file_is_refused_by_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("nothing", "nothing"),
         (["nothing", "neither"], "nothing"),
@@ -151,7 +151,7 @@ def test_a_session_file_is_refused_by_its_line(tmp_path: Path) -> None:
         (lambda name: name == "nothing", "a predicate"),
     ],
 )
-def test_what_addresses_nothing_is_said_in_the_same_words_in_every_run(target: Any, said: str) -> None:
+def test_what_addresses_nothing_is_said_in_the_same_words_in_every_run(target: Any, message: str) -> None:
     """Diagnostics of two sessions are equal: a predicate is not told by the address that it has in one of them."""
     matches = []
     for _ in range(2):
@@ -161,7 +161,7 @@ def test_what_addresses_nothing_is_said_in_the_same_words_in_every_run(target: A
         assert [record.state for record in session.records] == ["unmatched"] and session.records[0].because
         matches.append([d for d in result.diagnostics if d.rule == "override-unmatched"])
     assert matches[0] == matches[1]
-    assert matches[0][0].where == said and matches[0][0].severity == "warning" and matches[0][0].fix
+    assert matches[0][0].where == message and matches[0][0].severity == "warning" and matches[0][0].fix
 
 
 def test_questions_about_ops_that_there_are_not_name_near_ones() -> None:
@@ -206,7 +206,7 @@ def test_its_python_asks_pybudas_functions_for_the_same(kind: str) -> None:
         records = pybuda.config._get_global_compiler_config().overrides
         assert {r.kind for r in records} == {kind}
         got = [r.value for r in records]
-        wanted = [{k: v} for k, v in value.items()] if kind == "input_buffer_multiplier" else [value]
-        assert [KINDS[kind].parse(g) for g in got] == [KINDS[kind].parse(w) for w in wanted]
+        expected = [{k: v} for k, v in value.items()] if kind == "input_buffer_multiplier" else [value]
+        assert [KINDS[kind].parse(g) for g in got] == [KINDS[kind].parse(w) for w in expected]
     finally:
         pybuda.config._clear_global_compiler_config()

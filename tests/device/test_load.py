@@ -157,7 +157,7 @@ def test_descriptor_with_translated_coordinates(tmp_path: Path) -> None:
     ("worker_l1_size: 1499136", "worker_l1_size: -1", "worker_l1_size"),
     ("dram_bank_size: 2147483648", "dram_bank_size: big", "dram_bank_size"),
     ("[0-1, 0-2, 0-3]", "[0-1]", "equally many"),
-    ("1-1, 2-1,", "1-1, core,", "'core' is no core"),
+    ("1-1, 2-1,", "1-1, core,", "'core' is not a core"),
     ("functional_workers:\n  [", "functional_workers:\n  {", "not a device descriptor"),
     ("grid:\n", "size:\n", "x_size"),
 ])
@@ -197,7 +197,7 @@ def test_cluster_file(tmp_path: Path) -> None:
     assert spec.rows == 8 and spec.harvested_by_chip == ((1, 11), (1,), ())
     with pytest.raises(InputError, match="does not join two"):
         load_device("n150", cluster=write(tmp_path, CLUSTER.replace("chip: 2", "chip: 9")))
-    with pytest.raises(InputError, match="no chip of the cluster"):
+    with pytest.raises(InputError, match="not a chip of the cluster"):
         load_device("n150", cluster=write(tmp_path, CLUSTER.replace("mmio: [1]", "mmio: [7]")))
 
 

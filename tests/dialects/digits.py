@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 
 def write_digits(root: Path, train: int = 1472, test: int = 288) -> None:
     """root/MNIST/raw as torchvision lays it out; train and test are whole numbers of batches of 32."""
+    from sklearn.datasets import load_digits  # half a second, which every worker would spend
+
     folder = root / "MNIST" / "raw"
     folder.mkdir(parents=True)
     digits = load_digits()

@@ -12,7 +12,7 @@ import pytest
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.dialects import programfile
-from tbuda_lab.dialects.program import ProgramRun
+from tbuda_lab.dialects.program import HostProgramRun
 from tbuda_lab.dialects.programfile import read_programs
 from tbuda_lab.samba.pef import read_pef
 from tests.fuzz.compiled import pef
@@ -64,13 +64,13 @@ LIES: dict[str, Callable[[Graph], Any]] = {
 
 @pytest.mark.parametrize("what", LIES)
 def test_a_record_that_lies_is_refused(what: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"x\.pef is no PEF"):
+    with pytest.raises(InputError, match=r"x\.pef is not a PEF"):
         read_programs(written(tmp_path, LIES[what]))
 
 
 @pytest.mark.parametrize("fields", [{"spatial_batches": INF}, {"name": ["x"]}, {"host_program": [3]}, {"inputs": 1}])
 def test_what_a_trace_reads_is_refused_too(fields: Graph, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"x\.pef: .*samba\.json has not the form of a PEF"):
+    with pytest.raises(InputError, match=r"x\.pef: .*samba\.json is not the record of a PEF"):
         read_pef(written(tmp_path, lambda graph: graph.update(fields)))
 
 
@@ -79,13 +79,13 @@ def test_names_that_the_graph_does_not_have_stop_the_run(word: str, tmp_path: Pa
     region = {"region": "r"} if word == "store" else {}
     program = read_programs(written(tmp_path, step(word, tensor="nobody", **region)))[0]
     with pytest.raises(InputError, match="'nobody'"):
-        ProgramRun(program, program.session().compile()).step()
+        HostProgramRun(program, program.session().compile()).step()
 
 
 def test_weights_are_not_made_up_without_end(tmp_path: Path) -> None:
     """A line of text asks for 20 GB of values."""
     more = "  offset = parameter", "  z = parameter : (50000, 50000) = float32 #0\n  offset = parameter"
-    with pytest.raises(InputError, match=r"made-up values of 'z' of shape 50000x50000 would take 18\.6 GiB"):
+    with pytest.raises(InputError, match=r"random values of 'z' of shape 50000x50000 would take 18\.6 GiB"):
         read_programs(written(tmp_path, lambda graph: None, more))
 
 

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from tbuda_lab import samba
+from tbuda_lab.core.diff import compare_sides, side_of_result
+from tbuda_lab.core.epochsim import batch_time
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Loop, steps_of
 from tbuda_lab.dialects.program import run_cycles, schedules, sections_of
 from tbuda_lab.dialects.programfile import read_programs
-from tbuda_lab.dialects.replicas import MODES, Section, makespan
+from tbuda_lab.dialects.replicas import MODES, SectionTime, makespan
 from tbuda_lab.samba import utils
 from tbuda_lab.samba.pef import read_pef
 from tbuda_lab.samba.tracing import SpatialMappingError
@@ -73,11 +75,11 @@ def test_every_step_is_torchs(hidden: int) -> None:
     outputs = utils.trace_graph(model, inputs_of(), optimizer)
     golden = torch.optim.SGD(twin.parameters(), lr=0.1)
     for step, (lr, momentum, decay) in enumerate([(0.1, 0.9, 1e-2), (0.05, 0.5, 0.0)]):
-        given = inputs_of(step)
+        inputs = inputs_of(step)
         numbers = {"lr": lr, "momentum": momentum, "weight_decay": decay}
         golden.param_groups[0] |= numbers
-        loss, logits = samba.session.run(given, outputs, hyperparam_dict=numbers)
-        expected = twin(samba.to_torch(given[0]), samba.to_torch(given[1]))
+        loss, logits = samba.session.run(inputs, outputs, hyperparam_dict=numbers)
+        expected = twin(samba.to_torch(inputs[0]), samba.to_torch(inputs[1]))
         golden.zero_grad()
         expected[0].backward()
         torch.testing.assert_close(samba.to_torch(loss), expected[0].detach(), rtol=1e-4, atol=1e-6)
@@ -94,10 +96,10 @@ def test_adamw_with_a_norm_of_all_gradients() -> None:
     outputs = utils.trace_graph(model, inputs_of(), optimizer)
     golden = torch.optim.AdamW(twin.parameters(), lr=0.01, betas=(0.9, 0.997), weight_decay=0.1)
     for step in range(2):
-        given = inputs_of(step)
-        samba.session.run(given, outputs)
+        inputs = inputs_of(step)
+        samba.session.run(inputs, outputs)
         golden.zero_grad()
-        twin(*map(samba.to_torch, given))[0].backward()
+        twin(*map(samba.to_torch, inputs))[0].backward()
         norm = torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
         assert norm > 0.05
         golden.step()
@@ -147,6 +149,26 @@ def test_spatial_and_section_give_the_same_bits() -> None:
     assert len(samba.session.graphs["logreg"].result.placement.epochs) == 1
 
 
+def test_every_time_of_a_spatial_program_is_without_switches() -> None:
+    """It is loaded once: session, timeline and comparison count what a run of it takes, as its summary does."""
+    model, _ = twins(32)
+    utils.trace_graph(model, inputs_of(), None, mapping="spatial")
+    (traced,) = samba.session.graphs.values()
+    assert traced.other_result is not None
+    session = traced.program().session()
+    time = session.time()
+    assert time.cycles == run_cycles(session.compile()) == traced.mapping_cycles()["spatial"]
+    assert time.parts["switch"] == 0 and all(epoch.bound != "switch" for epoch in time.epochs)
+    assert session.timeline(time.batch).cycles == time.cycles
+    section, spatial = (
+        side_of_result(result, name, batch_time(result, time.batch))
+        for name, result in (("section", traced.other_result), ("spatial", traced.result))
+    )
+    diff = compare_sides(section, spatial)
+    assert [t * time.batch for t in diff.time] == list(map(traced.mapping_cycles().get, ("section", "spatial")))
+    assert diff.notes == ("spatial is loaded once, before the first run; section switches epochs in every run.",)
+
+
 def test_a_spatial_mapping_that_does_not_fit_says_what_it_lacks() -> None:
     model = samba.from_torch_model_(torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(84)]))
     with pytest.raises(SpatialMappingError, match="needs at least 84 cores, there are 80"):
@@ -186,10 +208,10 @@ def test_a_pef_is_of_one_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert path == "out/a/a.pef"
     utils.trace_graph(model, inputs_of(), optimizer, pef=path)
     other, _ = twins(hidden=32)
-    with pytest.raises(InputError, match=r"another graph") as refused:
+    with pytest.raises(InputError, match=r"a different graph") as refused:
         utils.trace_graph(other, inputs_of(), samba.optim.SGD(other.parameters()), pef=path)
     assert "hidden" in str(refused.value) or "relu" in str(refused.value)
-    with pytest.raises(InputError, match="no PEF"):
+    with pytest.raises(InputError, match="not a PEF"):
         utils.trace_graph(model, inputs_of(), pef=str(tmp_path / "none.pef"))
 
 
@@ -243,8 +265,8 @@ def test_modes_are_ordered(seed: int) -> None:
         return float(torch.randint(1, 50, (1,), generator=generator))
 
     names = [f"w{k}" for k in range(5)]
-    backward = [Section("bckwd", cycles(), (name,)) for name in reversed(names)]
-    sections = [Section("fwd", cycles()), *backward, *[Section("opt", cycles(), (name,)) for name in names]]
+    backward = [SectionTime("bckwd", cycles(), (name,)) for name in reversed(names)]
+    sections = [SectionTime("fwd", cycles()), *backward, *[SectionTime("opt", cycles(), (name,)) for name in names]]
     sync: dict[str, Any] = {name: cycles() for name in names}
     normal, inorder, optimal = (makespan(sections, sync, mode) for mode in ("normal", "inorder", "optimal"))
     assert optimal <= inorder <= normal
@@ -268,7 +290,7 @@ class Deep(torch.nn.Module):
         return self.loss(x, y)
 
 
-def weights_of_modes(model: torch.nn.Module, given: list[samba.SambaTensor]) -> list[list[torch.Tensor]]:
+def weights_of_modes(model: torch.nn.Module, inputs: list[samba.SambaTensor]) -> list[list[torch.Tensor]]:
     """By data-parallel mode the weights after two runs on two replicas of one netlist."""
     start = copy.deepcopy(model.state_dict())
     (traced,) = samba.session.graphs.values()
@@ -278,7 +300,7 @@ def weights_of_modes(model: torch.nn.Module, given: list[samba.SambaTensor]) -> 
         samba.session.to_rdu(model)
         traced.data_parallel_mode = mode
         for _ in range(2):
-            samba.session.run(given, data_parallel=True, world_size=2)
+            samba.session.run(inputs, data_parallel=True, world_size=2)
         samba.session.to_cpu(model)
         results.append([p.detach().clone() for p in model.parameters()])
     return results
@@ -298,7 +320,7 @@ def test_modes_differ_in_time_and_not_in_a_bit() -> None:
     kinds = [s.kind for s in sections_of(traced.result)]
     assert kinds.count("bckwd") > 1 and kinds.count("opt") > 1
     for reduce_on_device in (False, True):
-        cycles = {mode: p.cycles for mode, p in schedules(traced.result, "section", 2, reduce_on_device).items()}
+        cycles = {mode: p.cycles for mode, p in schedules(traced.result, 2, reduce_on_device).items()}
         assert cycles["optimal"] < cycles["inorder"] < cycles["normal"]
     means = [step.tensors for step in steps_of(traced.host_program()) if isinstance(step, Collective)]
     assert len(means) > 1 and "layers.3.weight" in means[0] and "layers.0.weight" in means[-1]
@@ -331,7 +353,7 @@ def test_a_section_compile_says_which_mapping_is_faster(
     printed = capsys.readouterr().out
     section, spatial = read_programs(pef)
     assert (section.mapping, spatial.mapping) == ("section", "spatial")
-    times = {p.mapping: run_cycles(p.session().compile(), p.mapping) for p in (section, spatial)}
+    times = {p.mapping: run_cycles(p.session().compile()) for p in (section, spatial)}
     faster = min(times, key=times.__getitem__)
     spatial_time, section_time = times["spatial"], times["section"]
     text = f"spatial takes {spatial_time:,.0f} cycles per run, by sections {section_time:,.0f}: {faster} is faster"
@@ -397,8 +419,8 @@ def test_gradients_of_outputs_are_of_a_part_or_of_the_whole_batch() -> None:
     with pytest.raises(ValueError, match=rf"gradient by '{names[1]}' has shape \(32, 10\)"):
         samba.session.run(inputs_of(), outputs)
     both = [torch.cat([samba.to_torch(a), samba.to_torch(b)]) for a, b in zip(inputs_of(1), inputs_of(2), strict=True)]
-    given = [samba.from_torch_tensor(t, name=n, batch_dim=0) for t, n in zip(both, ("image", "label"), strict=True)]
-    samba.session.run(given, outputs, data_parallel=True, world_size=2)
+    inputs = [samba.from_torch_tensor(t, name=n, batch_dim=0) for t, n in zip(both, ("image", "label"), strict=True)]
+    samba.session.run(inputs, outputs, data_parallel=True, world_size=2)
     total = torch.zeros(())
     for part in range(2):  # each replica's own half of the gradient; the replicas' mean
         rows = slice(part * BATCH, (part + 1) * BATCH)

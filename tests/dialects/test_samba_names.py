@@ -45,15 +45,15 @@ def onnx_network() -> Any:
 def test_an_onnx_model_compiles_runs_and_trains(tmp_path: Path) -> None:
     proto = onnx_network()
     x, label = torch.randn(4, 24), torch.randint(0, 10, (4,))
-    given = [named(label, "label"), named(x, "x")]  # by name: another order than the model's
-    module = samba.session.module_of(proto, given[::-1])
+    inputs = [named(label, "label"), named(x, "x")]  # by name: another order than the model's
+    module = samba.session.module_of(proto, inputs[::-1])
     optimizer = samba.optim.SGD(module.parameters(), lr=0.1)
     config = {"output_folder": str(tmp_path), "pef_name": "net"}
-    pef = samba.session.compile(proto, given[::-1], optimizer, config_dict=config)
-    outputs = utils.trace_graph(proto, given[::-1], optimizer, pef=pef)
+    pef = samba.session.compile(proto, inputs[::-1], optimizer, config_dict=config)
+    outputs = utils.trace_graph(proto, inputs[::-1], optimizer, pef=pef)
     before = dict(module.named_parameters())
     weight, bias = before["fc.weight"].detach().clone(), before["fc.bias"].detach().clone()
-    loss, logits = samba.session.run(given, outputs)
+    loss, logits = samba.session.run(inputs, outputs)
     leaves = [weight.requires_grad_(), bias.requires_grad_()]
     expected = torch.nn.functional.cross_entropy(x @ leaves[0] + leaves[1], label)
     expected.backward()
@@ -64,7 +64,7 @@ def test_an_onnx_model_compiles_runs_and_trains(tmp_path: Path) -> None:
               for t in proto.graph.initializer}  # fmt: skip
     torch.testing.assert_close(stored["fc.weight"], (weight - 0.1 * weight.grad).detach(), rtol=1e-4, atol=1e-6)
     with pytest.raises(TypeError, match="ModelProto, not int"):
-        utils.trace_graph(3, given)
+        utils.trace_graph(3, inputs)
 
 
 class Step(torch.nn.Module):

@@ -90,15 +90,15 @@ def test_every_step_correlates_with_torch(program: str, name: str, shape: tuple[
     golden = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
     numbers = {"lr": 0.1, "momentum": 0.9}
     for step in range(steps):
-        given = batch(step)
-        results = samba.session.run(given, outputs, hyperparam_dict=numbers)
+        inputs = batch(step)
+        results = samba.session.run(inputs, outputs, hyperparam_dict=numbers)
         golden.zero_grad()
-        expected = twin(*map(samba.to_torch, given))
+        expected = twin(*map(samba.to_torch, inputs))
         expected[0].backward()
         golden.step()
         samba.session.to_cpu(model)
-        for result, wanted in zip(results, expected, strict=True):
-            assert pcc(samba.to_torch(result), wanted) >= 0.9999
+        for result, reference in zip(results, expected, strict=True):
+            assert pcc(samba.to_torch(result), reference) >= 0.9999
         for (key, parameter), other in zip(model.named_parameters(), twin.parameters(), strict=True):
             assert pcc(parameter.sn_grad, other.grad) >= 0.9999, (step, key)
             assert pcc(parameter, other) >= 0.9999, (step, key)

@@ -51,11 +51,11 @@ def written(folder: Path) -> dict[str, tuple[int, int]]:
 
 def test_a_folder_says_what_the_compile_said(built: Path, session: Session) -> None:
     side, _ = file_sides(built / "wide", built / "small")
-    wanted = side_of_result(session.result, "wide")
+    expected = side_of_result(session.result, "wide")
     assert side.cycles_from == "cycles.csv" and side.name == "wide"
-    assert side.ops == wanted.ops and side.epochs == wanted.epochs
+    assert side.ops == expected.ops and side.epochs == expected.epochs
     assert {n: (q.chip, q.location, q.channels) for n, q in side.queues.items()} == {
-        n: (q.chip, q.location, q.channels) for n, q in wanted.queues.items()
+        n: (q.chip, q.location, q.channels) for n, q in expected.queues.items()
     }
 
 

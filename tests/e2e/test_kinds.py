@@ -23,18 +23,18 @@ def traced(name: str) -> Traced:
     module, inputs = KINDS[name]()
     module.eval()
     with torch.no_grad():
-        wanted = module(*inputs)
-    return from_torch(module, inputs, name=name), inputs, wanted if isinstance(wanted, tuple) else (wanted,)
+        expected = module(*inputs)
+    return from_torch(module, inputs, name=name), inputs, expected if isinstance(expected, tuple) else (expected,)
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("arch", ["wormhole_b0", "grayskull"])
 @pytest.mark.parametrize("name", KINDS)
 def test_agrees_with_torch(name: str, arch: str) -> None:
-    graph, inputs, wanted = traced(name)
+    graph, inputs, expected = traced(name)
     (got,) = Session(graph, inputs, device=arch).run([inputs])
-    assert len(got) == len(wanted)
-    for ours, theirs in zip(got, wanted, strict=True):
+    assert len(got) == len(expected)
+    for ours, theirs in zip(got, expected, strict=True):
         assert ours.shape == theirs.shape
         assert float((ours - theirs).abs().max()) <= 0.05 * float(theirs.abs().max())
         assert theirs.numel() < 3 or pcc(ours, theirs) >= 0.995

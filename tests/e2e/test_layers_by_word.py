@@ -89,9 +89,9 @@ def same_fields(net: netlists.Netlist, text: str) -> None:
         fields = {"type": op.type, "inputs": [i.source for i in op.inputs], "in_df": [i.df.name for i in op.inputs],
                   "grid_loc": list(op.grid_loc or ()), "out_df": op.out_df.name, **blocking(op)}  # fmt: skip
         assert {key: written.get(key) for key in fields} == fields, op.name
-        for port, given in enumerate(op.inputs):
+        for port, operand in enumerate(op.inputs):
             tms = written.get(f"input_{port}_tms", [])
-            assert [t if isinstance(t, str) else next(iter(t)) for t in tms] == [t.name for t in given.tms or ()]
+            assert [t if isinstance(t, str) else next(iter(t)) for t in tms] == [t.name for t in operand.tms or ()]
 
 
 @pytest.mark.e2e

@@ -21,4 +21,5 @@ def placed(
     """What `simulate` reads of a CompileResult."""
     spec, options = load_device(device), options or CompileOptions()
     placement = place(graph, op_models(graph, spec, options, overrides), spec, options, overrides)
-    return SimpleNamespace(lowered=graph, placement=placement, device=spec, options=options, overrides=overrides)
+    return SimpleNamespace(lowered=graph, placement=placement, device=spec, options=options, overrides=overrides,
+                           loaded_once=options.loaded_once)

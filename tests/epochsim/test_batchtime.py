@@ -46,7 +46,7 @@ def test_a_batch_without_inputs_is_refused() -> None:
 
 @pytest.mark.parametrize("microbatch", [1, 16])
 def test_a_session_says_the_same_after_edits_as_a_simulation_from_nothing(microbatch: int) -> None:
-    model, inputs = encoder_model()
+    model, inputs = encoder_model(1)
     options = dataclasses.replace(CompileOptions(), microbatch=microbatch)
     session = Session(model, inputs, "e300", options=options)
     result = session.compile()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tbuda_lab.core.epochsim import FlowEdge, FlowOp, Network, run_network
 from tbuda_lab.core.epochsim.eventgraph import event_graph
+from tbuda_lab.core.epochsim.network import EdgeWaits
 from tbuda_lab.core.epochsim.solve import levels, solve
 from tests.epochsim.networks import chain, edge, networks, op
 from tests.epochsim.oracle import EventDriven, starts
@@ -87,6 +88,8 @@ def test_the_stalled_branch_is_named_when_it_has_ops_too() -> None:
     stall = run.stalls[0]
     assert stall.critical
     assert (stall.fork, stall.short, stall.long, stall.join) == (0, (1,), (2, 3, 4, 5), 6)
+    critical = tuple(s for s in run.stalls if s.critical)
+    assert run_network(network, 50, only_critical=True).stalls == critical
 
 
 def test_a_stall_is_found_through_a_full_buffer_on_the_long_branch() -> None:
@@ -172,6 +175,18 @@ def test_written_down_periods_are_what_would_have_been_computed(network: Network
     sure = EventDriven(network, 300)
     if sure.finished:
         assert (long.start == starts(network, 300)).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(networks(), st.integers(1, 6))
+def test_what_is_known_of_an_edge_serves_any_capacity(network: Network, batch: int) -> None:
+    known = [EdgeWaits(network.ops[e.producer].emit, e.need, e.freed) for e in network.edges]
+    for more in (0, 1, 0):
+        edges = [e if e.capacity is None else dataclasses.replace(e, capacity=e.capacity + more) for e in network.edges]
+        alone = run_network(Network(network.ops, tuple(edges)), batch)
+        kept = [dataclasses.replace(e, known=k) for e, k in zip(edges, known, strict=True)]
+        both = run_network(Network(network.ops, tuple(kept)), batch)
+        assert (both.schedule.start == alone.schedule.start).all()
 
 
 def test_the_periodic_regime_is_found() -> None:

@@ -114,9 +114,9 @@ def test_waits_and_work_fill_the_time_between(result: SimpleNamespace) -> None:
     for i, op in enumerate(matches.ops):
         assert op.compute == 12 * costs[op.op].kernel
         assert (matches.waits[i, :, WaitKind.COMPUTE] == costs[op.op].kernel).all()
-        held = 12 * (costs[op.op].cycles - costs[op.op].kernel)
-        assert op.wait_dram >= held * costs[op.op].limiter.endswith("dram")
-        assert op.wait_host >= held * costs[op.op].limiter.endswith("host")
+        overhead = 12 * (costs[op.op].cycles - costs[op.op].kernel)
+        assert op.wait_dram >= overhead * costs[op.op].limiter.endswith("dram")
+        assert op.wait_host >= overhead * costs[op.op].limiter.endswith("host")
 
 
 def test_no_input_is_taken_before_it_was_made(result: SimpleNamespace) -> None:
@@ -179,9 +179,9 @@ def test_waits_for_the_host_are_told_from_those_for_dram() -> None:
     late = dataclasses.replace(BARE, dram_latency=5000)
     for place, mine, other in (("host", WaitKind.HOST, WaitKind.DRAM), ("dram", WaitKind.DRAM, WaitKind.HOST)):
         result = placed(unary_chain(1), options=CompileOptions(input_queues_on_host=place == "host"))
-        found = simulate(result, 4, late)
+        simulation = simulate(result, 4, late)
         assert {q.location for q in result.placement.queues.values() if q.kind == "input"} == {place}
-        assert found.waits[0, 0, mine] >= 5000 and found.waits[0, :, other].sum() == 0
+        assert simulation.waits[0, 0, mine] >= 5000 and simulation.waits[0, :, other].sum() == 0
 
 
 def test_preloaded_parameters_delay_the_first_input() -> None:
@@ -201,7 +201,7 @@ def test_deadlocks_are_reported_not_run_into(result: SimpleNamespace, monkeypatc
     """With output buffers of no size nothing can be handed on in one piece."""
     from tbuda_lab.core.epochsim import build as module
 
-    monkeypatch.setattr(module.NetworkBuilder, "held", lambda self, source, name, port: 0)
+    monkeypatch.setattr(module.NetworkBuilder, "capacity_of", lambda self, source, name, port: 0)
     matches = simulate(result, 3)
     assert matches.deadlocked
     errors = [d for d in matches.diagnostics if d.severity == "error"]

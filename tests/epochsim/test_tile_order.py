@@ -255,7 +255,7 @@ def test_steps_end_with_the_whole_and_edges_are_consistent(graph: Graph, steps: 
         row = result.placement.candidate(name)
         assert table.profile is not None
         matches = op_steps(table.profile, row, result.placement.ublock_order[name], steps, max(steps, 64))
-        emit = matches.emit()
+        emit = matches.emit
         tiles = int(row["t"]) * int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"] * row["ublock_c"])
         assert emit[-1] == tiles and (np.diff(emit) >= 0).all() and (emit >= 0).all()
         assert matches.bounds[0] == 0 and (np.diff(matches.bounds) > 0).all()
@@ -284,16 +284,16 @@ def test_larger_input_buffers_hold_more() -> None:
     graph = pair(1, 256, 128, (), (1, 1, 256, 128))
     one = sized(("first", 1, 1), ("second", 1, 1))
     (usual,) = edge_between(graph, one, "second")
-    (asked,) = edge_between(graph, (*one, Override("input_buffer_multiplier", "second", {0: 6})), "second")
+    (wider,) = edge_between(graph, (*one, Override("input_buffer_multiplier", "second", {0: 6})), "second")
     result = placed(graph, overrides=one, options=STEADY)
     row = result.placement.candidate("second")
     ublock = int(row["ublock_r"]) * int(row["ublock_c"])
-    assert usual.capacity is not None and asked.capacity == usual.capacity + 4 * ublock
+    assert usual.capacity is not None and wider.capacity == usual.capacity + 4 * ublock
     more = dataclasses.replace(result.placement, input_buffers={"second": (2 * ublock + 24,)})
     built = build(SimpleNamespace(**{**vars(result), "placement": more}), CONSTANTS)  # type: ignore[arg-type]
     names = [op.name for op in built.network.ops]
-    (given,) = [e for e in built.network.edges if names[e.consumer] == "second"]
-    assert given.capacity == usual.capacity + 24
+    (edge,) = [e for e in built.network.edges if names[e.consumer] == "second"]
+    assert edge.capacity == usual.capacity + 24
 
 
 def test_inputs_on_the_way_are_leaves_only() -> None:

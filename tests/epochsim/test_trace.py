@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -32,8 +33,8 @@ def made_up(seed: int, ops: int, spans: int, idle: float = 0.2) -> Trace:
     total = int(end.max(initial=0))
     epochs = tuple(TraceEpoch(i, i % 2, 0, 0, total) for i in range(3))
     cause = np.where(rng.random(spans) < 0.5, rng.integers(0, ops, spans), -1).astype(np.int32)
-    return Trace(lanes, epochs, 1e9, op, rng.integers(0, 9, spans).astype(np.int32), start, end,
-                 rng.integers(0, 4, spans).astype(np.uint8), cause)
+    return Trace(op, rng.integers(0, 9, spans).astype(np.int32), start, end,
+                 rng.integers(0, 4, spans).astype(np.uint8), cause, lanes, epochs, 1e9)
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +91,15 @@ def test_a_moment_is_what_a_search_through_all_spans_finds(seed: int, cycle: int
 
 
 # -- zooming ----------------------------------------------------------------------------------------------------------
-def check_rows(found: Spans, limit: int) -> None:
-    assert len(found) <= limit
-    columns = (found.op, found.input, found.start, found.end, found.kind, found.count)
-    assert {len(c) for c in columns} == {len(found)}
-    assert found.share.shape == (len(found), len(WaitKind))
-    assert (found.end > found.start).all()
-    same = found.op[1:] == found.op[:-1]
-    assert (found.op[1:] >= found.op[:-1]).all()
-    assert (found.start[1:] >= found.end[:-1])[same].all()
+def check_rows(spans: Spans, limit: int) -> None:
+    assert len(spans) <= limit
+    columns = (spans.op, spans.input, spans.start, spans.end, spans.kind, spans.count)
+    assert {len(c) for c in columns} == {len(spans)}
+    assert spans.share.shape == (len(spans), len(WaitKind))
+    assert (spans.end > spans.start).all()
+    same = spans.op[1:] == spans.op[:-1]
+    assert (spans.op[1:] >= spans.op[:-1]).all()
+    assert (spans.start[1:] >= spans.end[:-1])[same].all()
 
 
 @settings(max_examples=80)
@@ -200,8 +201,8 @@ def test_chrome_trace_has_the_structure_that_viewers_load(trace: Trace, tmp_path
 
 def test_names_with_quotes_survive(tmp_path: Path) -> None:
     trace = made_up(1, 2, 5)
-    odd = Trace((TraceOp('a"b\\c', 0, 0, (0, 0, 1, 1)), TraceOp("d", 0, 0, (0, 1, 1, 1))), trace.epochs[:1], 1.2e9,
-                trace.op, trace.input, trace.start, trace.end, trace.kind, trace.cause)
+    lanes = TraceOp('a"b\\c', 0, 0, (0, 0, 1, 1)), TraceOp("d", 0, 0, (0, 1, 1, 1))
+    odd = dataclasses.replace(trace, ops=lanes, epochs=trace.epochs[:1], clock_hz=1.2e9)
     odd.to_chrome_trace(tmp_path / "t.json")
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert any(e["args"].get("op") == 'a"b\\c' for e in events)
@@ -210,8 +211,8 @@ def test_names_with_quotes_survive(tmp_path: Path) -> None:
 def test_a_trace_is_written_whole_or_not_at_all(trace: Trace, tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         trace.to_chrome_trace(tmp_path / "no" / "trace.json")
-    broken = Trace((), (), 1e9, np.array([3]), trace.input[:1], trace.start[:1], trace.end[:1], trace.kind[:1],
-                   trace.cause[:1])
+    broken = Trace(np.array([3]), trace.input[:1], trace.start[:1], trace.end[:1], trace.kind[:1], trace.cause[:1],
+                   (), (), 1e9)
     with pytest.raises(IndexError):
         broken.to_chrome_trace(tmp_path / "t.json")
     assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ from tbuda_lab.core.errors import InputError, NetlistError
 from tbuda_lab.core.formats import DataFormat, MathFidelity, cut_blocks, parse_fidelity, parse_format, quantise, tf32
 from tbuda_lab.core.formats.chunks import CHUNK
 from tests.formats import reference
+from tests.sim import reference_formats
 
 CONVERTED = [df for df in DataFormat if (df.is_float or df.is_integer) and df is not DataFormat.Float32]
 FLOATS = [df for df in CONVERTED if df.is_float]
@@ -59,11 +60,11 @@ def test_large_arrays_agree_with_scalar_encoder(df: DataFormat) -> None:
 @given(values=blocks_of_16)
 def test_blocks_that_are_cut_agree_with_the_scalar_encoder(df: DataFormat, values: list[float]) -> None:
     x = np.array(values, np.float32)
-    wanted: list[float] = []
+    expected: list[float] = []
     for start in range(0, len(x), 16):
         block = [float(v) for v in x[start:start + 16]]
-        wanted += reference.block_values(*reference.block_codes(block, df, cut=True), df)
-    assert same(cut_blocks(x, df), wanted)
+        expected += reference.block_values(*reference.block_codes(block, df, cut=True), df)
+    assert same(cut_blocks(x, df), expected)
 
 
 @pytest.mark.parametrize("df", CONVERTED, ids=str)
@@ -201,3 +202,18 @@ def test_wrong_arguments_say_what_is_needed() -> None:
 def test_empty_arrays() -> None:
     for df in CONVERTED:
         assert quantise(np.zeros((0, 32), np.float32), df).shape == (0, 32)
+
+
+@pytest.mark.parametrize("df", CONVERTED, ids=str)
+def test_the_reference_reader_of_netlists_converts_alike(df: DataFormat) -> None:
+    """Its array code from bit widths against the one value at a time, also where bits are cut."""
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal((64, 16)) * np.exp2(rng.integers(-40, 40, (64, 1)) + rng.integers(-6, 6, (64, 16))))
+    x = x.astype(np.float32)
+    x[0], x[1, ::2], x[2, 3:7] = 0, -0.0, [0.5, -0.5, 1.5, 126.5]
+    values = [float(v) for v in x.ravel()]
+    assert same(reference_formats.stored(x, df).astype(np.float32).ravel(), reference.convert(values, df))
+    if df.is_bfp:
+        codes = [reference.block_codes(row, df, cut=True) for row in x.tolist()]
+        expected = [v for shared, block in codes for v in reference.block_values(shared, block, df)]
+        assert same(reference_formats.cut(x, df).astype(np.float32).ravel(), expected)

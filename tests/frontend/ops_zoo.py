@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 import torch
 from torch import nn
@@ -222,6 +223,7 @@ CASES: list[Case] = [
     ("adaptive same", nn.AdaptiveAvgPool2d((9, 11)), IMG),
     ("adaptive 1d", nn.AdaptiveAvgPool1d(3), (r(1, 6, 10),)),
     ("adaptive max", nn.AdaptiveMaxPool2d((3, 2)), (r(1, 4, 9, 8),)),
+    ("local response norm", nn.LocalResponseNorm(3), IMG),
     ("nearest", lambda x: F.interpolate(x, scale_factor=2.0), IMG),
     ("nearest size", lambda x: F.interpolate(x, size=(5, 22)), IMG),
     ("bilinear", lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), IMG),
@@ -231,6 +233,9 @@ CASES: list[Case] = [
     ("batch_norm", nn.BatchNorm2d(4), IMG),
     ("batch_norm plain", nn.BatchNorm2d(4, affine=False), IMG),
     ("batch_norm 1d", nn.BatchNorm1d(6), X),
+    ("batch_norm own statistics of a batch", nn.BatchNorm2d(4, track_running_stats=False), (r(3, 4, 5, 6),)),
+    ("batch_norm own statistics", lambda x: F.batch_norm(x, None, None, PAIR[0, 0, :4], PAIR[0, 1, :4], True), IMG),
+    ("batch_norm own batch", lambda x: F.batch_norm(x, None, None, training=True), (r(3, 4, 5, 6),)),
     ("layer_norm", nn.LayerNorm(8), X),
     ("layer_norm plain", nn.LayerNorm(8, elementwise_affine=False), X),
     ("layer_norm two", nn.LayerNorm((6, 8)), X),
@@ -261,6 +266,7 @@ CASES: list[Case] = [
     ("atanh", lambda x: torch.atanh(torch.tanh(x) * 0.9), X),
     ("logical_xor", lambda x, y: torch.logical_xor(x > 0, y > 0.5).float(), XY),
     ("floor of floats", torch.floor, X),
+    ("rows by expert", lambda x, w: _rows_by_expert(x, w), (r(7, 4), r(3, 4, 5))),
     ("gather elements", lambda x: x.gather(2, torch.tensor([[[0, 3, 2], [1, 1, 7]]])), X),
     ("scatter_add", lambda x, i: x.scatter_add(1, i, 2 * torch.ones(1, 3, 8)),
      (r(1, 6, 8), torch.tensor([[[0, 1, 2, 3, 4, 5, 0, 0], [0] * 8, [5] * 8]]))),
@@ -290,6 +296,12 @@ def _assign(x: torch.Tensor) -> torch.Tensor:
     y[:, 1:3] = 0.5
     y[:, 4] = x[:, 0]
     return y
+
+
+def _rows_by_expert(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Rows 0 and 1 times the first matrix, none times the second, rows 2 to 6 times the third."""
+    import_module("transformers.integrations.moe")  # defines the op
+    return torch.ops.transformers.grouped_mm_fallback(x, weights, torch.tensor([2, 2, 7]))
 
 
 def _write(x: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,11 @@ from torch import nn
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend import feeds, from_any, from_torch
+from tbuda_lab.core.frontend.pybuda.tensorflow import graph_outputs
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.core.ops.evaluate import evaluate
+from tbuda_lab.core.session import Session
+from tests.frontend.ops_zoo import Fn
 
 X = torch.randn(1, 8)
 
@@ -34,7 +37,7 @@ class TwoGaps(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.relu(self.inner(x))
-        return torch.sort(y).values + torch.fft.fft(y).real  # fourier
+        return torch.sort(y).values + torch.rand_like(y)  # random
 
 
 def test_all_unsupported_ops_at_once() -> None:
@@ -42,7 +45,7 @@ def test_all_unsupported_ops_at_once() -> None:
         from_torch(TwoGaps(), (torch.eye(8)[None],))
     text = str(caught.value)
     assert "inv" in text and f"test_errors.py:{line_of('inverse')}" in text and "inner" in text
-    assert "sort" in text and "fft" in text and f"test_errors.py:{line_of('fourier')}" in text
+    assert "sort" in text and f"test_errors.py:{line_of('random')}" in text and "random numbers inside" in text
     assert len(caught.value.diagnostics) >= 3
     assert all(d.severity == "error" and d.fix for d in caught.value.diagnostics)
 
@@ -211,13 +214,60 @@ def test_randomness_and_active_dropout_are_refused() -> None:
         from_torch(Drop(), (X,))
 
 
-def test_indices_of_a_pool_are_refused() -> None:
+def test_an_empty_output_is_refused_by_its_place() -> None:
+    class Cut(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x + 1, (2 * x)[:, :0]
+
+    with pytest.raises(UnsupportedOp, match=r"output \[1\] of the model is empty, of shape \(1, 0\); leave it out"):
+        from_torch(Cut(), (torch.randn(3, 5),))
+
+
+def test_indices_of_a_pool_are_the_hosts() -> None:
     class Pool(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return nn.functional.max_pool2d(x, 2, return_indices=True)
+            return nn.functional.max_pool2d(2 * x, 2, return_indices=True)
 
-    with pytest.raises(UnsupportedOp, match="output 1"):
-        from_torch(Pool(), (torch.randn(1, 2, 4, 4),))
+    inputs = (torch.randn(1, 2, 4, 4),)
+    graph = from_torch(Pool(), inputs)
+    values, indices = evaluate(graph, feeds(graph, inputs)).values()
+    assert torch.equal(values, Pool()(*inputs)[0]) and torch.equal(indices, Pool()(*inputs)[1])
+    with pytest.raises(UnsupportedOp, match="the device has no max_pool2d_with_indices"):
+        Session(Pool(), inputs).compile()
+
+
+@pytest.mark.parametrize(("forward", "says"), [
+    (lambda x: x[x > 0], "depends on the values of a tensor"),
+    (lambda x: (lambda y: y * y.shape[0] + y.reshape(-1).sum())(x[x > 0]), "depends on the values of a tensor"),
+    (lambda x: torch.nonzero(x > 0).float().sum(), "depends on the values of a tensor"),
+    (lambda x: torch.masked_select(x, x > 0) + 1, "depends on the values of a tensor"),
+    (lambda x: x * x.sum().item(), "go on with the tensor itself"),
+])  # fmt: skip
+def test_sizes_and_numbers_that_values_decide_are_refused(forward: object, says: str) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return forward(torch.relu(x))  # type: ignore[operator, no-any-return]
+
+    with pytest.raises(UnsupportedOp, match=says) as refused:
+        from_torch(Model(), (X,))
+    assert len(refused.value.diagnostics) == 1  # what reads the result is no gap of its own
+
+
+def test_control_flow_and_gradients_inside_a_model_are_refused() -> None:
+    with pytest.raises(UnsupportedOp, match=r"cond: control flow of torch; .* torch\.where"):
+        from_torch(Fn(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))), (X,))
+    with pytest.raises(ModelError, match="cannot be traced"):  # torch fails behind its own trace
+        from_torch(Fn(torch.func.grad(lambda x: (x.tanh() ** 2).sum())), (X,))
+
+
+def test_outputs_of_a_tensorflow_graph() -> None:
+    nodes = [("x", "Placeholder", []), ("w", "Const", []), ("mul", "Mul", ["x", "w"]), ("same", "Identity", ["mul:0"]),
+             ("wait", "NoOp", ["^mul"])]  # fmt: skip
+    graph = SimpleNamespace(node=[SimpleNamespace(name=n, op=op, input=i) for n, op, i in nodes])
+    assert graph_outputs(graph, None) == ["same:0"]
+    assert graph_outputs(graph, ["mul", "same:0"]) == ["mul:0", "same:0"]
+    with pytest.raises(ModelError, match="no node 'sane' for output_names; close names: same"):
+        graph_outputs(graph, ["sane:0"])
 
 
 def test_what_is_no_model() -> None:

@@ -79,6 +79,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
     "torch's attention": (lambda: nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), ROWS),
     "language": (Looked, (torch.arange(12)[None],)),
     "multi-layer": (lambda: nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8), nn.Softmax(-1)), ROWS),
+    "large pool": (lambda: nn.Sequential(nn.Conv2d(8, 4, 3), nn.AvgPool2d(2560, ceil_mode=True)), IMAGE),
+    "wide pool": (lambda: nn.Sequential(nn.MaxPool2d((2, 900), ceil_mode=True), nn.Conv2d(8, 4, 1)), IMAGE),
     "group norm": (lambda: nn.Sequential(nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 8, 3, padding=1)), IMAGE),
     "pixels": (lambda: nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.PixelShuffle(2), nn.AvgPool2d(2)), IMAGE),
     "pads": (lambda: nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(8, 4, 3), nn.ELU(), nn.InstanceNorm2d(4)), IMAGE),
@@ -110,6 +112,31 @@ def test_the_same_as_through_torch(name: str, tmp_path: Path) -> None:
     assert {node.origin.module for node in graph.ops} <= named
     selected = {n.name for n in graph if n.kind is NodeKind.PARAMETER}
     assert selected and {k.rpartition(".")[0] for k in selected if "." in k} <= named
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("form", ["no mask", "input", "constant", "causal"])
+def test_attention_of_hidden_rows_runs_on_the_grid(form: str, tmp_path: Path) -> None:
+    """torch exports attention with a test for NaN, which the device does not have: rows that a mask hides are 0."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = nn.Linear(32, 32)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            q, x = self.line(x)[:, None], x[:, None]
+            chosen = {"input": mask, "constant": torch.ones(12, 12).tril(-1) > 0}.get(form)
+            return F.scaled_dot_product_attention(q, q, x, chosen, is_causal=form == "causal")
+
+    torch.manual_seed(0)
+    mask = torch.rand(1, 12, 12) > 0.5
+    mask[:, 3] = False
+    model, inputs = Masked().eval(), (*ROWS, mask)
+    torch.onnx.export(model, inputs, str(tmp_path / "m.onnx"), dynamo=True, verbose=False)
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    (got,), want = Session(str(tmp_path / "m.onnx"), inputs, options=options).run()[0], model(*inputs).detach()
+    assert torch.allclose(got, want, atol=1e-4)
 
 
 @pytest.mark.e2e

@@ -50,15 +50,15 @@ def answers(case: Any, constants: set[str]) -> list[torch.Tensor]:
     model.CopyFrom(case.model)
     feeds = {}
     for entry, value in zip(model.graph.input, case.data_sets[0][0], strict=True):
-        given = tensor(value)
-        if given is None:
-            pytest.skip("an operand is no tensor")
+        array = tensor(value)
+        if array is None:
+            pytest.skip("an operand is not a tensor")
         if entry.name in constants:
             stored = value if isinstance(value, onnx.TensorProto) else onnx.numpy_helper.from_array(np.asarray(value))
             stored.name = entry.name
             model.graph.initializer.append(stored)
         else:
-            feeds[entry.name] = given
+            feeds[entry.name] = array
     return list(evaluate(from_onnx(model, feeds or None), feeds, torch.float32).values())
 
 
@@ -85,7 +85,7 @@ def agrees(case: Any) -> str:
 
 @pytest.mark.parametrize("op_type", listed())
 def test_every_case_of_a_listed_op_passes(op_type: str) -> None:
-    wrong = {case.name: said for case in cases()[op_type] if (said := agrees(case))}
+    wrong = {case.name: message for case in cases()[op_type] if (message := agrees(case))}
     assert not wrong
 
 

@@ -57,10 +57,10 @@ class Writer:
         b, names = self.b, list(self.tensors)
         buffers, tensors, codes, operators = [], [], [], []
         for data in (b"", *(t[2] or b"" for t in self.tensors.values())):
-            held = b.CreateByteVector(data) if data else None
+            buffer = b.CreateByteVector(data) if data else None
             tflite.BufferStart(b)
-            if held is not None:
-                tflite.BufferAddData(b, held)
+            if buffer is not None:
+                tflite.BufferAddData(b, buffer)
             buffers.append(tflite.BufferEnd(b))
         for k, (name, (shape, dtype, data, scale)) in enumerate(self.tensors.items()):
             label, dims, facts = b.CreateString(name), self._ints(shape), None
@@ -86,7 +86,7 @@ class Writer:
             tflite.OperatorCodeAddVersion(b, 1)
             tflite.OperatorCodeAddBuiltinCode(b, number)
             codes.append(tflite.OperatorCodeEnd(b))
-            given, result, table = self._ints([names.index(i) for i in ins]), self._ints([names.index(out)]), None
+            input_ids, result, table = self._ints([names.index(i) for i in ins]), self._ints([names.index(out)]), None
             if options:
                 held_fields = {f: self._ints(v) if isinstance(v, list) else v for f, v in fields.items()}
                 getattr(tflite, f"{options}Start")(b)
@@ -95,7 +95,7 @@ class Writer:
                 table = getattr(tflite, f"{options}End")(b)
             tflite.OperatorStart(b)
             tflite.OperatorAddOpcodeIndex(b, len(codes) - 1)
-            tflite.OperatorAddInputs(b, given)
+            tflite.OperatorAddInputs(b, input_ids)
             tflite.OperatorAddOutputs(b, result)
             if table is not None:
                 tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, options))
@@ -178,9 +178,9 @@ def feeds(data: bytes) -> dict[str, torch.Tensor]:
 def test_the_same_as_the_interpreter(name: str) -> None:
     pytest.importorskip("ai_edge_litert")
     data = MODELS[name]()
-    given = feeds(data)
-    (got,) = evaluate(from_tflite(data), given).values()
-    (want,) = frontend.reference(TFLite(data), tuple(given.values()))
+    inputs = feeds(data)
+    (got,) = evaluate(from_tflite(data), inputs).values()
+    (want,) = frontend.reference(TFLite(data), tuple(inputs.values()))
     assert got.shape == want.shape
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 

@@ -72,18 +72,20 @@ def pef_file(rng: random.Random, folder: Path, changes: int) -> Path:
 
 def read_program(path: Path) -> object:
     """The record, and the graphs as the workbench opens them, with all that their host programs say."""
-    known, programs = read_pef(path), read_programs(path)
-    return known, [(p.session(), list(steps_of(p.host_program)), p.host_program.to_json()) for p in programs]
+    pef, programs = read_pef(path), read_programs(path)
+    return pef, [(p.session(), list(steps_of(p.host_program)), p.host_program.to_json()) for p in programs]
 
 
 # -- placements --------------------------------------------------------------------------------------------------------
 @functools.cache
-def lowered_and_record() -> tuple[Any, CompileResult, Any]:
+def lowered_and_records() -> tuple[Any, CompileResult, dict[str, tuple[str, Any]]]:
+    """A graph, its compile, and what the cache holds of it: by kind (placement, findings) file name and record."""
     graph = frontend.from_any(*pair())
     with tempfile.TemporaryDirectory() as folder:
         result = _placed(graph, Path(folder))
-        (path,) = Path(folder).iterdir()
-        return graph, result, (path.name, json.loads(path.read_text().partition("\n")[2]))
+        records = {path.name.split(".")[1]: (path.name, json.loads(path.read_text().partition("\n")[2]))
+                   for path in Path(folder).iterdir()}  # fmt: skip
+    return graph, result, records
 
 
 def _placed(graph: Any, folder: Path) -> CompileResult:
@@ -91,9 +93,9 @@ def _placed(graph: Any, folder: Path) -> CompileResult:
     return pipeline.compile(graph, Request(CompileOptions()), Clock(None, None))
 
 
-def placement_file(rng: random.Random, folder: Path, changes: int) -> Path:
-    """An entry whose checksum is right, of a name that will be looked for."""
-    _, _, (name, record) = lowered_and_record()
+def entry_file(kind: str, rng: random.Random, folder: Path, changes: int) -> Path:
+    """An entry whose checksum is right, of a name that will be looked for. kind: "placement" or "findings"."""
+    name, record = lowered_and_records()[2][kind]
     body = json.dumps(mutated(record, rng, changes), separators=(",", ":"))
     data = f"{cache.FORMAT} {cache.checksum(body)}\n{body}\n".encode()
     path = folder / name
@@ -101,8 +103,12 @@ def placement_file(rng: random.Random, folder: Path, changes: int) -> Path:
     return path
 
 
+placement_file = functools.partial(entry_file, "placement")
+findings_file = functools.partial(entry_file, "findings")
+
+
 def read_placement(path: Path) -> object:
-    graph, _, _ = lowered_and_record()
+    graph = lowered_and_records()[0]
     return _placed(graph, path.parent)
 
 
@@ -162,15 +168,15 @@ def tflite_file(rng: random.Random, folder: Path, changes: int) -> Path:
 def tflite_model() -> bytes:
     from tests.frontend.test_tflite_models import Writer, r
 
-    made = Writer()
-    made.tensor("x", (1, 6, 6, 4))
-    made.stored("w", r(8, 3, 3, 4))
-    made.stored("b", r(8))
-    made.tensor("c", (1, 6, 6, 8))
-    made.tensor("y", (1, 6, 6, 8))
+    writer = Writer()
+    writer.tensor("x", (1, 6, 6, 4))
+    writer.stored("w", r(8, 3, 3, 4))
+    writer.stored("b", r(8))
+    writer.tensor("c", (1, 6, 6, 8))
+    writer.tensor("y", (1, 6, 6, 8))
     conv: Mapping[str, Any] = {"Padding": 0, "StrideW": 1, "StrideH": 1, "DilationWFactor": 1, "DilationHFactor": 1}
     steps = [("CONV_2D", ["x", "w", "b"], "c", "Conv2DOptions", dict(conv)), ("RELU", ["c"], "y", "", {})]
-    return made.write(steps, ["y"])
+    return writer.write(steps, ["y"])
 
 
 def read_model(path: Path) -> object:

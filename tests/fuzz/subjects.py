@@ -311,6 +311,7 @@ SUBJECTS = {
         Subject("record", 500, json_file(RECORD, ".json"), read_record),
         Subject("pef", 1_000, compiled.pef_file, compiled.read_program),
         Subject("placement", 500, compiled.placement_file, compiled.read_placement),
+        Subject("findings", 500, compiled.findings_file, compiled.read_placement),
         Subject("onnx", 1_000, compiled.onnx_file, compiled.read_model),
         Subject("tflite", 500, compiled.tflite_file, compiled.read_model),
     )

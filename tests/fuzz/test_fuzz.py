@@ -14,11 +14,11 @@ from tbuda_lab.core.files import parse_yaml
 from tests.fuzz.attack import attack
 from tests.fuzz.subjects import SUBJECTS
 
-SHORT = {"netlist": 60, "image": 25, "placement": 20}
+SHORT = {"netlist": 60, "image": 25, "placement": 20, "findings": 20}
 """Files in a short run, of kinds that take longer; of the others `FEW`."""
 FEW = 80
-TAKEN = ("netlist", "placement")
-"""What is never refused: netlists are read leniently there, and of a damaged placement a new one is made."""
+TAKEN = ("netlist", "placement", "findings")
+"""What is never refused: netlists are read leniently there, and what is damaged in the cache is made anew."""
 FOUND = {"session": (431,), "placement": (32, 368)}
 """Seeds of the long run that once found something."""
 
@@ -47,7 +47,7 @@ PLAIN = st.recursive(
 )  # fmt: skip
 
 
-@given(PLAIN, st.sampled_from([n for n in SUBJECTS if n not in ("image", "npz", "csv", "placement")]))
+@given(PLAIN, st.sampled_from([n for n in SUBJECTS if n not in ("image", "npz", "csv", "placement", "findings")]))
 @settings(max_examples=120, deadline=None, derandomize=True,
           suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_plain_data_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: object, name: str) -> None:

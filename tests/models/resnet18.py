@@ -54,11 +54,11 @@ class ResNet18(nn.Module):
         return self.head(torch.flatten(self.pool(self.blocks(self.stem(x))), 1))
 
 
-def make_model(seed: int = 0) -> tuple[nn.Module, tuple[torch.Tensor]]:
+def make_model(seed: int = 0, size: int = 224) -> tuple[nn.Module, tuple[torch.Tensor]]:
     torch.manual_seed(seed)
-    model = calibrate(ResNet18(), (3, 224, 224), seed)
-    return model, make_inputs(seed)
+    model = calibrate(ResNet18(), (3, size, size), seed)
+    return model, make_inputs(seed, size)
 
 
-def make_inputs(seed: int) -> tuple[torch.Tensor]:
-    return (sample((3, 224, 224), seed),)
+def make_inputs(seed: int, size: int = 224) -> tuple[torch.Tensor]:
+    return (sample((3, size, size), seed),)

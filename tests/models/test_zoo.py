@@ -16,8 +16,9 @@ def first_tensor(output: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_output_depends_on_the_input(name: str) -> None:
+def test_the_size_is_as_published_and_the_output_depends_on_the_input(name: str) -> None:
     module, inputs = make(name, seed=0)
+    assert sum(p.numel() for p in module.parameters()) == PARAMETERS.get(name) or name not in PARAMETERS
     other = unseen(name, seed=1)
     with torch.no_grad():
         y, z = first_tensor(module(*inputs)), first_tensor(module(*other))
@@ -27,13 +28,9 @@ def test_output_depends_on_the_input(name: str) -> None:
     assert correlation < 0.99, f"{name}: outputs of two inputs correlate by {correlation:.4f}: 0.99 would prove nothing"
 
 
-@pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
-def test_parameter_count(name: str, count: int) -> None:
-    assert sum(p.numel() for p in make(name)[0].parameters()) == count
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_same_seed_same_model(name: str) -> None:
-    (a, xs), (b, ys) = make(name, seed=3), make(name, seed=3)
+    sizes = {"layers": 1} if name in ("bert", "gpt2") else {}
+    (a, xs), (b, ys) = make(name, seed=3, **sizes), make(name, seed=3, **sizes)
     assert all(torch.equal(x, y) for x, y in zip(xs, ys, strict=True))
     assert all(torch.equal(p, q) for p, q in zip(a.state_dict().values(), b.state_dict().values(), strict=True))

@@ -24,10 +24,10 @@ def test_nothing_is_missed_after_a_change(c: Case) -> None:
     valid = netlist.check(base, c.arch, "strict")
     assert netlist.check(base, c.arch, "strict", cache) == valid
     c.change(changed)
-    wanted = netlist.check(changed, c.arch, "strict")
+    expected = netlist.check(changed, c.arch, "strict")
     share_netlist(changed, base)
     for _ in range(2):
-        assert netlist.check(changed, c.arch, "strict", cache) == wanted
+        assert netlist.check(changed, c.arch, "strict", cache) == expected
         assert netlist.check(base, c.arch, "strict", cache) == valid
 
 

@@ -135,7 +135,7 @@ def test_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "in.npz", x=np.zeros((1, 1, 64, 64), np.float32))
     run = ["netlist", "run", str(path), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz")]
     assert main([*run, "--max-steps", "1"]) == 1
-    assert "program 'run', instruction 1: this is the end of the 1 steps" in capsys.readouterr().err
+    assert "program 'run', instruction 1: the program reached its limit of 1 steps" in capsys.readouterr().err
     assert not (tmp_path / "out.npz").exists()
     assert main([*run, "--max-steps", "20"]) == 0 and (tmp_path / "out.npz").exists()
     for wrong in ("0", "-1", "x", "1.5"):

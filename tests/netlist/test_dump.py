@@ -160,7 +160,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Any) -> None:
 @pytest.mark.parametrize("word,again", [("None", "None"), ("", None), ("~", None), ("null", None), ("[]", []),
                                         ("transpose", "transpose")])
 def test_a_word_for_no_tms_stays(word: str, again: Any) -> None:
-    """Real files write `None` or nothing; a scalar is no TM, as iterating one yields nothing."""
+    """Real files write `None` or nothing; a scalar is not a TM, as iterating one yields nothing."""
     text = b.text(b.unary()).replace("inputs: [x]", f"inputs: [x], input_0_tms: {word}")
     n = netlist.loads(text)
     port = next(op for _, op in n.ops()).inputs[0]

@@ -13,7 +13,7 @@ from tbuda_lab.cli import main
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.netlist import schema
-from tbuda_lab.core.netlist.routing import Edge, Reader, RouteRule, Source, judge, judge_alone, view
+from tbuda_lab.core.netlist.routing import EdgeReader, RoutedEdge, RouteRule, Source, judge, judge_alone, view
 from tbuda_lab.core.netlist.routing.cases import edge_of, judge_lines
 from tbuda_lab.core.netlist.routing.layout import shape_after
 from tbuda_lab.core.netlist.routing.stacks import breaking_step, chain_of, phased, phases, step_text
@@ -63,7 +63,7 @@ def test_arrays_say_what_single_edges_say() -> None:
         size, gr, gc, u, v, cut = grid[:, good]
         m, n = after[1] // (gr * u), after[2] // (gc * v)
         for scan in "rc":
-            view_ = view(Reader("eltwise", 0, (gr, gc), after[0], (m, n), (u, v), scan, "nop"), after)
+            view_ = view(EdgeReader("eltwise", 0, (gr, gc), after[0], (m, n), (u, v), scan, "nop"), after)
             slots = Source((cut, 1), t, (rows // cut, 1), (1, columns), "r", size).slots(2)
             refused = phases(chain, slots, after[1:], (0, 0), view_).rule
             at_once = np.where(phased(chain, t, slots), refused, 0)
@@ -72,9 +72,9 @@ def test_arrays_say_what_single_edges_say() -> None:
                 a = {name: int(x[k]) for name, x in zip(("size", "gr", "gc", "u", "v", "cut", "m", "n"),
                                                         (size, gr, gc, u, v, cut, m, n), strict=True)}
                 source = Source((a["cut"], 1), t, (rows // a["cut"], 1), (1, columns), "r", a["size"])
-                reader = Reader("eltwise", 0, (a["gr"], a["gc"]), after[0], (a["m"], a["n"]), (a["u"], a["v"]), scan,
-                                "nop")
-                alone = judge(Edge(source, steps, reader, input_count=2)).rule
+                reader = EdgeReader("eltwise", 0, (a["gr"], a["gc"]), after[0], (a["m"], a["n"]), (a["u"], a["v"]),
+                                    scan, "nop")
+                alone = judge(RoutedEdge(source, steps, reader, input_count=2)).rule
                 if alone is RouteRule.BUF_T:
                     continue  # said before anything of stacks
                 of_stacks = RouteRule.STACK_TM_ORDER <= alone <= RouteRule.STACK_SCAN_COL

@@ -39,9 +39,9 @@ def run(folder: Path, n: Netlist, feeds: Arrays, *, mode: str = "golden", params
     assert netlist.load(again) == netlist.load(file) and again.read_bytes() == file.read_bytes()
     assert command("netlist", "show", file) == 0
     np.savez(folder / "in.npz", **feeds)
-    given = [x for p in params for x in ("--param", p)]
+    arguments = [x for p in params for x in ("--param", p)]
     assert command("netlist", "run", file, "--inputs", folder / "in.npz", "--outputs", folder / "out.npz",
-                   "--mode", mode, *given) == 0
+                   "--mode", mode, *arguments) == 0
     with np.load(folder / "out.npz", allow_pickle=False) as result:
         return {name: result[name] for name in result.files}
 
@@ -53,13 +53,13 @@ def pcc(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def agree(folder: Path, n: Netlist, feeds: Arrays, wanted: Arrays, *, params: tuple[str, ...] = (), exact: bool = False,
-          device: float = 0.99) -> None:
+def agree(folder: Path, n: Netlist, feeds: Arrays, expected: Arrays, *, params: tuple[str, ...] = (),
+          exact: bool = False, device: float = 0.99) -> None:
     """Golden: every element to one step of the format (integers and `exact`: bit for bit). Device: by correlation."""
     for mode in ("golden", "device"):
         got = run(folder, n, feeds, mode=mode, params=params)
-        assert sorted(got) == sorted(wanted)
-        for name, value in wanted.items():
+        assert sorted(got) == sorted(expected)
+        for name, value in expected.items():
             result, df = got[name], n.queues[name].df
             assert result.shape == value.shape, name
             whole = df.is_integer or df.is_raw

@@ -18,14 +18,14 @@ def test_splice_on_two_cores_walks_each_core(tmp_path: Path) -> None:
     n = single("splice", {"x": (1, 2, 4), "y": (1, 2, 4)}, (1, 2, 8), grid=(1, 2),
                attributes={"input0": [0, 1, 1], "input1": [0, 1, 1]})
     feeds = feeds_of(n)
-    wanted = np.zeros((1, 1, 64, 256))
+    expected = np.zeros((1, 1, 64, 256))
     for core in range(2):
         x, y = (blocks(feeds[k][0, 0][:, core * 64 : core * 64 + 64], "r") for k in "xy")
         stream = [tile for pair in zip(x, y, strict=True) for tile in pair]
         for k, tile in enumerate(stream):
             r, c = divmod(k, 4)
-            wanted[0, 0, r * 32 : r * 32 + 32, core * 128 + c * 32 : core * 128 + c * 32 + 32] = tile
-    agree(tmp_path, n, feeds, {"o.out": wanted}, exact=True)
+            expected[0, 0, r * 32 : r * 32 + 32, core * 128 + c * 32 : core * 128 + c * 32 + 32] = tile
+    agree(tmp_path, n, feeds, {"o.out": expected}, exact=True)
 
 
 def test_embedding_on_two_rows_of_cores(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_eight_bit_floats(df: F, tmp_path: Path) -> None:
     result = run(tmp_path, n, {"x": x})["o.out"]
     bits = 2 if df is F.Lf8 else 3
     exponent = np.floor(np.log2(x))
-    wanted = np.floor(x / 2**exponent * 2**bits) / 2**bits * 2**exponent
-    np.testing.assert_array_equal(result, wanted)
+    expected = np.floor(x / 2**exponent * 2**bits) / 2**bits * 2**exponent
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("extra", [{"stoch_rnd_mode": "pack"}, {"stoch_rnd_mode": "all"}, {"srnd_fpu_en": True}])

@@ -74,14 +74,14 @@ def test_every_float_format_through_every_kind_of_op(kind: str, df: F, tmp_path:
     p, q = as_held(x, df), as_held(y, df)
     best = np.zeros((1, 1, 64, 32))
     best[..., :1] = p.max(axis=3, keepdims=True)
-    wanted = {"nop": p, "add": p + q, "multiply": p * q, "matmul": p @ q, "reduce": best,
+    expected = {"nop": p, "add": p + q, "multiply": p * q, "matmul": p @ q, "reduce": best,
               "splice": np.concatenate([p, q], axis=2)}[kind]
     got = run(tmp_path, n, {"x": x, "y": y} if len(inputs) > 1 else {"x": x})["o.out"]
-    scale = float(np.abs(wanted).max()) * (1 if df.is_bfp else 0.01)
+    scale = float(np.abs(expected).max()) * (1 if df.is_bfp else 0.01)
     least = 2**-14 if df is F.Float16 else 0  # Float16 has no denormals
-    np.testing.assert_allclose(got, wanted, rtol=STEPS[df.name], atol=STEPS[df.name] * scale + least)
+    np.testing.assert_allclose(got, expected, rtol=STEPS[df.name], atol=STEPS[df.name] * scale + least)
     if kind in ("nop", "splice") and df.is_bfp:
-        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("df,bits", [(F.Bfp4_b, 3), (F.Bfp2_b, 1)])
@@ -116,13 +116,13 @@ def test_attributes_of_placement(kind: str, extra: Setting, tmp_path: Path) -> N
                     {"x": (2, 2, 2), "w": (1, rows, rows)})
         x, w = values(2, 2, 2, seed=1), values(1, rows, rows, seed=2)
         feeds = {"x": x, "w": w}
-        wanted = x.astype(float) @ np.tile(w.astype(float), (1, 2, 2 // rows, 4 // rows))
+        expected = x.astype(float) @ np.tile(w.astype(float), (1, 2, 2 // rows, 4 // rows))
     else:
         n = b.build([b.op("o", kind, ["x"], (2, 2, 2), attributes=extra, overlay_size=65536, buf_size_mb=4,
                           input_buf_min_size_tiles=[8], input_dram_io_buf_size_tiles=[16])], {"x": (2, 2, 2)})
         feeds = {"x": values(2, 2, 2)}
-        wanted = feeds["x"].astype(float) if kind == "nop" else np.exp(feeds["x"].astype(float))
-    agree(tmp_path, n, feeds, {"o.out": wanted})
+        expected = feeds["x"].astype(float) if kind == "nop" else np.exp(feeds["x"].astype(float))
+    agree(tmp_path, n, feeds, {"o.out": expected})
 
 
 @pytest.mark.parametrize("fidelity", ["LoFi", "HiFi2", "HiFi3", "HiFi4", "HiFi2_A", "HiFi2_B"])
@@ -142,9 +142,9 @@ def test_reductions(dim: str, shape: b.Shape, grid: tuple[int, int], kind: str, 
     x = values(2, 4, 4)
     axes = {"r": (2,), "c": (3,), "rc": (2, 3)}[dim]
     best = (np.max if kind == "max" else np.sum)(x.astype(float), axis=axes, keepdims=True)
-    wanted = np.zeros((1, shape[0], 32 * shape[1], 32 * shape[2]))
-    wanted[:, :, :best.shape[2], :best.shape[3]] = best
-    agree(tmp_path, n, {"x": x}, {"o.out": wanted})
+    expected = np.zeros((1, shape[0], 32 * shape[1], 32 * shape[2]))
+    expected[:, :, :best.shape[2], :best.shape[3]] = best
+    agree(tmp_path, n, {"x": x}, {"o.out": expected})
 
 
 @pytest.mark.parametrize("sort", ["max", "argmax"])
@@ -158,13 +158,13 @@ def test_topk_on_two_columns_of_cores(sort: str, k: int, tmp_path: Path) -> None
     rng = np.random.default_rng(5)
     x = np.stack([rng.permutation(256) for _ in range(64)])[None, None].astype(np.float32)
     index = rng.permutation(65536)[: 64 * 256].reshape(1, 1, 64, 256).astype(np.int32)
-    wanted = np.zeros((1, 1, 64, 64 * wide))
+    expected = np.zeros((1, 1, 64, 64 * wide))
     for core in range(2):
         part = np.s_[..., core * 128 : core * 128 + 128]
         order = np.argsort(-x[part], axis=-1)[..., :k]
-        wanted[..., core * 32 * wide : core * 32 * wide + k] = np.take_along_axis(
+        expected[..., core * 32 * wide : core * 32 * wide + k] = np.take_along_axis(
             (x if sort == "max" else index)[part], order, -1)
-    agree(tmp_path, n, {"x": x, "i": index}, {"o.out": wanted}, exact=True)
+    agree(tmp_path, n, {"x": x, "i": index}, {"o.out": expected}, exact=True)
 
 
 def test_int32_chain_is_exact(tmp_path: Path) -> None:
@@ -253,12 +253,12 @@ def with_settings(n: Netlist, **settings: Setting) -> Netlist:
     return n
 
 
-@pytest.mark.parametrize("fields,wanted", [
+@pytest.mark.parametrize("fields,expected", [
     ({"rd_ptr_autoinc": 2}, [0, 2, 4]), ({"rd_ptr_autoinc": 0}, [0, 0, 0]), ({"rd_ptr_autoinc": 1}, [0, 1, 2]),
     ({"prologue": True}, [0, 0, 0]), ({"global_rdptr_autoinc": 1}, [0, 1, 2]), ({"rd_ptr_local": 3}, [3, 4, 5]),
 ])
-def test_read_pointers(fields: Setting, wanted: list[int], tmp_path: Path) -> None:
+def test_read_pointers(fields: Setting, expected: list[int], tmp_path: Path) -> None:
     n = b.build([b.op("o", "nop", ["x"], ONE)], None,
                 [b.queue("x", ONE, entries=6), b.queue("out", ONE, source="o", entries=3)], input_count=3)
     with_settings(n, x=fields)
-    agree(tmp_path, n, {"x": entries(*range(6))}, {"out": entries(*wanted)}, exact=True)
+    agree(tmp_path, n, {"x": entries(*range(6))}, {"out": entries(*expected)}, exact=True)

@@ -119,7 +119,7 @@ def test_a_retired_encoding_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
     assert command("netlist", "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs",
                    tmp_path / "out.npz") == 1
     message = capfd.readouterr().err
-    assert "retired" in message and "Traceback" not in message
+    assert "old format" in message and "Traceback" not in message
 
 
 VALID = netlist.dumps(b.matmul_bias())

@@ -109,8 +109,8 @@ def test_matmul_accumulates_z(tmp_path: Path) -> None:
     n = single("matmul", {"x": (6, 1, 2), "w": (6, 2, 1)}, (2, 1, 1),
                attributes={"m_k": 1, "u_kt": 2, "accumulate": True, "z": 3})
     feeds = feeds_of(n)
-    wanted = product(n, feeds).reshape(1, 2, 3, 32, 32).sum(2)
-    agree(tmp_path, n, feeds, {"o.out": wanted})
+    expected = product(n, feeds).reshape(1, 2, 3, 32, 32).sum(2)
+    agree(tmp_path, n, feeds, {"o.out": expected})
 
 
 def test_matmul_of_a_transposed_input_and_a_longer_second(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_integer_matmul(bias: bool, tmp_path: Path) -> None:
     n = single("matmul", {}, (1, 1, 2), queues=queues, in_df=[q.df for q in queues], out_df=F.Int32,
                attributes={"m_k": 2, "u_kt": 2, **({"bias": True} if bias else {})}, **I8)
     feeds = {"x": integers((1, 1, 32, 128), 0), "w": integers((1, 1, 128, 64), 1)}
-    wanted = feeds["x"].astype(np.int64) @ feeds["w"]
+    expected = feeds["x"].astype(np.int64) @ feeds["w"]
     if bias:
         feeds["bias"] = integers((1, 1, 32, 64), 2, -(2**24), 2**24)
-        wanted = wanted + feeds["bias"]
-    agree(tmp_path, n, feeds, {"o.out": wanted.astype(np.int32)}, device=0.999)
+        expected = expected + feeds["bias"]
+    agree(tmp_path, n, feeds, {"o.out": expected.astype(np.int32)}, device=0.999)
 
 
 @pytest.mark.parametrize("kind", ["requant", "dequant"])
@@ -153,28 +153,28 @@ def test_integer_matmul_with_scales(kind: str, tmp_path: Path) -> None:
     total = (feeds["x"].astype(np.int64) @ feeds["w"]).astype(float)
     if kind == "requant":
         y = total / 64 + 3
-        wanted = np.clip(np.sign(y) * np.floor(np.abs(y) + 0.5), -127, 127).astype(np.int32)
+        expected = np.clip(np.sign(y) * np.floor(np.abs(y) + 0.5), -127, 127).astype(np.int32)
     else:
-        wanted = (total - 3) / 64
-    agree(tmp_path, n, feeds, {"o.out": wanted})
+        expected = (total - 3) / 64
+    agree(tmp_path, n, feeds, {"o.out": expected})
 
 
-@pytest.mark.parametrize("kind,source,made", [("quantization", F.Float32, F.Int8), ("requantization", F.Int32, F.Int8),
-                                              ("dequantization", F.Int32, F.Float32)])
-def test_quantisation(kind: str, source: F, made: F, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind,source,output", [
+    ("quantization", F.Float32, F.Int8), ("requantization", F.Int32, F.Int8), ("dequantization", F.Int32, F.Float32)])
+def test_quantisation(kind: str, source: F, output: F, tmp_path: Path) -> None:
     queues = [b.queue("x", (1, 2, 2), df=source), b.queue("s", (1, 2, 2), df=F.Float32)]
-    n = single(kind, {}, (1, 2, 2), queues=queues, in_df=[source, F.Float32], out_df=made,
+    n = single(kind, {}, (1, 2, 2), queues=queues, in_df=[source, F.Float32], out_df=output,
                attributes={"zero_point": 5.0}, fidelity="HiFi4", acc_df=F.Int32,
-               intermed_df=F.Int32 if made is F.Float32 else made)
+               intermed_df=F.Int32 if output is F.Float32 else output)
     x = integers((1, 1, 64, 64), 0, -90, 91)
     feeds = {"x": x if source is F.Int32 else (x / 8).astype(np.float32), "s": np.full(x.shape, 0.5, np.float32)}
     value = feeds["x"].astype(float)
     if kind == "dequantization":
-        wanted: np.ndarray = (value - 5) * 0.5
+        expected: np.ndarray = (value - 5) * 0.5
     else:
         y = value * 0.5 + 5
-        wanted = np.clip(np.sign(y) * np.floor(np.abs(y) + 0.5), -127, 127).astype(np.int32)
-    agree(tmp_path, n, feeds, {"o.out": wanted})
+        expected = np.clip(np.sign(y) * np.floor(np.abs(y) + 0.5), -127, 127).astype(np.int32)
+    agree(tmp_path, n, feeds, {"o.out": expected})
 
 
 @pytest.mark.parametrize("fracture", [1, 2])
@@ -189,10 +189,10 @@ def test_sparse_matmul(fracture: int, tmp_path: Path) -> None:
     e = encode_picker(coo, grid_r=grid_r, t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt, act_rt=act_rt, act_z=1,
                       fracture=fracture)
     wide = 2 * fracture
-    held = {"kind": "ram", "entries": 1, "grid": (grid_r, 1)}
-    queues = [b.queue("s", (1, grid_r, fracture * e.num_sparse_tiles), df=F.Bfp2_b, **held),
+    ram = {"kind": "ram", "entries": 1, "grid": (grid_r, 1)}
+    queues = [b.queue("s", (1, grid_r, fracture * e.num_sparse_tiles), df=F.Bfp2_b, **ram),
               b.queue("x", (1, act_rt, wide)),
-              b.queue("e", (1, grid_r, fracture * e.num_index_tiles), df=F.RawUInt32, **held)]
+              b.queue("e", (1, grid_r, fracture * e.num_index_tiles), df=F.RawUInt32, **ram)]
     n = single("matmul", {}, (t, rows // 32, wide), queues=queues, in_df=[F.Bfp2_b, F.Float16_b, F.RawUInt32],
                grid=(grid_r, fracture), ublock=(ublock_r, 1), tms={2: [b.tm("broadcast", z=t)]}, attributes={
                    "m_k": act_rt // u_kt, "u_kt": u_kt, "identity": True, "num_sparse_tiles": e.num_sparse_tiles,
@@ -203,8 +203,8 @@ def test_sparse_matmul(fracture: int, tmp_path: Path) -> None:
     picker = np.zeros((fracture, t, rows, inner))
     picker[coo[:, 0] // t, coo[:, 0] % t, coo[:, 1], coo[:, 2]] = 1
     columns = np.split(feeds["x"][0, 0].astype(float), fracture, axis=1)
-    wanted = np.concatenate([p @ c for p, c in zip(picker, columns, strict=True)], axis=2)[None]
-    agree(tmp_path, n, feeds, {"o.out": wanted})
+    expected = np.concatenate([p @ c for p, c in zip(picker, columns, strict=True)], axis=2)[None]
+    agree(tmp_path, n, feeds, {"o.out": expected})
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -214,10 +214,10 @@ def test_depthwise(bias: bool, tmp_path: Path) -> None:
                tms={2: [b.tm("broadcast", r=2)]} if bias else {})
     feeds = feeds_of(n)
     x, w = feeds["x"][0, 0].astype(float).reshape(2, 32, 3, 2, 32), feeds["w"][0, 0].astype(float).reshape(3, 32, 2, 32)
-    wanted = np.einsum("rhbck,bkcj->rhcj", x, w).reshape(1, 1, 64, 64)
+    expected = np.einsum("rhbck,bkcj->rhcj", x, w).reshape(1, 1, 64, 64)
     if bias:
-        wanted = wanted + feeds["bias"][:, :, :1]
-    agree(tmp_path, n, feeds, {"o.out": wanted})
+        expected = expected + feeds["bias"][:, :, :1]
+    agree(tmp_path, n, feeds, {"o.out": expected})
 
 
 # -- reduce, splice, topk ------------------------------------------------------------------------------------------
@@ -228,15 +228,15 @@ def test_reduce_max(dim: str, tmp_path: Path) -> None:
     n = single("reduce", {"x": (2, 4, 2)}, shape, attributes={"dim": dim, "type": "max", **extra})
     feeds = feeds_of(n, low=-2, high=-1)
     axis = {"r": 2, "c": 3, "z": 1}[dim]
-    wanted = np.zeros((1, *tiles(*shape)))
+    expected = np.zeros((1, *tiles(*shape)))
     best = feeds["x"].max(axis=axis, keepdims=True)
     if dim == "z":
-        wanted = best
+        expected = best
     elif dim == "r":
-        wanted[:, :, :1] = best
+        expected[:, :, :1] = best
     else:
-        wanted[:, :, :, :1] = best
-    agree(tmp_path, n, feeds, {"o.out": wanted}, exact=True)
+        expected[:, :, :, :1] = best
+    agree(tmp_path, n, feeds, {"o.out": expected}, exact=True)
 
 
 def blocks(x: np.ndarray, order: str) -> list[np.ndarray]:
@@ -252,22 +252,22 @@ def test_splice_of_ublocks(order: str, tmp_path: Path) -> None:
     n = single("splice", {"x": (2, 2, 2), "y": (2, 2, 2)}, (2, 2, 3), order=order,
                attributes={"input0": [0, 2, 2], "input1": [1, 1, 1]})
     feeds = feeds_of(n)
-    wanted = np.zeros((1, 2, 64, 96))
+    expected = np.zeros((1, 2, 64, 96))
     for z in range(2):
         x, y = blocks(feeds["x"][0, z], order), blocks(feeds["y"][0, z], order)
         stream = [x[0], x[1], y[1], x[2], x[3], y[3]]
         at = [(k // 3, k % 3) if order == "r" else (k % 2, k // 2) for k in range(6)]
         for (r, c), tile in zip(at, stream, strict=True):
-            wanted[0, z, r * 32 : r * 32 + 32, c * 32 : c * 32 + 32] = tile
-    agree(tmp_path, n, feeds, {"o.out": wanted}, exact=True)
+            expected[0, z, r * 32 : r * 32 + 32, c * 32 : c * 32 + 32] = tile
+    agree(tmp_path, n, feeds, {"o.out": expected}, exact=True)
 
 
 def test_splice_of_slices(tmp_path: Path) -> None:
     n = single("splice", {"x": (4, 1, 2), "y": (2, 1, 2)}, (4, 1, 2),
                attributes={"granularity": "t", "input0": [1, 1, 1], "input1": [0, 1, 1]})
     feeds = feeds_of(n)
-    wanted = np.stack([feeds["x"][0, 1], feeds["y"][0, 0], feeds["x"][0, 3], feeds["y"][0, 1]])[None]
-    agree(tmp_path, n, feeds, {"o.out": wanted}, exact=True)
+    expected = np.stack([feeds["x"][0, 1], feeds["y"][0, 0], feeds["x"][0, 3], feeds["y"][0, 1]])[None]
+    agree(tmp_path, n, feeds, {"o.out": expected}, exact=True)
 
 
 # -- layouts -------------------------------------------------------------------------------------------------------
@@ -300,8 +300,8 @@ def test_slices_and_stacks(tmp_path: Path) -> None:
     n = single("nop", {"x": (2, 2, 4)}, (2, 1, 8), tms={0: [b.tm("hslice", 2), b.tm("vslice", 2), b.tm("hstack", 4)]})
     x = noise((1, *tiles(2, 2, 4)))
     cut = x[0].reshape(2, 64, 2, 64).transpose(0, 2, 1, 3).reshape(4, 2, 32, 64).reshape(8, 32, 64)
-    wanted = cut.reshape(2, 4, 32, 64).transpose(0, 2, 1, 3).reshape(2, 32, 256)
-    agree(tmp_path, n, {"x": x}, {"o.out": wanted[None]}, exact=True)
+    expected = cut.reshape(2, 4, 32, 64).transpose(0, 2, 1, 3).reshape(2, 32, 256)
+    agree(tmp_path, n, {"x": x}, {"o.out": expected[None]}, exact=True)
 
 
 def test_vstack_of_all(tmp_path: Path) -> None:
@@ -321,8 +321,8 @@ def test_pad_and_unpad(tmp_path: Path) -> None:
     n.graphs["g"].ops["o"].inputs[0].unpad = {"rt": 1, "ct": 0}
     n.graphs["g"].ops["o"].inputs[0].pad = {"rt": 2, "ct": 0, "pad_value": -2.5}
     x = noise((1, *tiles(1, 2, 2)))
-    wanted = np.concatenate([x[:, :, :32], np.full((1, 1, 64, 64), -2.5)], axis=2)
-    agree(tmp_path, n, {"x": x}, {"o.out": wanted}, exact=True)
+    expected = np.concatenate([x[:, :, :32], np.full((1, 1, 64, 64), -2.5)], axis=2)
+    agree(tmp_path, n, {"x": x}, {"o.out": expected}, exact=True)
 
 
 def test_transposed_grid_and_column_order(tmp_path: Path) -> None:
@@ -408,8 +408,8 @@ def test_topk(sort: str, tmp_path: Path) -> None:
     x = np.stack([rng.permutation(64) for _ in range(32)])[None, None].astype(np.float32)
     index = np.tile(np.arange(64, dtype=np.int32), (32, 1))[None, None]
     order = np.argsort(-x, axis=-1)[..., :32]
-    wanted = np.take_along_axis(x if sort == "max" else index, order, -1)
-    agree(tmp_path, n, {"x": x, "i": index}, {"o.out": wanted}, exact=True)
+    expected = np.take_along_axis(x if sort == "max" else index, order, -1)
+    agree(tmp_path, n, {"x": x, "i": index}, {"o.out": expected}, exact=True)
 
 
 def test_dropout_keeps_the_mean(tmp_path: Path) -> None:

@@ -142,8 +142,8 @@ def test_a_view_of_a_ram(tmp_path: Path) -> None:
         Execute("g", {"x": stream(), "base": ram(0, "$w")}), VarInst("$ptr", "incwrap", ["$c_one", 8]),
         VarInst("$w", "incwrap", [1, 4]), EndLoop(),
         Execute("h", {"view": ram(1, 0, read_only=True)}), Execute("h", {"view": ram(0, 0, read_only=True)})]))
-    wanted = np.stack([np.concatenate([entries(3)[0], entries(4)[0]]), np.concatenate([entries(1)[0], entries(2)[0]])])
-    agree(tmp_path, n, {"x": entries(1, 2, 3, 4)}, {"base": entries(1, 2, 3, 4), "out": wanted}, exact=True)
+    expected = np.stack([np.concatenate([entries(i)[0], entries(j)[0]]) for i, j in ((3, 4), (1, 2))])
+    agree(tmp_path, n, {"x": entries(1, 2, 3, 4)}, {"base": entries(1, 2, 3, 4), "out": expected}, exact=True)
 
 
 def test_linked_graphs_of_three_chips(tmp_path: Path) -> None:

@@ -58,14 +58,14 @@ def test_matmul_of_a_transposed_small_tile(tmp_path: Path) -> None:
     agree(tmp_path, n, {"x": x, "w": w}, {"o.out": x.astype(float) @ w.astype(float).swapaxes(2, 3)})
 
 
-@pytest.mark.parametrize("source,made", [((32, 32), (16, 32)), ((32, 32), (1, 32)), ((8, 32), (32, 32)),
+@pytest.mark.parametrize("source,output", [((32, 32), (16, 32)), ((32, 32), (1, 32)), ((8, 32), (32, 32)),
                                          ((4, 32), (2, 32)), ((2, 32), (16, 32))])
 @pytest.mark.parametrize("kind,f", [("nop", lambda x: x), ("tanh", np.tanh), ("add", lambda x: 2 * x)])
-def test_eltwise(source: Tile, made: Tile, kind: str, f: Any, tmp_path: Path) -> None:
-    n = b.build([b.op("o", kind, ["x"] * (2 if kind == "add" else 1), (1, 2, 2), tile_dim=made)], None,
+def test_eltwise(source: Tile, output: Tile, kind: str, f: Any, tmp_path: Path) -> None:
+    n = b.build([b.op("o", kind, ["x"] * (2 if kind == "add" else 1), (1, 2, 2), tile_dim=output)], None,
                 [b.queue("x", (1, 2, 2), tile_dim=source)])
     x = values((1, 2, 2), source, 3)
-    agree(tmp_path, n, {"x": x}, {"o.out": crop(f(full(x, source)), made)})
+    agree(tmp_path, n, {"x": x}, {"o.out": crop(f(full(x, source)), output)})
 
 
 @pytest.mark.parametrize("tile", [(1, 32), (16, 32), (32, 32)])
@@ -87,9 +87,9 @@ def test_other_functions_after_a_matmul(name: str, f: Any, tmp_path: Path) -> No
     agree(tmp_path, n, {"x": x, "w": w}, {"o.out": product if f is None else f(product)})
 
 
-@pytest.mark.parametrize("source,made", [((16, 32), (32, 32)), ((1, 32), (32, 32)), ((32, 32), (16, 32)),
+@pytest.mark.parametrize("source,output", [((16, 32), (32, 32)), ((1, 32), (32, 32)), ((32, 32), (16, 32)),
                                          ((32, 16), (32, 16))])
-def test_sparse_matmul(source: Tile, made: Tile, tmp_path: Path) -> None:
+def test_sparse_matmul(source: Tile, output: Tile, tmp_path: Path) -> None:
     """The picker counts rows of full tiles, whatever the activation's and the output's are."""
     rng = np.random.default_rng(3)
     rows, act_rt = 2, 4
@@ -100,7 +100,7 @@ def test_sparse_matmul(source: Tile, made: Tile, tmp_path: Path) -> None:
               b.queue("x", (1, act_rt, 2), tile_dim=source),
               b.queue("e", (1, 1, e.num_index_tiles), df=F.RawUInt32, kind="ram", entries=1)]
     n = b.build([b.op("o", "matmul", ["s", "x", "e"], (1, rows, 2), in_df=[F.Bfp2_b, F.Float16_b, F.RawUInt32],
-                      tile_dim=made, attributes={
+                      tile_dim=output, attributes={
                           "m_k": 2, "u_kt": 2, "identity": True, "num_sparse_tiles": e.num_sparse_tiles,
                           "num_index_tiles": e.num_index_tiles, "sparse_tile_ptr_bits": e.sparse_tile_ptr_bits,
                           "sparse_ublock_idx_bits": e.sparse_ublock_idx_bits, "act_t": 1})], None, queues)
@@ -108,6 +108,6 @@ def test_sparse_matmul(source: Tile, made: Tile, tmp_path: Path) -> None:
     picker = np.zeros((rows * 32, act_rt * 32))
     picker[coo[:, 1], coo[:, 2]] = 1
     whole = full(x, source)[0, 0].swapaxes(1, 2).reshape(act_rt * 32, 64)
-    wanted = (picker @ whole).reshape(rows, 32, 2, 32).swapaxes(1, 2)[None, None]
+    expected = (picker @ whole).reshape(rows, 32, 2, 32).swapaxes(1, 2)[None, None]
     agree(tmp_path, n, {"s": e.sparse_tensor()[None], "x": x, "e": e.index_tensor()[None]},
-          {"o.out": crop(wanted, made)})
+          {"o.out": crop(expected, output)})

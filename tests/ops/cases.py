@@ -198,6 +198,10 @@ NN = [
         lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False, 0, 1e-3), positive=True, stored=(1, 2, 3, 4),
     ),
     Case(
+        "batchnorm_training", o.BatchnormTraining(1e-3), (IMAGE, C6, C6, C6, C6),
+        lambda x, w, b, m, v: F.batch_norm(x, None, None, w, b, True, 0, 1e-3), positive=True, stored=(1, 2, 3, 4),
+    ),
+    Case(
         "group_norm", o.GroupNorm(3, 1e-5), (IMAGE, C6, C6),
         lambda x, w, b: F.group_norm(x, 3, w, b, 1e-5), stored=(1, 2),
     ),

@@ -95,8 +95,8 @@ def test_embedding_takes_indices_of_any_shape() -> None:
 def test_an_embedding_bag_is_the_sum_the_mean_or_the_largest_of_its_rows() -> None:
     table, indices = torch.randn(10, 4), torch.tensor([1, 2, 9, 0, 3])
     bags = [indices[:3], indices[3:3], indices[3:]]
-    wanted = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
-    for mode, reduce in wanted.items():
+    expected = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
+    for mode, reduce in expected.items():
         rows = [reduce(table[bag], 0) if len(bag) else torch.zeros(4) for bag in bags]
         bag = ops.EmbeddingBag((0, 3, 3), mode)
         assert bag.infer((10, 4), (5,)) == (3, 4)
@@ -107,8 +107,8 @@ def test_an_embedding_bag_is_the_sum_the_mean_or_the_largest_of_its_rows() -> No
 
 def test_remainders_and_quotients_of_integers_are_those_of_python() -> None:
     a, b = torch.arange(-7, 8), torch.tensor([[3], [-4]])
-    wanted = [[x % y for x in a.tolist()] for y in (3, -4)]
-    assert ops.Remainder().evaluate(a, b).tolist() == wanted
+    expected = [[x % y for x in a.tolist()] for y in (3, -4)]
+    assert ops.Remainder().evaluate(a, b).tolist() == expected
     assert ops.FloorDivide().evaluate(a, b).tolist() == [[x // y for x in a.tolist()] for y in (3, -4)]
 
 
@@ -120,7 +120,7 @@ def test_remainders_and_quotients_of_integers_are_those_of_python() -> None:
         (ops.Add(), ((2, 3), (2, 4)), "do not broadcast"),
         (ops.Reshape((2, -1, -1)), ((4, 4),), "element counts"),
         (ops.Index(-1, 0, 9), ((4, 4),), "stop <= 4"),
-        (ops.ReduceSum(-3), ((4, 4),), "legal are -2..1"),
+        (ops.ReduceSum(-3), ((4, 4),), "legal: -2..1"),
         (ops.Conv2d(groups=2), ((1, 6, 4, 4), (4, 6, 3, 3)), "takes 12 input channels"),
         (ops.Conv2d(), ((1, 6, 2, 2), (4, 6, 3, 3)), "does not fit"),
         (ops.HSlice(5), ((1, 1, 32, 64),), "5 does not divide the 64 columns"),

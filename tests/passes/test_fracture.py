@@ -54,13 +54,13 @@ def test_parts_give_the_whole(groups: list[Any], parts: dict[str, int]) -> None:
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("group", "said"), [
+@pytest.mark.parametrize(("group", "message"), [
     (("A", -1, 5), "no 5 equal parts"), (("r", -2, 2), "not cut along"), (("none", -1, 2), "no op or parameter"),
     (("cat", -1, 2), "not cut along"),
 ])  # fmt: skip
-def test_what_cannot_be_cut(group: Any, said: str) -> None:
+def test_what_cannot_be_cut(group: Any, message: str) -> None:
     name, dim, count = group
-    with pytest.raises(UnsupportedOp, match=said):
+    with pytest.raises(UnsupportedOp, match=message):
         Fracture(CompileOptions(fracture_groups=((name, (dim,), (count,)),))).apply(from_pybuda(Two(), X))
 
 

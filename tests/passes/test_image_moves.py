@@ -46,6 +46,7 @@ MOVES: dict[str, Callable[[Tensor], Tensor]] = {
 DEPENDENT: dict[str, Callable[[Tensor], Tensor]] = {
     "channels as rows": lambda x: x.permute(0, 2, 1, 3),
     "regrouped": lambda x: x.reshape(1, 6, 10, 6),
+    "weighed": lambda x: torch.softmax(x @ x.transpose(2, 3), -1) @ x,
     "sheared": lambda x: x.flatten(2).transpose(1, 2).reshape(1, 12, 5, 6),
 }
 
@@ -68,12 +69,12 @@ def passed(move: Callable[[Tensor], Tensor]) -> Graph:
     x = torch.randn(1, 3, 5, 6)
     with torch.no_grad():
         model = Between(move, move(torch.zeros(1, 12, 5, 6)).shape[1]).eval()
-        wanted = model(x)
+        expected = model(x)
     traced = from_torch(model, (x,), name="moves")
     graph = run(traced, CompileOptions()).graph
     for g in (traced, graph):
         (source,), (got,) = g.inputs, evaluate(g, {g.inputs[0].name: x}).values()
-        assert source.name and torch.allclose(got.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-4)
+        assert source.name and torch.allclose(got.reshape(expected.shape), expected, rtol=1e-4, atol=1e-4)
     return graph
 
 

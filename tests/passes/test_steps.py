@@ -40,9 +40,9 @@ def test_every_pass_is_there_in_order(session: Session, trace: PassTrace) -> Non
 
 
 def test_the_last_graph_is_the_passed_one(session: Session, trace: PassTrace) -> None:
-    wanted = light(session.graph("passed"))
-    assert not diff(wanted, trace.steps[-1].graph)
-    assert print_graph(wanted) == print_graph(trace.steps[-1].graph)
+    expected = light(session.graph("passed"))
+    assert not diff(expected, trace.steps[-1].graph)
+    assert print_graph(expected) == print_graph(trace.steps[-1].graph)
 
 
 def test_changes_lead_from_graph_to_graph(trace: PassTrace) -> None:
@@ -95,8 +95,8 @@ def test_frames(trace: PassTrace) -> None:
             names = frame.text("node_name")
             pairs = list(zip(names, frame.columns["node_change"].tolist(), strict=True))
             marked = {k: {n for n, c in pairs if c == k} for k in (1, 2, 3)}
-            for kind, wanted in kinds.items():
-                assert marked[kind] == set(wanted) & set(names)
+            for kind, expected in kinds.items():
+                assert marked[kind] == set(expected) & set(names)
             assert marked[2] == {c.name for c in step.changes.changed} & set(names)
             assert frame.meta["changes"] == sum(counts)
             for name, what in zip(frame.text("change_name"), frame.columns["change_what"].tolist(), strict=True):

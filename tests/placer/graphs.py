@@ -95,3 +95,14 @@ def convolutions(side: int = 16, channels: int = 32, count: int = 3) -> Graph:
         y = s.op(f"c{i}.dense", HwMatmul(), (1, 1, side * side, channels), (picked, (hstack(9),)), weights)
         x = s.op(f"c{i}.add", HwBinary("add"), (1, 1, side * side, channels), y, x)
     return s.output(x)
+
+
+def residuals(count: int, rows: int) -> Graph:
+    """Each adds to its input what is known of all of its rows: the input has to wait for as long."""
+    s, shape = Sketch(), (1, 1, rows, 256)
+    x = s.op("first", HwUnary("exp"), shape, s.input("x", *shape))
+    for i in range(count):
+        top = s.op(f"top{i}", HwReduce("r"), (1, 1, 32, 256), x)
+        spread = s.op(f"spread{i}", HwUnary("exp"), shape, (top, (broadcast("r", rows // 32),)))
+        x = s.op(f"add{i}", HwBinary("add"), shape, x, spread)
+    return s.output(x)

@@ -9,7 +9,7 @@ import pytest
 
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.bandwidth import limits, spoken
-from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
+from tbuda_lab.core.balancer.models import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import Placement, Reason
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
@@ -58,9 +58,9 @@ def test_the_reason_against_more_cores_is_true(kind: str, device: str, batch: in
         own = int(table.rows["cores"][rows[op]])
         free = spec.rows * spec.cols - sum(int(np.prod(p.ops[n].size)) for n in epoch.ops)
         text = message.no_larger
-        held = "none of the candidates that its override leaves"
-        assert not text.startswith(held) or (small and message.limiter_op == "l0.up") or kind == "conv"
-        if text.startswith(("no legal candidate", held)):
+        overridden = "none of the candidates that its override leaves"
+        assert not text.startswith(overridden) or (small and message.limiter_op == "l0.up") or kind == "conv"
+        if text.startswith(("no legal candidate", overridden)):
             assert not len(faster)
         elif match := re.match(r"the next faster candidate takes (\d+) cores more, (\d+) are free", text):
             assert int(match[2]) == free
@@ -105,7 +105,7 @@ def test_every_shape_has_its_reason_id_text_and_remedy(op: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limiter", "said"),
+    ("limiter", "text"),
     [
         ("kernel", "kernel"), ("input 1 dram", "DRAM reads (input 1)"),
         ("input 0 noc", "NoC reads (input 0)"),
@@ -113,5 +113,5 @@ def test_every_shape_has_its_reason_id_text_and_remedy(op: str) -> None:
         ("output noc", "NoC writes (output)"),
     ],
 )  # fmt: skip
-def test_what_limits_an_op_is_said_in_words(limiter: str, said: str) -> None:
-    assert spoken(limiter) == said
+def test_what_limits_an_op_is_said_in_words(limiter: str, text: str) -> None:
+    assert spoken(limiter) == text

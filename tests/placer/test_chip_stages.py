@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 
 import numpy as np
@@ -11,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.device import load_device
+from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
-from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.core.lowering.hwops import HwUnary, tile_shape
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.place import Outcome, place_and_repair
 from tbuda_lab.core.placer.search.chip_stages import Rules, divide, link_cycles, temporal_epochs
 from tests.placer.graphs import Sketch, encoder, linear
 from tests.placer.test_place import check, placed
@@ -61,8 +63,8 @@ def test_the_division_is_the_best_there_is(data: st.DataObject, n: int, stages: 
     for first in range(n):
         ends = [last for f, last in sorted(keep) if f == first]
         lists.append((np.array(ends, dtype=np.int64), np.array([float(costs[first, e]) for e in ends])))
-    result, wanted = divide(lists, rule), brute(costs, n, rule)
-    if wanted is None:
+    result, expected = divide(lists, rule), brute(costs, n, rule)
+    if expected is None:
         assert result is None
         return
     assert result is not None
@@ -71,7 +73,7 @@ def test_the_division_is_the_best_there_is(data: st.DataObject, n: int, stages: 
     assert numbers == sorted(numbers)
     sums = [sum(costs[f, e] for f, e, g in result if g == k) for k in range(stages)]
     sums += [rule.link(b[0]) for a, b in itertools.pairwise(result) if a[2] != b[2]]
-    assert wanted <= max(sums) <= wanted * 1.002 + 2
+    assert expected <= max(sums) <= expected * 1.002 + 2
 
 
 def test_temporal_epochs_end_where_a_chip_comes_again() -> None:
@@ -184,7 +186,7 @@ def test_grayskull_chips_share_nothing() -> None:
     for q in crossing:
         assert p.ops[q.source].chip != q.chip
         assert all(c == 0 and low <= a and a + q.bytes_per_buffer <= high for c, a in q.buffers)
-    with pytest.raises(PlacementError, match="one grayskull chip") as caught:
+    with pytest.raises(PlacementError, match="reach of a grayskull chip") as caught:
         placed(encoder(2), device, (Override("chip_break", "l0.exp"),))
     # the input is read by the first ops and by the residual
     assert "x" in [d.where for d in caught.value.diagnostics]
@@ -192,6 +194,54 @@ def test_grayskull_chips_share_nothing() -> None:
     forked = placed(encoder(2), device, (Override("chip_break", "l0.add2"),))
     assert forked.ops["l0.up"].chip == forked.ops["l0.add"].chip != forked.ops["l0.add2"].chip
     assert forked.queues["e2e_l0.add_0"].chip == forked.ops["l0.add2"].chip
+
+
+def repaired(graph: Graph, device: DeviceSpec, *overrides: Override) -> Outcome:
+    options = CompileOptions(objective="throughput")
+    return place_and_repair(graph, op_models(graph, device, options, overrides), device, options, overrides)
+
+
+@pytest.mark.parametrize("chips", [3, 4])
+def test_grayskull_chips_pass_on_what_is_read_further_away(chips: int) -> None:
+    """The first sum of the first layer is read on every chip."""
+    s = Sketch()
+    x = s.input("x", 1, 1, 64, 64)
+    first = last = s.op("first", HwUnary("exp"), (1, 1, 64, 64), x)
+    for i in range(1, chips):
+        last = s.op(f"sum{i}", HwBinary("add"), (1, 1, 64, 64), linear(s, f"up{i}", last, 64, 64, 64), first)
+    graph, device = s.output(last), load_device("grayskull", chips=chips)
+    outcome = repaired(graph, device, *(Override("chip_break", f"up{i}") for i in range(1, chips)))
+    p = outcome.placement
+    assert [p.ops[name].chip for name in ("first", *(f"sum{i}" for i in range(1, chips)))] == list(range(chips))
+    users = outcome.graph.users()
+    crossing = [q for q in p.queues.values() if q.kind == "e2e"]
+    assert crossing
+    for q in crossing:
+        assert {p.ops[n].chip for n, _ in users[q.source] if p.ops[n].epoch != p.ops[q.source].epoch} == {q.chip}
+        assert abs(p.ops[q.source].chip - q.chip) <= 1
+
+
+def test_chips_of_grayskull_are_used_from_the_first_on() -> None:
+    graph, device = encoder(1), load_device("grayskull", chips=4)
+    used = {e.chip for e in repaired(graph, device).placement.epochs}
+    assert used == set(range(len(used))) and len(used) < 4
+
+
+def test_a_nop_of_few_cores_crosses_where_streams_are_few() -> None:
+    """n300 has two ethernet cores between its chips, of 7 streams each: an op on 64 cores may not write across."""
+    s = Sketch()
+    s.input("x", 1, 1, 512, 1024)
+    wide = s.op("wide", HwUnary("gelu"), (1, 1, 512, 1024), "x")
+    graph = s.output(s.op("far", HwUnary("exp"), (1, 1, 512, 1024), wide))
+    device = load_device("n300")
+    size, cut = Override("op_size", "wide", (8, 8)), Override("chip_break", "far")
+    outcome = repaired(graph, device, size, cut)
+    p = outcome.placement
+    pipes = [len(q.buffers) for q in p.queues.values() if q.kind == "e2e" and p.ops[q.source].chip != q.chip]
+    assert 0 < sum(pipes) <= 7 * 2 and math.prod(p.ops["wide"].size) == 64
+    assert any("ethernet core" in d.message for d in p.diagnostics)
+    free = repaired(graph, load_device("n300"), Override("op_size", "wide", (2, 4)), cut)
+    assert not free.edits and {q.source for q in free.placement.queues.values() if q.kind == "e2e"} == {"wide"}
 
 
 def test_no_grayskull_stage_begins_where_a_batch_does_not_fit_the_window() -> None:
@@ -227,14 +277,14 @@ def test_queues_stay_on_their_chip_where_only_a_channel_is_asked_for_and_on_gray
             assert moved.queues[name].chip == plain.queues[name].chip
             assert {c for c, _ in moved.queues[name].buffers} == {3}
         other = next(c for c in device.chips if c != plain.queues["up.w"].chip)
-        asked = (cut, Override("queue_channel", "up.w", {"chip": other}))
+        overrides = (cut, Override("queue_channel", "up.w", {"chip": other}))
         if arch == "grayskull":
             with pytest.raises(OverrideError) as caught:
-                placed(graph, device, asked)
+                placed(graph, device, overrides)
             assert "own DRAM only" in caught.value.diagnostics[0].message
         else:
             assert plain.queues["up.w"].prologue
             with pytest.raises(OverrideError, match="queues of their own chip only"):
-                placed(graph, device, asked)
-            streamed = placed(graph, device, (*asked, Override("prologue", "up", {1: False})))
+                placed(graph, device, overrides)
+            streamed = placed(graph, device, (*overrides, Override("prologue", "up", {1: False})))
             assert streamed.queues["up.w"].chip == other and not streamed.queues["up.w"].prologue

@@ -19,11 +19,10 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, repair_around
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import MOST_ALTERNATIVES, alternatives, choose_rows, spread_rows
-from tbuda_lab.core.placer.search.edge_repair import repair_around
 from tests.placer.graphs import Sketch, convolutions, encoder
 
 GRAPHS = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}
@@ -59,11 +58,11 @@ def try_all(problem: Problem, book: EdgeCompatibility, op: int, picked: int, loa
         retained = book.rows.pop(producer)
         for other in rows(producer):
             more = cores(producer, other) - cores(producer, retained)
-            wanted = [r for r in rows(op) if more + cores(op, r) - cores(op, picked) < extra]
-            if extra <= 0 or other == retained or not wanted or not book.check(producer, other):
+            expected = [r for r in rows(op) if more + cores(op, r) - cores(op, picked) < extra]
+            if extra <= 0 or other == retained or not expected or not book.check(producer, other):
                 continue
             book.rows[producer] = other
-            for row in wanted:
+            for row in expected:
                 if book.check(op, row):
                     best, extra = {producer: other, op: row}, more + cores(op, row) - cores(op, picked)
                     break
@@ -87,21 +86,21 @@ def test_a_repair_is_that_of_trying_every_pair(name: str) -> None:
         plain = EdgeCompatibility(problem, first, last, {})
         if plain.users_ok() is not None:
             continue
-        wanted: dict[int, int] | None = plain.rows
+        expected: dict[int, int] | None = plain.rows
         for op in range(first, last):
             if plain.check(op, picked[op]):
                 plain.rows[op] = picked[op]
             elif not try_all(problem, plain, op, picked[op], 0, target):
-                wanted = None
+                expected = None
                 break
         for _ in range(2):  # the second time from memory
             got, book = choose_rows(problem, first, last, picked, 0, target, {}, repairs=selected)
-            if wanted is None and got is not None:  # more than one producer had to give way
+            if expected is None and got is not None:  # more than one producer had to give way
                 assert legal(problem, first, last, got)
             else:
-                assert got == wanted and book.refusal == plain.refusal
-        outcomes.add(wanted is None)
-        changed += wanted is not None and wanted != picked
+                assert got == expected and book.refusal == plain.refusal
+        outcomes.add(expected is None)
+        changed += expected is not None and expected != picked
     assert selected and (changed or outcomes == {True, False})
 
 
@@ -158,12 +157,12 @@ def test_walks_that_are_kept_change_no_edge(name: str) -> None:
                 for b in some[1]:
                     p, c = ends[0].rows[a], ends[1].rows[b]
                     queue = stream_verdict(problem.profiles[producer], p, problem.profiles[op], port, c)
-                    asked = (
+                    overrides = (
                         problem.profiles[producer], p, problem.orders[problem.order[producer]],
                         problem.profiles[op], port, c, problem.read_orders[fact.name],
                     )  # fmt: skip
-                    keep = pipe(*asked, from_queue=queue is not EdgeReason.LEGAL, walks=walks)
-                    assert keep == pipe(*asked, from_queue=queue is not EdgeReason.LEGAL)
+                    keep = pipe(*overrides, from_queue=queue is not EdgeReason.LEGAL, walks=walks)
+                    assert keep == pipe(*overrides, from_queue=queue is not EdgeReason.LEGAL)
                     seen.add(keep.reason)
     assert EdgeReason.LEGAL in seen
 
@@ -187,8 +186,8 @@ def test_gathers_and_readers_share_the_streams_of_a_core() -> None:
     """Five gathers from four cores each and sixteen rows of readers do not fit one core's 24 extra streams, though each
     edge is legal alone: such rows are not chosen together. The compile's own check counts them in the netlist (N5)."""
     graph = from_torch(Gathers(), (torch.zeros(1, 256, 64),), name="gathers")
-    asked = [Override("op_size", f"parts.{k}.matmul", (4, 1)) for k in range(5)]
-    asked += [Override("op_size", f"readers.{k}.matmul", (8, 1)) for k in range(2)]
-    asked.append(Override("op_size", "add_3", (1, 1)))
-    result = compile_graph(graph, load_device("wormhole_b0"), CompileOptions(), asked)
+    overrides = [Override("op_size", f"parts.{k}.matmul", (4, 1)) for k in range(5)]
+    overrides += [Override("op_size", f"readers.{k}.matmul", (8, 1)) for k in range(2)]
+    overrides.append(Override("op_size", "add_3", (1, 1)))
+    result = compile_graph(graph, load_device("wormhole_b0"), CompileOptions(), overrides)
     assert result.placement.ops["add_3"].size == (1, 1) and len(result.lowered["add_3"].inputs) == 5

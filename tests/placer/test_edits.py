@@ -195,7 +195,7 @@ def test_without_edits_the_graph_is_the_same_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         (nop("l0.q", "l0.exp"), "its readers: l0.score"),
         (nop("l0.q", "l0.scor"), "did you mean 'l0.score'?"),
@@ -206,12 +206,12 @@ def test_without_edits_the_graph_is_the_same_object() -> None:
         (queue("l0.add2_output_nop", "out"), "host output"),
     ],
 )
-def test_what_is_impossible_is_an_error_that_says_what_would_work(record: Override, said: str) -> None:
+def test_what_is_impossible_is_an_error_that_says_what_would_work(record: Override, message: str) -> None:
     with pytest.raises(OverrideError) as caught:
         edit(lowered(), DEVICE, CompileOptions(), [record])
     (result,) = caught.value.diagnostics
     assert result.where == record.target and result.rule == f"override-{record.kind}"
-    assert said in f"{result.message}; {result.fix}"
+    assert message in f"{result.message}; {result.fix}"
 
 
 def test_all_impossible_requests_are_told_at_once_and_before_balancing() -> None:

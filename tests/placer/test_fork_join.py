@@ -61,10 +61,10 @@ def test_a_branch_that_needs_all_before_its_first_result_starves_the_other_unles
     pairs = find(problem, segment)
     fork, join = problem.number["fork"], problem.number["join"]
     row = problem.tables[fork].rows[segment.rows[fork]]
-    held = int(row["buf_size_mb"]) * tiles + input_buffer_tiles(
+    capacity = int(row["buf_size_mb"]) * tiles + input_buffer_tiles(
         problem.profiles[join], 0, problem.tables[join].rows[segment.rows[join]]
     )
-    assert bool(pairs) == (held < tiles)
+    assert bool(pairs) == (capacity < tiles)
 
 
 def test_branches_of_equal_kind_need_no_more_than_they_hold() -> None:
@@ -81,8 +81,8 @@ def test_larger_buffers_hold_what_was_missing_and_stay_within_l1() -> None:
     if p.ops["fork"].epoch == p.ops["join"].epoch:
         fork, join = p.candidate("fork"), p.candidate("join")
         slice_tiles = 64 // int(fork["stream_c"])
-        held = slice_tiles * int(fork["buf_size_mb"]) + p.input_buffers["join"][0] * int(join["cores"])
-        assert held >= 64
+        capacity = slice_tiles * int(fork["buf_size_mb"]) + p.input_buffers["join"][0] * int(join["cores"])
+        assert capacity >= 64
         assert any(d.rule == "fork-join" and "join" in d.message for d in p.diagnostics)
     for op, tiles in p.input_buffers.items():
         row, profile = p.candidate(op), p.models[op].profile

@@ -18,7 +18,7 @@ from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hwops import HwFused
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import Begun, begin, decide, place_and_repair
+from tbuda_lab.core.placer import StartedPlacement, begin, decide, place_and_repair
 from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import ResizeOp, Session
 
@@ -45,12 +45,12 @@ def passed() -> Graph:
     return passes.run(attention(), OPTIONS).graph
 
 
-def begun(graph: Graph, device: str) -> Begun:
+def begun(graph: Graph, device: str) -> StartedPlacement:
     spec = load_device(device)
     return begin(graph, op_models(graph, spec, OPTIONS), spec, OPTIONS)
 
 
-def total(begun: Begun) -> int:
+def total(begun: StartedPlacement) -> int:
     return sum(s.limiter_cycles + OPTIONS.epoch_switch_cycles for s in begun.segments)
 
 
@@ -80,14 +80,14 @@ def test_nothing_is_placed_where_every_value_goes_on_in_dest_or_nothing_fits() -
     graph = passes.run(from_torch(Gate(), (torch.zeros(1, 64, 64),)), OPTIONS).graph
     lowered = lower(graph, spec, OPTIONS)
 
-    def never(graph: Graph) -> Begun:
+    def never(graph: Graph) -> StartedPlacement:
         raise AssertionError("placed")
 
     result = decide(graph, lowered, spec, OPTIONS, never)
     assert [p.ends for p in result.patterns] == [()] and result.lowered is lowered
     assert result.patterns[0].as_one < result.patterns[0].apart
 
-    def unplaceable(graph: Graph) -> Begun:
+    def unplaceable(graph: Graph) -> StartedPlacement:
         raise PlacementError("no room", [])
 
     plain = lower(passed(), spec, OPTIONS)
@@ -98,7 +98,7 @@ def test_a_small_part_of_the_model_is_not_worth_trying(monkeypatch: pytest.Monke
     monkeypatch.setattr(fusing, "LEAST_SHARE", 1.01)
     spec, calls = load_device("wormhole_b0"), []
 
-    def counted(graph: Graph) -> Begun:
+    def counted(graph: Graph) -> StartedPlacement:
         calls.append(graph)
         return begun(graph, "wormhole_b0")
 

@@ -16,7 +16,7 @@ from tbuda_lab.core.errors import InputError, PlacementError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.interactive import GridShape, IncrementalPlacer, InteractivePlacer, PlacerOpOverride
-from tbuda_lab.core.placer.search.chip_order import chip_order
+from tbuda_lab.core.placer.search.chip_stages import chip_order
 from tests.placer.graphs import encoder
 
 ROWS, COLS = 6, 7

@@ -41,8 +41,8 @@ def traced() -> tuple[Turned, torch.Tensor, Graph]:
 
 
 def compiled(overrides: tuple[Override, ...] = STREAMED, **options: object) -> CompileResult:
-    asked = CompileOptions(**{"objective": "throughput", **options})  # type: ignore[arg-type]
-    return compile_graph(traced()[2], "wormhole_b0", asked, overrides)
+    compile_options = CompileOptions(**{"objective": "throughput", **options})  # type: ignore[arg-type]
+    return compile_graph(traced()[2], "wormhole_b0", compile_options, overrides)
 
 
 def price(result: CompileResult, batch: int = 1) -> float:

@@ -21,6 +21,7 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Preload, Session
 from tbuda_lab.widgets.pictures.fragments import time_text
+from tests import pairs
 
 
 class Model(torch.nn.Module):
@@ -55,9 +56,8 @@ def time_of(result: CompileResult) -> float:
     return result.placement.report.objective.time
 
 
-@pytest.mark.parametrize("policy", ["Optimal", "Ribbon"])
-@pytest.mark.parametrize("batch", [1, 8, 64])
-@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
+@pytest.mark.parametrize(("batch", "device", "policy"),
+                         pairs([1, 8, 64], ["grayskull", "wormhole_b0"], ["Optimal", "Ribbon"]))
 def test_the_objective_is_the_time_of_the_batch(device: str, batch: int, policy: str) -> None:
     result = compiled(device, microbatch=batch, balancer_policy=policy)
     assert time_of(result) * batch == pytest.approx(simulate(result, batch).cycles, rel=0.05)
@@ -98,12 +98,11 @@ def test_no_single_preload_changed_by_hand_is_much_better(device: str, batch: in
 
 def test_a_weight_is_preloaded_in_one_epoch_and_streamed_in_another() -> None:
     module, inputs, graph = model()
-    names = [n.name for n in compiled("wormhole_b0", microbatch=4).lowered.ops]
-    readers = [n for n in names if "both" in str(compiled("wormhole_b0", microbatch=4).lowered[n].sources)]
+    readers = [n.name for n in compiled("wormhole_b0", microbatch=4).lowered.ops if "both" in str(n.sources)]
     assert len(readers) == 2
-    asked = (Override("prologue", readers[0], {1: True}), Override("prologue", readers[1], {1: False}),
+    overrides = (Override("prologue", readers[0], {1: True}), Override("prologue", readers[1], {1: False}),
              Override("epoch_break", readers[1]))  # fmt: skip
-    result = compile_graph(graph, "wormhole_b0", CompileOptions(microbatch=4), asked)
+    result = compile_graph(graph, "wormhole_b0", CompileOptions(microbatch=4), overrides)
     both = next(s for s in result.lowered[readers[0]].sources if "both" in s)
     message = [
         setting.fields["prologue"]
@@ -172,5 +171,5 @@ def test_a_session_toggles_a_preload_and_says_what_it_got() -> None:
     changed = session.compile()
     assert bool(int(changed.placement.candidate(name)["prologue"]) >> 1 & 1) is not on
     session.apply(Preload(name, 2, False))
-    (asked,) = [o for o in session.overrides if o.kind == "prologue"]
-    assert asked.value == {1: not on, 2: False}
+    (override,) = [o for o in session.overrides if o.kind == "prologue"]
+    assert override.value == {1: not on, 2: False}

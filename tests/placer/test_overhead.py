@@ -41,7 +41,7 @@ def test_an_epoch_costs_its_limiter_and_its_part_of_switch_and_fill(batch: int, 
 
 
 def test_dear_epochs_are_fewer() -> None:
-    graph, device, counts = encoder(4), load_device("wormhole_b0"), []
+    graph, device, counts = encoder(2), load_device("wormhole_b0"), []
     for switch in (0, 20_000, 10_000_000):
         options = CompileOptions(epoch_switch_cycles=switch)
         counts.append(len(place(graph, op_models(graph, device, options), device, options).epochs))

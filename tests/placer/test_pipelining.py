@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -13,8 +14,15 @@ from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
-from tbuda_lab.core.placer.policies.pipelining import pipelined, proposal
-from tbuda_lab.core.placer.stalls.epoch_throughput import flow
+from tbuda_lab.core.placer.policies.pipelining import (
+    LIMITS_AND_PRICES,
+    pipelined,
+    proposal,
+    proposals,
+    streamed_anew,
+)
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughput
+from tbuda_lab.core.placer.stalls.stall_repair import priced
 from tests.placer.graphs import convolutions
 from tests.placer.test_place import DEVICES
 
@@ -42,12 +50,12 @@ def _epoch(device: str) -> tuple[Problem, Segment]:
 @pytest.mark.parametrize("device", DEVICES)
 def test_convolutions_that_stream_together_are_filled_sooner(device: str) -> None:
     problem, whole = _epoch(device)
-    made = pipelined(problem, whole, {})
-    was, now = flow(problem, whole), flow(problem, made)
-    assert not now.deadlocked and made.limiter_cycles <= whole.limiter_cycles
-    fills = [f.cycles - BATCH * s.limiter_cycles for f, s in ((was, whole), (now, made))]
+    result = pipelined(problem, whole, {})
+    was, now = throughput(problem, whole), throughput(problem, result)
+    assert not now.deadlocked and result.limiter_cycles <= whole.limiter_cycles
+    fills = [f.cycles - BATCH * s.limiter_cycles for f, s in ((was, whole), (now, result))]
     assert now.cycles < was.cycles and fills[1] < 0.8 * fills[0]
-    streams = [int(problem.tables[op].rows["t"][row]) for op, row in enumerate(made.rows)]
+    streams = [int(problem.tables[op].rows["t"][row]) for op, row in enumerate(result.rows)]
     before = [int(problem.tables[op].rows["t"][row]) for op, row in enumerate(whole.rows)]
     assert sum(a > b for a, b in zip(streams, before, strict=True)) >= 2
 
@@ -55,18 +63,55 @@ def test_convolutions_that_stream_together_are_filled_sooner(device: str) -> Non
 @pytest.mark.parametrize("device", DEVICES)
 def test_proposals_are_legal_within_their_limits_and_the_same_for_the_same_draws(device: str) -> None:
     problem, whole = _epoch(device)
-    found = 0
+    count = 0
     for seed in range(6):
         limit = whole.limiter_cycles * (1.0, 1.1)[seed % 2]
-        made, again = (proposal(problem, whole, {}, limit, limit, 0.3, random.Random(seed)) for _ in range(2))
-        assert made == again
-        if made is None:
+        proposed, again = (proposal(problem, whole, {}, limit, limit, 0.3, random.Random(seed)) for _ in range(2))
+        assert proposed == again
+        if proposed is None:
             continue
-        found += 1
-        assert made.limiter_cycles <= limit and made.kernel_cycles <= limit
+        count += 1
+        assert proposed.limiter_cycles <= limit and proposed.kernel_cycles <= limit
         book = EdgeCompatibility(problem, whole.first, whole.last, {})
-        for op, row in enumerate(made.rows):
+        for op, row in enumerate(proposed.rows):
             assert book.check(op, row)
             book.rows[op] = row
-        assert sum(int(problem.tables[op].rows["cores"][row]) for op, row in enumerate(made.rows)) <= problem.cores
-    assert found
+        assert sum(int(problem.tables[op].rows["cores"][row]) for op, row in enumerate(proposed.rows)) <= problem.cores
+    assert count
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_of_a_few_ops_the_others_stay_as_they_are(device: str) -> None:
+    problem, segment = _epoch(device)
+    limit, kernel = segment.limiter_cycles, segment.kernel_cycles
+    changed = 0
+    for start in range(segment.first, segment.last - 2):
+        ops = range(start, start + 3)
+        variants = proposals(problem, segment, {}, ops, limit, kernel, 0.3, 4)
+        changed += len(variants)
+        assert len(variants) <= 4 and len({v.rows for v in variants}) == len(variants)
+        for other in variants:
+            rows = dict(zip(range(other.first, other.last), other.rows, strict=True))
+            assert all(rows[op] == segment.rows[op - segment.first] for op in rows if op not in ops)
+            assert rows == choose_rows(problem, other.first, other.last, rows, 0, 0.0, {})[0]  # its edges are legal
+            assert other.limiter_cycles <= limit and other.kernel_cycles <= kernel
+    assert changed
+    assert proposals(problem, segment, {}, range(segment.first, segment.first), limit, kernel, 0.3, 4) == []
+    assert proposals(problem, segment, {}, ops, 0.5 * limit, kernel, 0.3, 4) == []  # those that stay are too slow
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_of_limits_and_prices_the_best_is_taken_as_repairs_leave_it(device: str) -> None:
+    problem, whole = _epoch(device)
+    whole = priced(problem, whole)
+    result = streamed_anew(problem, whole, {})
+    pace = result.limiter_cycles + result.stall_cycles
+    assert pace < 0.9 * (whole.limiter_cycles + whole.stall_cycles)
+    assert result == priced(problem, result)
+    for part, price in LIMITS_AND_PRICES:
+        limit = part * whole.limiter_cycles
+        single = streamed_anew(problem, whole, {}, [(part, price)])
+        assert single.limiter_cycles <= limit
+        assert pace <= (single.limiter_cycles + single.stall_cycles) / 0.99
+    full = dataclasses.replace(whole, stall_cycles=0.0)
+    assert streamed_anew(problem, full, {}) is full  # nothing waits

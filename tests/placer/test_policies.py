@@ -23,14 +23,16 @@ from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.policies import OTHERS, POLICIES
+from tbuda_lab.core.placer.policies import OTHERS, POLICIES, op_runs
 from tbuda_lab.core.placer.policies.candidates import Candidates
 from tbuda_lab.core.placer.policies.nlp import nlp_target
-from tbuda_lab.core.placer.policies.optimal import Optimal
+from tbuda_lab.core.placer.policies.op_runs import CheapestCuts, CostBound
+from tbuda_lab.core.placer.policies.optimal import Optimal, forget_searches
 from tbuda_lab.core.placer.policies.portfolio import never_worse
 from tbuda_lab.core.placer.policies.ribbon import CandidateFacts, Ribbon, prefers
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES, slowest_stage
 from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tests import pairs
 from tests.placer.graphs import Sketch, convolutions, encoder, linear
 from tests.placer.test_place import GRAPHS, check, placed
 
@@ -69,16 +71,16 @@ def best_objective(name: str, device: str, microbatch: int) -> float:
     return objective(placed(GRAPHS[name](), load_device(device), microbatch=microbatch), microbatch)
 
 
-@pytest.mark.parametrize("policy", [p for p in POLICIES if p != "Optimal"])
-@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
-@pytest.mark.parametrize("name", GRAPHS)
-def test_every_policy_keeps_every_rule_and_optimal_is_no_worse(name: str, device: str, policy: str) -> None:
+@pytest.mark.parametrize(("policy", "device", "name", "microbatch"), pairs(
+    [p for p in POLICIES if p != "Optimal"], ["grayskull", "wormhole_b0"], GRAPHS, (1, 16)))
+def test_every_policy_keeps_every_rule_and_optimal_is_no_worse(
+    policy: str, device: str, name: str, microbatch: int
+) -> None:
     graph, spec = GRAPHS[name](), load_device(device)
-    for microbatch in (1, 16):
-        p = placed(graph, spec, balancer_policy=policy, microbatch=microbatch)
-        check(graph, spec, p)
-        other = objective(p, microbatch) if microbatch == 1 else with_waits(graph, device, policy, microbatch)
-        assert best_objective(name, device, microbatch) <= other
+    p = placed(graph, spec, balancer_policy=policy, microbatch=microbatch)
+    check(graph, spec, p)
+    other = objective(p, microbatch) if microbatch == 1 else with_waits(graph, device, policy, microbatch)
+    assert best_objective(name, device, microbatch) <= other
 
 
 def test_minimize_grid_puts_every_op_on_its_fewest_cores() -> None:
@@ -301,15 +303,15 @@ def test_a_frontier_is_what_all_rows_say(price: int) -> None:
     problem = problem_of(convolutions(32, 64, 3), "grayskull")
     for op in range(len(problem.order)):
         where, output = problem.places(op, op, op + 1)
-        front = problem.frontier(op, where, output, 26, dram_price=price)
+        front = problem.costs.frontier(problem.tables[op], where, output, 26, dram_price=price)
         rows = problem.legal[problem.tables[op].signature]
         cycles = np.ceil(problem.row_limits(op, where, output, Load(26, 0))[rows])
         dram = problem.dram_cores(op, where, output)[rows]
-        asked = problem.tables[op].rows["cores"][rows] + price * dram
+        costs = problem.tables[op].rows["cores"][rows] + price * dram
         for target in np.quantile(cycles, [0.0, 0.1, 0.5, 1.0], method="lower"):
             at = int(np.searchsorted(-front.cycles, -target, side="left"))
             assert front.cycles[at] <= target
-            assert front.cores[at] + price * front.dram[at] == asked[cycles <= target].min()
+            assert front.cores[at] + price * front.dram[at] == costs[cycles <= target].min()
 
 
 def _streams(layers: int) -> Graph:
@@ -332,3 +334,48 @@ def test_an_epoch_pays_in_cores_for_dram_where_that_makes_it_faster(
     check(graph, spec, priced)
     monkeypatch.setattr(Optimal, "lighter", lambda self, segment, upstream_rows: segment)
     assert objective(priced, 1) <= at_most * objective(placed(graph, spec), 1)
+
+
+def test_the_cheapest_cuts_of_runs_are_those_of_all_cuts() -> None:
+    problem = problem_of(encoder(1))
+    count, switch = 9, problem.options.epoch_switch_cycles
+    drawn = np.random.default_rng(5)
+    cost = {(a, b): float(drawn.integers(1, 90_000)) for a in range(count) for b in range(a + 1, count + 1)}
+    cuts = CheapestCuts(problem)
+    for first in reversed(range(count)):
+        cuts.add(first, {last - first: CostBound(cost[first, last], 0, 0) for last in range(first + 1, count + 1)})
+
+    @functools.cache
+    def least(first: int, last: int) -> float:
+        ends = [cost[first, at] + switch + (least(at, last) if at < last else 0.0) for at in range(first + 1, last + 1)]
+        return min(ends)
+
+    for first, last in cost:
+        assert cuts.cost(first, last) == least(first, last)
+
+
+def test_runs_that_are_far_behind_their_cuts_change_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(encoder(4, 512, 256), microbatch=1, epoch_switch_cycles=2_000)
+    near = Optimal(problem, quiet)
+    result = near.run()
+    forget_searches(problem.costs)
+    monkeypatch.setattr(op_runs, "FAR_BEHIND", float("inf"))
+    every = Optimal(problem, quiet)
+    assert result == every.run()
+    assert sum(map(len, near.bounds.values())) < sum(map(len, every.bounds.values()))
+
+
+def test_a_search_that_shares_the_costs_of_another_one_chooses_as_if_it_were_alone() -> None:
+    first, second = problem_of(encoder(2)), problem_of(encoder(3))
+    shared = Problem.of(
+        second.graph, second.models, first.device, first.options, second.order, {}, frozenset(), costs=first.costs
+    )
+    alone = Optimal(second, quiet).run()
+    one = Optimal(first, quiet)
+    one.run()
+    two = Optimal(shared, quiet)
+    assert np.array_equal(one.targets, two.targets)
+    known = set(one.finished_segments)
+    assert two.run() == alone and known & set(two.finished_segments) == known
+    forget_searches(first.costs)
+    assert not Optimal(first, quiet).finished_segments

@@ -40,10 +40,10 @@ def dags(draw: st.DrawFn) -> Graph:
 
 
 @given(dags(), st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=3, unique=True), min_size=1, max_size=3))
-def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, wanted: list[list[int]]) -> None:
+def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, expected: list[list[int]]) -> None:
     order = schedule(graph)
     names = [n for n in graph.nodes if n.startswith("op") and "output" not in n]
-    records = [after(*dict.fromkeys(names[i % len(names)] for i in w)) for w in wanted]
+    records = [after(*dict.fromkeys(names[i % len(names)] for i in w)) for w in expected]
     records = [r for r in records if len(r.target) > 1]  # type: ignore[arg-type]
     before: dict[str, set[str]] = {n: {s for s in graph[n].sources if s in order} for n in order}
     for record in records:
@@ -52,32 +52,32 @@ def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, wanted: list[list
     try:
         graphlib.TopologicalSorter(before).prepare()
     except graphlib.CycleError:
-        with pytest.raises(OverrideError, match="cannot be honoured"):
+        with pytest.raises(OverrideError, match="cannot be met"):
             constrained(graph, order, records)
         return
     result = constrained(graph, order, records)
     at = {n: i for i, n in enumerate(result)}
     assert sorted(result) == sorted(order)
     assert all(at[a] < at[b] for b, sources in before.items() for a in sources)
-    held = {n: i for i, n in enumerate(order)}
-    if all(held[a] < held[b] for b, sources in before.items() for a in sources):
+    positions = {n: i for i, n in enumerate(order)}
+    if all(positions[a] < positions[b] for b, sources in before.items() for a in sources):
         assert result == order, "an order that the schedule has anyway changes nothing"
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         (after("l0.q", "l0.kk"), "did you mean 'l0.k'"),
         (after("l0.score", "l0.q"), "put l0.q before l0.score"),
         (after("l0.q", "l0.q"), "two ops or more"),
     ],
 )
-def test_an_order_that_cannot_be_had_is_an_error(record: Override, said: str) -> None:
+def test_an_order_that_cannot_be_had_is_an_error(record: Override, message: str) -> None:
     graph = encoder(1)
     with pytest.raises(OverrideError) as caught:
         constrained(graph, schedule(graph), [record])
     (result,) = caught.value.diagnostics
-    assert result.rule == "override-schedule_constraint" and said in f"{result.message}; {result.fix}"
+    assert result.rule == "override-schedule_constraint" and message in f"{result.message}; {result.fix}"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -31,12 +31,13 @@ from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, objective, weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
-from tbuda_lab.core.placer.stalls.epoch_throughput import flow, trial
-from tbuda_lab.core.placer.stalls.reconvergence import meetings
-from tbuda_lab.core.placer.stalls.stall_model import Gathered, StallModel
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, trial
+from tbuda_lab.core.placer.stalls.reconvergence import reconvergences
+from tbuda_lab.core.placer.stalls.stall_model import RunStalls, StallModel
 from tbuda_lab.core.placer.stalls.stall_repair import priced, repair_stalls
+from tests import pairs
 from tests.epochsim.oracle import EventDriven
-from tests.placer.graphs import Sketch, convolutions, encoder
+from tests.placer.graphs import Sketch, convolutions, encoder, residuals
 
 BATCH = 8
 SHAPE = (1, 1, 64, 256)
@@ -87,7 +88,7 @@ def ways(problem: Problem, fork: int, op: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("graph", [encoder(1), convolutions(16, 16, 2)], ids=["encoder", "convolutions"])
 def test_meetings_are_pairs_of_disjoint_paths_and_every_op_where_paths_part_and_meet_has_one(graph: Graph) -> None:
     problem = problem_of(graph)
-    result = meetings(problem)
+    result = reconvergences(problem)
     for join, some in result.items():
         for m in some:
             assert m.join == join == m.short[-1][0] == m.long[-1][0]
@@ -137,7 +138,7 @@ def test_the_fill_of_a_chain_is_what_the_event_driven_simulator_says(kinds: str)
     problem = problem_of(chain(kinds), microbatch=BATCH)
     (segment,) = Optimal(problem, quiet).run()
     needs = at_rows(problem, segment)
-    gathered = Gathered(StallModel(problem, [0]), 0, lambda op: needs[op])
+    gathered = RunStalls(StallModel(problem, [0], np.ones(1)), 0, lambda op: needs[op])
     for op in range(segment.last):
         gathered.add(op)
     assert gathered.whole is not None
@@ -151,7 +152,7 @@ def test_filling_counts_as_the_options_say() -> None:
     for cycles in (None, 0, 1_000):
         problem = problem_of(graph, microbatch=BATCH, epoch_fill_cycles=cycles)
         segments = Optimal(problem, quiet).run()
-        now = [flow(problem, s) for s in segments]
+        now = [throughput(problem, s) for s in segments]
         waits = sum(epoch_cost(problem, s) - s.limiter_cycles - 20_000 / BATCH for s in segments)
         fill.append((waits, sum(f.period - s.limiter_cycles for f, s in zip(now, segments, strict=True)), segments))
     assert fill[0][0] > fill[1][0] == pytest.approx(fill[1][1])
@@ -169,6 +170,20 @@ def test_bounds_charge_nothing_where_epochs_are_not_charged() -> None:
 
 
 # -- forks -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("rows", [64, 512, 2048, 4096])
+def test_nops_are_asked_for_where_a_fork_would_hang(rows: int) -> None:
+    """As far as one fork goes: the pace does not count, so room for the first result of the long branch is enough."""
+    problem = problem_of(residuals(1, rows), microbatch=BATCH)
+    policy, count = Optimal(problem, quiet), len(problem.order)
+    segment = next(s for at in range(len(policy.targets)) if (s := policy.attempt(0, count, 0, at, {}).segment))
+    needs = at_rows(problem, segment)
+    gathered = RunStalls(StallModel(problem, [0], np.full(1, np.inf)), 0, lambda op: needs[op])
+    for op in range(segment.last):
+        gathered.add(op)
+    assert gathered.nops is not None
+    assert (int(gathered.nops[0, 0]) > 0) == throughput(problem, segment).deadlocked
+
+
 def diamond(width: int = 256) -> Graph:
     """A residual around a matmul and an element-wise op."""
     s = Sketch()
@@ -216,10 +231,10 @@ def best_by_brute_force(problem: Problem, batch: int) -> float:
     for first, last in itertools.combinations(range(n + 1), 2):
         options = [range(len(problem.tables[op].rows)) for op in range(first, last)]
         for rows in itertools.product(*options):
-            wanted = dict(zip(range(first, last), rows, strict=True))
-            if choose_rows(problem, first, last, wanted, 0, 0.0, {})[0] != wanted:
+            expected = dict(zip(range(first, last), rows, strict=True))
+            if choose_rows(problem, first, last, expected, 0, 0.0, {})[0] != expected:
                 continue
-            segment = place_rows(problem, first, last, wanted)
+            segment = place_rows(problem, first, last, expected)
             if segment is None:
                 continue
             bound = segment.limiter_cycles + KERNEL_WEIGHT * segment.kernel_cycles
@@ -251,9 +266,8 @@ def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int
     assert reached <= objective(problem, plain).total + 1e-6
 
 
-@pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])
-@pytest.mark.parametrize("batch", [1, 24])
-@pytest.mark.parametrize("name", ["diamond", "encoder", "convolutions"])
+@pytest.mark.parametrize(("name", "batch", "device"), pairs(
+    ["diamond", "encoder", "convolutions"], [1, 24], ["grayskull", "wormhole_b0"]))
 def test_mending_takes_what_the_choice_of_epochs_charged(name: str, device: str, batch: int) -> None:
     result = {"diamond": diamond(), "encoder": encoder(2, 128, 256), "convolutions": convolutions(32, 64, 3)}
     problem, segments = chosen(result[name], device, batch)
@@ -262,7 +276,7 @@ def test_mending_takes_what_the_choice_of_epochs_charged(name: str, device: str,
     assert sum(epoch_cost(repaired.problem, s) for s in repaired.segments) == pytest.approx(charged, rel=1e-9)
     options = problem.options
     switches = len(repaired.segments) * options.epoch_switch_cycles
-    flows = [flow(repaired.problem, s) for s in repaired.segments]
+    flows = [throughput(repaired.problem, s) for s in repaired.segments]
     assert not any(f.deadlocked for f in flows)
     if batch > 1:
         assert charged == pytest.approx((switches + sum(f.cycles for f in flows)) / batch)
@@ -276,8 +290,8 @@ def test_parts_of_a_run_that_cannot_be_held_as_one_know_the_rows_before_them(mon
     realise, ready = policy.realise, policy.ready
     existing: list[tuple[int, list[int]]] = []
 
-    def refused(*args: object) -> object:
-        return (None, None) if args[5] == np.inf else choose_rows(*args)  # type: ignore[arg-type]
+    def refused(*args: object, **named: object) -> object:
+        return (None, None) if args[5] == np.inf else choose_rows(*args, **named)  # type: ignore[arg-type]
 
     def noted(segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         existing.append((segment.first, sorted(upstream_rows)))

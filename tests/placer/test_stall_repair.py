@@ -21,15 +21,19 @@ from tbuda_lab.core.lowering.hwops import HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import place, place_and_repair
-from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
+from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.placer.model.problem import Problem, op_facts
+from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, measure
 from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
-from tbuda_lab.core.placer.stalls.epoch_throughput import flow
-from tbuda_lab.core.placer.stalls.stall_repair import repair_stalls
+from tbuda_lab.core.placer.policies.optimal import Optimal
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs
+from tbuda_lab.core.placer.stalls.fork_join import nop_cores
+from tbuda_lab.core.placer.stalls.stall_repair import edited, regraphed, repair_stalls
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.commands import ResizeOp
-from tests.placer.graphs import Sketch, encoder
+from tests.placer.graphs import Sketch, encoder, residuals
 from tests.placer.test_place import check
 
 BATCH = 24
@@ -69,11 +73,38 @@ def chosen(graph: Graph, batch: int = BATCH, device: str = "grayskull") -> tuple
 
 
 def total(problem: Problem, segments: tuple[Segment, ...]) -> float:
-    return sum(flow(problem, s).cycles for s in segments)
+    return sum(throughput(problem, s).cycles for s in segments)
+
+
+def test_epochs_simulated_side_by_side_flow_as_they_do_alone() -> None:
+    """Also where one of them would hang: every run of ops of a residual block, each epoch in a network of its own."""
+    problem, segments = chosen(compiled(False).lowered)
+    whole = segments[0]
+    epochs = []
+    for last in range(whole.first + 1, whole.last + 1):
+        size = last - whole.first
+        epochs.append(dataclasses.replace(whole, last=last, rows=whole.rows[:size], spots=whole.spots[:size]))
+    together = throughputs([(problem, epoch) for epoch in epochs])
+    assert len({t.period for t in together}) > 1
+    for epoch, side_by_side in zip(epochs, together, strict=True):
+        alone = dataclasses.replace(problem, costs=CostCache(problem.device, problem.options))
+        assert throughput(alone, epoch) == side_by_side
+
+
+def test_a_queue_changes_the_facts_of_its_two_ops_alone() -> None:
+    problem, _ = chosen(compiled(False).lowered)
+    reader, producer = next((r, p) for r, fact in enumerate(problem.facts) for p in fact.producers if p >= 0)
+    names = problem.order[producer], problem.order[reader]
+    port = problem.facts[reader].producers.index(producer)
+    edits = (Override("insert_queue", names[0], {"dest": (names[1],), "port": port}, "placer"),)
+    queued = regraphed(problem, edited(problem, edits))
+    assert queued.facts[reader].queued == (port,)
+    assert queued.facts == op_facts(queued.graph, problem.number, problem.device, problem.options)
+    assert [i for i, f in enumerate(queued.facts) if f != problem.facts[i]] == sorted([producer, reader])
 
 
 def test_the_pace_of_an_epoch_is_that_of_the_whole_simulation() -> None:
-    """`flow` builds one epoch from a problem; `simulate` builds all of them from a compile result."""
+    """`throughput` builds one epoch from a problem; `simulate` builds all of them from a compile result."""
     for on in (False, True):
         result = compiled(on)
         times = simulate(result, BATCH).epochs
@@ -85,7 +116,7 @@ def test_the_pace_of_an_epoch_is_that_of_the_whole_simulation() -> None:
             rows = {at + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
             spots = tuple((*p.ops[n].start, p.ops[n].transposed) for n in epoch.ops)
             kernel, limiter, _ = measure(problem, at, at + len(rows), rows)
-            matches = flow(problem, Segment(at, at + len(rows), tuple(rows.values()), spots, kernel, limiter))
+            matches = throughput(problem, Segment(at, at + len(rows), tuple(rows.values()), spots, kernel, limiter))
             assert matches.period == seen.period
             assert abs(matches.cycles - (seen.end - seen.start)) <= 1000  # the way of the last result to DRAM
             at += len(rows)
@@ -106,6 +137,24 @@ def test_a_mend_pays_in_the_whole_simulation_and_changes_no_result() -> None:
     for g, (sample,) in zip(got, samples, strict=True):
         want = module(sample).detach()
         assert torch.corrcoef(torch.stack([g.flatten(), want.flatten()]))[0, 1] > 0.999
+
+
+def test_of_several_forks_that_hang_each_is_mended() -> None:
+    """No single nop or queue lets the epoch run."""
+    spec, options = GRAYSKULL, CompileOptions(microbatch=BATCH)
+    graph = residuals(3, 2048)
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    policy = Optimal(problem, lambda fraction: None)
+    count = len(problem.order)
+    segment = next(s for at in range(len(policy.targets)) if (s := policy.attempt(0, count, 0, at, {}).segment))
+    assert throughput(problem, segment).deadlocked
+    result = repair_stalls(problem, (segment,))
+    assert len(result.edits) > 1
+    assert all(not throughput(result.problem, part).deadlocked for part in result.segments)
+    lacking = nop_cores(problem, segment)
+    assert lacking > 0
+    roomy = policy.with_room(segment, lacking, False, {})
+    assert roomy is not None and cores_of(problem, roomy) <= problem.cores - lacking
 
 
 @pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])

@@ -114,8 +114,8 @@ def test_constraints_and_steps_are_kept() -> None:
     problem = problem_of(graph, schedule(graph), frozenset({"late"}))
     before = Optimal(problem, lambda _: None).run()
     pairs = [(f"heavy{i}", "late") for i in range(3)]
-    held = improve(problem, before, 64, pairs)
-    at = {n: i for i, n in enumerate(held.problem.order)}
+    improved = improve(problem, before, 64, pairs)
+    at = {n: i for i, n in enumerate(improved.problem.order)}
     assert all(at[a] < at[b] for a, b in pairs)
     assert improve(problem, before, 1).steps <= 1
     assert improve(problem, before, 0).segments == tuple(before)

@@ -85,7 +85,7 @@ def test_a_policy_is_known_in_any_case_wherever_it_is_looked_up(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("direction", "pieces", "size", "said"),
+    ("direction", "pieces", "size", "message"),
     [
         ("n", (2, 1), None, "direction 'n'"),
         ("c", (2, 1), None, "direction 'c'"),
@@ -95,17 +95,17 @@ def test_a_policy_is_known_in_any_case_wherever_it_is_looked_up(name: str) -> No
     ],
 )
 def test_overrides_that_could_each_be_had_alone(
-    direction: str | None, pieces: tuple[int, int], size: tuple[int, int] | None, said: str
+    direction: str | None, pieces: tuple[int, int], size: tuple[int, int] | None, message: str
 ) -> None:
     """A stream that its direction or its grid leaves no room for: each is legal, both are not."""
     graph = encoder(1)
-    given = {"t_stream_shape": pieces, "t_stream_dir": direction, "op_size": size}
-    records = [Override(kind, "l0.up", value) for kind, value in given.items() if value is not None]
+    settings = {"t_stream_shape": pieces, "t_stream_dir": direction, "op_size": size}
+    records = [Override(kind, "l0.up", value) for kind, value in settings.items() if value is not None]
     for record in records:
         refuse_impossible(graph, DEVICE, CompileOptions(), [record])
     with pytest.raises(OverrideError) as caught:
         refuse_impossible(graph, DEVICE, CompileOptions(), records)
-    assert [d.where for d in caught.value.diagnostics] == ["l0.up"] and said in caught.value.diagnostics[0].message
+    assert [d.where for d in caught.value.diagnostics] == ["l0.up"] and message in caught.value.diagnostics[0].message
 
 
 def test_no_model_is_placed_before_overrides_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_an_override_of_an_op_that_is_not_there_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: pybuda.override_op_size("mm0", "ab"), "rows, columns"),
         (lambda: pybuda.override_op_size("mm0", (1.5, 2)), "rows, columns"),
@@ -106,8 +106,8 @@ def test_an_override_of_an_op_that_is_not_there_is_a_warning() -> None:
         (lambda: pybuda.set_configuration_options(dram_placement_algorithm="NEAREST"), "CLOSEST"),
     ],
 )
-def test_calls_that_make_no_sense_are_refused_at_once(call, said: str) -> None:
-    with pytest.raises(PipelineError, match=said):
+def test_calls_that_make_no_sense_are_refused_at_once(call, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
         call()
 
 

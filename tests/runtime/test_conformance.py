@@ -64,12 +64,12 @@ def test_exact_runs_are_trained_exactly():
     device.push_to_target_inputs(torch.zeros(1, 32, 32))
     weight = net.w1.value().clone().requires_grad_()
     (torch.exp(X @ weight) + X @ net.w2.value()).abs().mean().backward()
-    wanted = weight.detach() - 0.01 * weight.grad
+    expected = weight.detach() - 0.01 * weight.grad
     pybuda.run_training()
     checkpoint = device.get_parameter_checkpoint()
     assert sorted(checkpoint) == ["net.w1", "net.w2"]
     assert error(device.get_parameter_gradients()["net.w1"].value(), weight.grad) < 1e-5
-    assert error(checkpoint["net.w1"].value(), wanted) < 1e-6
+    assert error(checkpoint["net.w1"].value(), expected) < 1e-6
     (listed,) = pybuda.get_parameter_checkpoint(device)
     assert torch.equal(listed["net.w1"].value(), checkpoint["net.w1"].value())
 
@@ -137,9 +137,9 @@ def test_weights_of_a_convolution_over_phases(stride, padding):
     whole = pad(image, (0, -10 % stride[1], 0, -13 % stride[0]))
     phases = torch.cat([whole[:, :, i :: stride[0], j :: stride[1]] for i in range(stride[0])
                         for j in range(stride[1])], dim=1)
-    found, sides = sparse_utils.calculate_conv2d_prestride_weights_and_padding(weights, 13, 10, stride, padding)
+    prestrided, sides = sparse_utils.calculate_conv2d_prestride_weights_and_padding(weights, 13, 10, stride, padding)
     want = torch.nn.functional.conv2d(pad(image, padding), weights, stride=stride)
-    assert torch.allclose(torch.nn.functional.conv2d(pad(phases, sides), found), want)
+    assert torch.allclose(torch.nn.functional.conv2d(pad(phases, sides), prestrided), want)
 
 
 def test_a_parameter_is_true_and_golden_outputs_are_torch():
@@ -189,8 +189,8 @@ def test_constants_keep_their_names_in_the_netlist():
 
 def test_pickers_of_rows():
     rows = torch.arange(12.0)[:, None]
-    kept = sparse_utils.create_flattened_padding_removal_sparse_picker_matrix(12, 1, 3, 4) @ rows
-    assert kept[:6, 0].tolist() == [1, 2, 5, 6, 9, 10]
+    picked = sparse_utils.create_flattened_padding_removal_sparse_picker_matrix(12, 1, 3, 4) @ rows
+    assert picked[:6, 0].tolist() == [1, 2, 5, 6, 9, 10]
     spread = sparse_utils.create_reshape_flatten_sparse_picker_matrix(3, 12, 4) @ rows[:3]
     assert spread[:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 import tbuda_lab as pybuda
-from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.frontend.pybuda import Parameter, PyBudaModule, Tensor
 from tbuda_lab.pybuda import op
 from tbuda_lab.pybuda.op.eval.sparse_utils import conv2d_padding_to_canonical
@@ -160,11 +160,11 @@ def test_shapes_in_tiles() -> None:
 def test_dropout_drops_by_its_seed() -> None:
     x = torch.rand(1, 3, 40, 33)
     dropped = op.Dropout("d", value(x), p=0.4, training=True, seed=3).value()
-    kept = dropped != 0
-    torch.testing.assert_close(dropped, torch.where(kept, x / 0.6, 0.0))
-    assert abs(float(kept.float().mean()) - 0.6) < 0.03
-    assert torch.equal(kept, op.Dropout("d", value(x), p=0.4, seed=3).value() != 0)
-    assert not torch.equal(kept, op.Dropout("d", value(x), p=0.4, seed=4).value() != 0)
+    mask = dropped != 0
+    torch.testing.assert_close(dropped, torch.where(mask, x / 0.6, 0.0))
+    assert abs(float(mask.float().mean()) - 0.6) < 0.03
+    assert torch.equal(mask, op.Dropout("d", value(x), p=0.4, seed=3).value() != 0)
+    assert not torch.equal(mask, op.Dropout("d", value(x), p=0.4, seed=4).value() != 0)
     assert torch.equal(op.Dropout("d", value(x), p=0.4, training=False).value(), x)
     with pytest.raises(PipelineError, match="probability"):
         op.Dropout("d", value(x), p=1.0)
@@ -191,3 +191,27 @@ def test_a_parameter_without_a_value_has_none() -> None:
     assert weight.value() is None and not weight.has_value()
     weight.set_value(torch.ones(3, 4))
     assert torch.equal(weight.value(), torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64])
+@pytest.mark.parametrize(("what", "reference"), [
+    (lambda x: op.Matmul("mm", x, torch.full((32, 16), 0.5)), lambda x: x @ torch.full((32, 16), 0.5)),
+    (lambda x: op.ReduceAvg("avg", op.Add("add", x, x), -1), lambda x: (x + x).mean(-1, True)),
+    (lambda x: op.Softmax("soft", op.Transpose("t", x, -1, -2), dim=-1), lambda x: x.mT.softmax(-1)),
+    (lambda x: op.Gelu("gelu", x), functional.gelu),
+], ids=["matmul", "average", "softmax", "gelu"])  # fmt: skip
+def test_inputs_of_integers_are_floats_to_ops_of_floats(
+    what: Callable[..., Any], reference: Callable[..., torch.Tensor], dtype: torch.dtype
+) -> None:
+    x = torch.randint(-8, 8, (1, 32, 32), generator=torch.Generator().manual_seed(5), dtype=dtype)
+    device = TTDevice("t", module=Calls("m", what))
+    device.push_to_inputs(x)
+    (output,) = pybuda.run_inference().get()
+    torch.testing.assert_close(output.value(), reference(x.float()), rtol=0.02, atol=0.02)
+
+
+def test_an_index_outside_the_table_is_refused_with_the_table_s_size() -> None:
+    device = TTDevice("t", module=Calls("m", lambda x: op.Embedding("look", torch.ones(50, 32), x)))
+    device.push_to_inputs(torch.tensor([[3, 50]]))
+    with pytest.raises(InputError, match="from 3 to 50 into a table of 50 rows"):
+        pybuda.run_inference().get()

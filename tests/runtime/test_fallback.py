@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import SplitRunner
+from tbuda_lab.runtime.errors import BatchError
+from tests.frontend.ops_zoo import Fn
 
 FLOAT = CompileOptions(default_df_override=DataFormat.Float32)
 
@@ -37,8 +40,8 @@ class Routed(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         hidden = torch.relu(self.first(x))
         values, places = torch.topk(hidden, 8, dim=-1)
-        kept = torch.zeros_like(hidden).scatter(-1, places, values)
-        last = self.second(kept) + hidden
+        sparse = torch.zeros_like(hidden).scatter(-1, places, values)
+        last = self.second(sparse) + hidden
         return torch.sinh(last), torch.linalg.inv(last @ last.transpose(-1, -2) + torch.eye(16)), places + 1000
 
 
@@ -57,6 +60,50 @@ def test_without_fallback_the_error_names_op_and_line() -> None:
     graph = from_torch(Routed(), (torch.randn(1, 16, 32),))
     with pytest.raises(UnsupportedOp, match=r"test_fallback\.py:\d+.*topk"):
         compile_with_fallback(graph, load_device("wormhole_b0"), FLOAT, automatic=False)
+
+
+class Transformed(nn.Module):
+    """A layer before and after something that the host computes."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first, self.second, self.function = nn.Linear(32, 32), nn.Linear(32, 32), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.second(self.function(self.first(x)))
+        return y
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.fft.fftn(x, dim=(1, 2)).real,  # FNet
+    lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.complex(torch.arange(17.0), torch.ones(17)), n=32),
+    lambda x: torch.fft.fft(x).abs() + torch.fft.fft(x, dim=1).imag,
+    lambda x: nn.functional.adaptive_max_pool2d(x[:, None], (5, 32))[:, 0],
+    lambda x: torch.polar(x.abs(), x).real + torch.linalg.eigvals(x[:, :4, :4]).abs().sum(),
+    lambda x: torch.fake_quantize_per_tensor_affine(x, 0.01, 0, -128, 127),
+    lambda x: nn.functional.interpolate(x[:, None], (5, 32), mode="bilinear", antialias=True)[:, 0],
+], ids=["fft", "filter", "spectrum", "windows of several sizes", "polar", "fake quantisation",
+        "smoothed pixels"])  # fmt: skip
+def test_complex_numbers_and_uneven_windows_are_the_hosts(
+    function: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    model, x = Transformed(function), torch.randn(2, 16, 32)
+    split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
+    assert isinstance(split, SplitResult)
+    assert [s.place for s in split.sections] == ["device", "host", "device"]
+    torch.testing.assert_close(SplitRunner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-3)
+
+
+def test_values_that_a_mask_places_one_after_the_other() -> None:
+    model, x = Transformed(lambda x: x.masked_scatter(x > 0, x * 2)), torch.randn(1, 16, 32)
+    split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
+    assert isinstance(split, SplitResult)
+    torch.testing.assert_close(SplitRunner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-3)
+
+
+def test_a_complex_output_is_refused_with_what_would_work() -> None:
+    with pytest.raises(UnsupportedOp, match=r"complex; return torch\.view_as_real"):
+        from_torch(Fn(torch.fft.fft), (torch.randn(1, 16, 32),))
 
 
 class Reader(nn.Module):
@@ -175,12 +222,12 @@ def test_a_model_that_only_counts_stays_on_the_device_and_says_what_is_rounded()
 
     x = torch.zeros(1, 2, 1000)
     x[..., 997] = 1.0
-    for df, said in ((DataFormat.Float16_b, 1), (DataFormat.Float32, 0)):
+    for df, count in ((DataFormat.Float16_b, 1), (DataFormat.Float32, 0)):
         options = CompileOptions(default_df_override=df)
         result = compile_with_fallback(from_torch(Where(), (x,)), load_device("wormhole_b0"), options)
         assert not isinstance(result, SplitResult)
         notes = [d for d in result.diagnostics if d.rule == "whole-numbers"]
-        assert len(notes) == said
+        assert len(notes) == count
         assert all("999; Float16_b holds them exactly up to 256" in d.message for d in notes)
 
 
@@ -196,3 +243,56 @@ def test_a_model_of_which_the_device_has_no_op_runs_and_says_so(name: str) -> No
     with pytest.warns(UserWarning, match=f"{name} '{name}' runs on the host|host_call '{name}' runs on the host"):
         (have,) = pybuda.run_inference().get()
     torch.testing.assert_close(have.value(), getattr(torch, name)(x, y), rtol=0.02, atol=0.01)
+
+
+def test_experts_of_a_gate_count_their_rows_on_the_host() -> None:
+    """300 rows in groups, more than Float16_b counts exactly: a row in its neighbour's group would be far off."""
+    from transformers import MixtralConfig
+    from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+
+    config = MixtralConfig(hidden_size=32, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2)
+    config._experts_implementation = "grouped_mm"
+    model, x = MixtralSparseMoeBlock(config).eval(), torch.randn(1, 150, 32)
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.3)
+    split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), CompileOptions())
+    assert isinstance(split, SplitResult)
+    assert {"experts.cumsum", "gate.topk"} <= {n.name for s in split.sections if s.place == "host" for n in s.graph}
+    (have,) = SplitRunner(split).run([x])[0]
+    assert torch.corrcoef(torch.stack([have.flatten(), model(x).detach().flatten()]))[0, 1] > 0.9999
+
+
+@pytest.mark.parametrize("model", [
+    Fn(lambda x: (2 * x).norm(3, -1)),
+    Fn(lambda x: nn.functional.max_unpool2d(*nn.functional.max_pool2d(2 * x, 2, return_indices=True), 2)),
+    Fn(lambda x: nn.functional.bilinear(x, 2 * x, torch.ones(3, 8, 8))),
+])  # fmt: skip
+def test_forms_that_the_device_has_not_are_the_hosts(model: nn.Module) -> None:
+    x = torch.randn(1, 2, 8, 8)
+    split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
+    assert isinstance(split, SplitResult)
+    (got,) = SplitRunner(split).run([x])[0]
+    torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_pooling_by_windows_of_several_sizes_runs_on_the_host() -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d((3, 2))), torch.randn(1, 3, 7, 5)
+    split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
+    assert isinstance(split, SplitResult)
+    torch.testing.assert_close(SplitRunner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_without_a_device_op_runs_on_the_host_with_a_warning() -> None:
+    class Places(nn.Module):
+        def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.sort(tokens)[1], tokens + 1, tokens > 3
+
+    model, tokens = Places(), torch.tensor([[5, 2, 7, 1]]) + 2**25
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("places", model))
+    with pytest.warns(UserWarning, match="no op of the model, and the host runs all of it: .*whole numbers"):
+        outputs = pybuda.run_inference(inputs=[(tokens,)]).get()
+    for have, want in zip(outputs, model(tokens), strict=True):
+        torch.testing.assert_close(have.value(), want, rtol=0, atol=0)
+    assert device.fallback_report().startswith("host: ")
+    with pytest.raises(BatchError, match="microbatch"):
+        device.run_forward((torch.zeros(2, 4, dtype=torch.int64),))

@@ -51,10 +51,10 @@ def test_float32_falls_back_where_nothing_accumulates_it() -> None:
     assert set(formats(TTDevice("u", module=module), X).values()) == {"Float16_b"}
 
 
-@pytest.mark.parametrize(("asked", "arch", "got"), [("Bfp8_b", GRAYSKULL, "Bfp8_b"), ("Bfp4", GRAYSKULL, "Bfp4_b"),
+@pytest.mark.parametrize(("requested", "arch", "got"), [("Bfp8_b", GRAYSKULL, "Bfp8_b"), ("Bfp4", GRAYSKULL, "Bfp4_b"),
                                                     ("Float32", GRAYSKULL, "Float16_b"), ("Bfp8", WORMHOLE, "Bfp8")])
-def test_a_parameter_keeps_its_format(asked: str, arch: BackendDevice, got: str) -> None:
-    device = TTDevice("t", module=Product(DataFormat[asked]), arch=arch)
+def test_a_parameter_keeps_its_format(requested: str, arch: BackendDevice, got: str) -> None:
+    device = TTDevice("t", module=Product(DataFormat[requested]), arch=arch)
     assert formats(device, X)["m.w"] == got
     (y,) = device.run_forward((X,))
     bound = 5.0 if got.startswith("Bfp4") else 0.7
@@ -96,3 +96,36 @@ def test_weights_stored_as_integers_are_refused_by_the_names_of_op_and_weight() 
     device = pybuda.TTDevice("t", module=Product("m"))
     with pytest.raises(UnsupportedOp, match=r"mm: it reads m\.weights as Int8.*Quantize"):
         device.compile_for_inputs((torch.rand(1, 32, 32),))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_outputs_have_the_dtype_of_the_models(dtype: torch.dtype) -> None:
+    """A CPUDevice that goes on from them has weights of that dtype: torch refuses to mix two."""
+    torch.manual_seed(5)
+    model, rest = (torch.nn.Linear(64, 32).to(dtype), torch.nn.Linear(32, 32).to(dtype))
+    TTDevice("t", module=PyTorchModule("m", model)).push_to_inputs(X.to(dtype))
+    pybuda.CPUDevice("c", module=PyTorchModule("rest", rest))
+    y = pybuda.run_inference().get()[0].value()
+    want = rest(model(X.to(dtype)))
+    assert y.dtype == want.dtype == dtype
+    assert torch.allclose(y.float(), want.float(), atol=0.03)
+    (alone,) = TTDevice("u", module=PyTorchModule("n", torch.nn.Linear(64, 32))).run_forward((X,))
+    assert alone.dtype == torch.float32
+
+
+def test_gradients_come_back_to_outputs_of_float16() -> None:
+    torch.manual_seed(6)
+    model, rest = torch.nn.Linear(64, 32).half(), torch.nn.Linear(32, 32).half()
+    target = torch.randn(1, 32, 32).half()
+    loss = torch.nn.functional.l1_loss(rest(model(X.half())), target)
+    (want,) = torch.autograd.grad(loss, model.weight)
+    device = TTDevice("t", module=PyTorchModule("m", model), optimizer=pybuda.optimizers.SGD(0.1, device_params=True))
+    host = pybuda.CPUDevice("c", module=PyTorchModule("rest", rest))
+    host.place_loss_module(PyTorchModule("loss", torch.nn.L1Loss()))
+    pybuda.initialize_pipeline(True, sample_inputs=(X.half(),), sample_targets=(target,))
+    device.push_to_inputs(X.half())
+    host.push_to_target_inputs(target)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    got = pybuda.get_parameter_gradients(device)[0]["weight"].value().float()
+    assert torch.corrcoef(torch.stack((got.flatten(), want.float().flatten())))[0, 1] > 0.999

@@ -63,8 +63,8 @@ def test_tokens_with_loop_back_caches(device: pybuda.TTDevice) -> None:
         pybuda.run_generate(input_count=1, token_id=token)
     have = [out.get() for _ in range(12)]
     assert all(len(outputs) == 1 for outputs in have)
-    wanted = whole(model, x).detach()
-    torch.testing.assert_close(torch.cat([o[0].value() for o in have], 1), wanted, rtol=1e-3, atol=1e-4)
+    expected = whole(model, x).detach()
+    torch.testing.assert_close(torch.cat([o[0].value() for o in have], 1), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_tile_row_of_tokens_is_written_at_once() -> None:
@@ -128,10 +128,10 @@ def test_quantised_ops_are_exact() -> None:
         (have,) = pybuda.run_inference(inputs=[(x,)]).get()
     real = torch.quantize_per_tensor(x, 0.05, 3, torch.qint8).dequantize()
     product = torch.quantize_per_tensor(real @ (weights * scales), 0.1, 0, torch.qint8)
-    wanted = torch.quantize_per_tensor(product.dequantize(), 0.23, 0, torch.qint8).int_repr().float()
-    differ = (have.value() - wanted).abs()  # a product that lies on the border of two numbers may fall to either side
+    expected = torch.quantize_per_tensor(product.dequantize(), 0.23, 0, torch.qint8).int_repr().float()
+    differ = (have.value() - expected).abs()  # a product that lies on the border of two numbers may fall to either side
     assert float(differ.max()) <= 1 and float((differ > 0).float().mean()) < 0.01
-    assert wanted.unique().numel() > 20
+    assert expected.unique().numel() > 20
 
 
 class Parts(nn.Module):
@@ -150,14 +150,14 @@ class Parts(nn.Module):
 
     def forward(self, prompt: torch.Tensor, x: torch.Tensor, step: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         keys, values = self.k(prompt), self.v(prompt)
-        hidden = torch.full((32, 32), -1e4).triu(1)
+        hidden = torch.full((32, 32), -1e4, dtype=x.dtype).triu(1)
         first = (self.q(prompt) @ keys.transpose(1, 2) / WIDTH**0.5 + hidden).softmax(-1) @ values
         places = torch.arange(32)
-        here = (places == step).float().reshape(1, -1, 1)
+        here = (places == step).to(x.dtype).reshape(1, -1, 1)
         since = kept(self.new_keys * (1 - here) + self.k(x) * here, self.new_keys)
         every = torch.cat([left(keys, self.prompt_keys), since], 1)
         since = kept(self.new_values * (1 - here) + self.v(x) * here, self.new_values)
-        mask = torch.cat([torch.zeros(1, 32), (places > step).float() * -1e4], -1)
+        mask = torch.cat([torch.zeros(1, 32), (places > step).float() * -1e4], -1).to(x.dtype)
         scores = (self.q(x) @ every.transpose(1, 2) / WIDTH**0.5 + mask).softmax(-1)
         return first, scores @ torch.cat([left(values, self.prompt_values), since], 1)
 
@@ -175,8 +175,18 @@ def test_a_module_in_two_parts_keeps_its_caches_on_the_device() -> None:
     first, *later = [out.get() for _ in range(4)]
     assert len(first) == 2 and all(len(outputs) == 1 for outputs in later)
     have = torch.cat([first[0].value(), first[1].value(), *(o[0].value() for o in later)], 1)
-    wanted = nn.functional.scaled_dot_product_attention(model.q(x), model.k(x), model.v(x), is_causal=True).detach()
-    torch.testing.assert_close(have, wanted, rtol=1e-3, atol=1e-4)
+    expected = nn.functional.scaled_dot_product_attention(model.q(x), model.k(x), model.v(x), is_causal=True).detach()
+    torch.testing.assert_close(have, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_parts_of_a_half_precision_model_give_its_dtype() -> None:
+    torch.manual_seed(0)
+    model, x = Parts().to(torch.bfloat16).eval(), torch.randn(1, 33, WIDTH).to(torch.bfloat16)
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("parts", model))
+    device.push_to_inputs(x[:, :32], x[:, 32:], torch.tensor([[0]]))
+    device.push_to_inputs(x[:, 32:], torch.tensor([[1]]))
+    out = pybuda.run_generate(input_count=2, token_id=0)
+    assert [v.value().dtype for _ in range(2) for v in out.get()] == [torch.bfloat16] * 3
 
 
 def test_a_generation_begins_with_the_caches_of_the_sample(device: pybuda.TTDevice) -> None:

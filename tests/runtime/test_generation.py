@@ -61,9 +61,9 @@ def test_thirty_two_tokens_as_torch_has_them(name: str) -> None:
     (answer,) = made_by(prompt, max_new_tokens=32)
     ids = torch.tensor([prompt])
     want = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=32, do_sample=False, pad_token_id=0)
-    wanted = want[0].tolist()[1:] if name == "T5" else want[0].tolist()
-    assert answer["generated_token_ids"] == wanted
-    assert len(set(wanted)) > 2
+    expected = want[0].tolist()[1:] if name == "T5" else want[0].tolist()
+    assert answer["generated_token_ids"] == expected
+    assert len(set(expected)) > 2
     assert answer["tokens_per_second"] > 0
 
 
@@ -122,11 +122,11 @@ def test_the_two_programs_share_the_rams_of_the_cache(llama: Generator) -> None:
 
 def test_an_image_is_opened_without_the_model(llama: Generator, tmp_path: Path) -> None:
     prompt = [5, 17, 33, 8, 71]
-    wanted = llama.generate(prompt, 6)
+    expected = llama.generate(prompt, 6)
     llama.save(tmp_path / "llama.tti")
     assert load_image(tmp_path / "llama.tti").manifest["compiled_graph_state"]["has_cache_buffers"] is True
     opened = Generator.open(tmp_path / "llama.tti")
-    assert opened.generate(prompt, 6) == wanted and len(set(wanted)) > 1
+    assert opened.generate(prompt, 6) == expected and len(set(expected)) > 1
     assert opened.tokens_per_second() == llama.tokens_per_second() > 0
     assert opened.generate(prompt[:2], 6) == llama.generate(prompt[:2], 6), "what an earlier prompt left does not count"
     with pytest.raises(InputError, match="up to 8 tokens"):
@@ -180,6 +180,9 @@ def test_what_cannot_be_generated_with_is_refused() -> None:
         vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2))  # fmt: skip
     with pytest.raises(ModelError, match="keeps no cache"):
         Generator(bert).session()
+    bloom = transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=96, hidden_size=32, n_layer=1, n_head=2))
+    with pytest.raises(ModelError, match="BloomForCausalLM: it takes no position_ids"):
+        Generator(bloom).session()
 
 
 def test_sampling_repeats_with_its_seed_and_bad_settings_are_refused() -> None:

@@ -148,13 +148,13 @@ def test_harvested_rows_and_two_chips(tmp_path: Path) -> None:
     two = pybuda.TTDevice("two", chip_ids=[0, 1], arch=pybuda.BackendDevice.Wormhole_B0, module=linear())
     two.compile_to_image(img_path=tmp_path / "wh.tti", sample_inputs=(X,))
     two.push_to_inputs(X)
-    wanted = pybuda.run_inference().get()[0].value()
+    expected = pybuda.run_inference().get()[0].value()
     pybuda.pybuda_reset()
     for chips in (None, [4, 7]):
         device = pybuda.TTDevice.load_image(img_path=tmp_path / "wh.tti", device_id_overrides=chips)
         assert device.chip_ids == (chips or [0, 1]) == device.image.chip_ids
         device.push_to_inputs(X)
-        assert torch.equal(pybuda.run_inference().get()[0].value(), wanted)
+        assert torch.equal(pybuda.run_inference().get()[0].value(), expected)
         pybuda.shutdown()
 
 
@@ -185,12 +185,12 @@ def test_what_a_script_asked_for_is_in_the_image(tmp_path: Path, ask: Any) -> No
     session.export_tti(tmp_path / "y.tti")
     assert Session.open(tmp_path / "y.tti").overrides == session.overrides
     device.push_to_inputs(x)
-    wanted = pybuda.run_inference().get()[0].value()
+    expected = pybuda.run_inference().get()[0].value()
     pybuda.pybuda_reset()
     loaded = pybuda.TTDevice.load_image(img_path=tmp_path / "x.tti")
     loaded.modules[-1].set_parameter("b", loaded.modules[-1].get_parameter("b").value())
     loaded.push_to_inputs(x)
-    assert torch.equal(pybuda.run_inference().get()[0].value(), wanted)
+    assert torch.equal(pybuda.run_inference().get()[0].value(), expected)
 
 
 def test_two_torch_modules_of_one_device_keep_their_names(tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_two_torch_modules_of_one_device_keep_their_names(tmp_path: Path) -> Non
     other = torch.randn(32, 64)
     device.modules[-1].set_parameter("0.weight", other)
     device.push_to_inputs(x)
-    wanted = torch.relu(x @ first[0].weight.T + first[0].bias) @ other.T + second[0].bias
-    assert pcc(wanted.detach(), pybuda.run_inference().get()[0].value()) > 0.999
+    expected = torch.relu(x @ first[0].weight.T + first[0].bias) @ other.T + second[0].bias
+    assert pcc(expected.detach(), pybuda.run_inference().get()[0].value()) > 0.999
 
 
 def test_a_loaded_device_between_hosts(tmp_path: Path) -> None:

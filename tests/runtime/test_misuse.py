@@ -49,9 +49,9 @@ def test_inputs_that_are_no_plain_tensors(session: Session, what: str) -> None:
 def test_arrays_of_any_layout_are_inputs(session: Session) -> None:
     """Byte-swapped, strided backwards, of no dimension: the oracle is the plain array."""
     plain = np.arange(32, dtype=np.float32).reshape(1, 32)
-    wanted = session.run([(plain,)])[0][0]
+    expected = session.run([(plain,)])[0][0]
     for twin in (plain.astype(">f4"), plain[:, ::-1].copy()[:, ::-1], np.asfortranarray(plain)):
-        assert torch.equal(session.run([(twin,)])[0][0], wanted)
+        assert torch.equal(session.run([(twin,)])[0][0], expected)
 
 
 def test_samples_are_a_list(session: Session) -> None:

@@ -101,6 +101,8 @@ def test_what_cannot_be_is_refused_or_said() -> None:
         config.configure_mixed_precision(op_type="matmul", output_df=DataFormat.Int8, accumulate_df=DataFormat.Float32)
     (rule,) = config._get_global_compiler_config().precision
     assert (rule.output_df, rule.accumulate_df) == (None, DataFormat.Float32)
+    with pytest.raises(PipelineError, match=r"pairs .*\[\(1, 8\)\]"):
+        config.configure_mixed_precision(op_type="matmul", input_parameter_indices_to_optimize=[1])  # type: ignore
     with pytest.raises(PipelineError, match="8, 4 or 2"):
         config.configure_mixed_precision(op_type="matmul", input_parameter_indices_to_optimize=[(1, 5)])
     config.configure_mixed_precision(op_type="matmul", accumulate_df=DataFormat.Float32)

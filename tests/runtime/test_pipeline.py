@@ -50,9 +50,9 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def check(outputs: list[pybuda.Tensor], a: torch.Tensor, b: torch.Tensor, module: TwoInputs) -> None:
-    wanted = answer(a, b, module.weights.value())
-    assert len(outputs) == len(wanted)
-    for got, want in zip(outputs, wanted, strict=True):
+    expected = answer(a, b, module.weights.value())
+    assert len(outputs) == len(expected)
+    for got, want in zip(outputs, expected, strict=True):
         assert got.value().shape == want.shape
         assert pcc(want, got.value()) > 0.999
 

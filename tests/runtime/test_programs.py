@@ -62,11 +62,10 @@ def test_both_spellings_give_one_netlist() -> None:
     assert texts[0] == texts[1]
 
 
-@pytest.mark.slow
 def test_the_bert_program() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    model = transformers.BertModel(transformers.BertConfig())
+    model = transformers.BertModel(transformers.BertConfig(num_hidden_layers=2))  # all 12: tests/e2e/test_models.py
     module = pybuda.PyTorchModule("bert_encoder", model.encoder)
     with pytest.warns(UserWarning, match="silicon"):
         tt0 = pybuda.TTDevice(

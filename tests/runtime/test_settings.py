@@ -22,8 +22,8 @@ from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile import pybuda_compile
 from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, CompilerConfig
 from tbuda_lab.runtime.enums import CompileDepth, PerfTraceLevel
-from tbuda_lab.runtime.errors import PipelineError
-from tbuda_lab.runtime.modules import PyBudaModule
+from tbuda_lab.runtime.errors import NotSupported, PipelineError
+from tbuda_lab.runtime.modules import PyBudaModule, PyTorchModule
 from tbuda_lab.runtime.settings import NO_EFFECT
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -82,6 +82,13 @@ def test_setting_an_option_without_effect_is_said_by_name(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TTDevice("u", module=Small()).compile_for_inputs((X,))  # once
+
+
+def test_a_forward_that_is_not_redirected_and_other_subgraphs() -> None:
+    with pytest.warns(UserWarning, match=r"redirect_forward=False\) has no effect: .* bound to its arguments by name"):
+        PyTorchModule("m", torch.nn.Identity(), redirect_forward=False)
+    with pytest.raises(NotSupported, match=r"set_active_subgraph\(1\) .* place each part on a TTDevice of its own"):
+        TTDevice("tt0").set_active_subgraph(1)
 
 
 def test_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +190,7 @@ def test_tiles_of_weights_are_filled_by_an_op_when_the_switch_says_so(monkeypatc
             return pybuda.op.Subtract("sub", x, self.bias)
 
     x = torch.rand(1, 1, 1, 64)
-    found = []
+    op_types = []
     for value in ("0", "1"):
         pybuda.pybuda_reset()
         monkeypatch.setenv("PYBUDA_DISABLE_TILE_BROADCAST_CONSTEVAL", value)
@@ -191,5 +198,5 @@ def test_tiles_of_weights_are_filled_by_an_op_when_the_switch_says_so(monkeypatc
         (got,) = device.run_forward((x,))
         torch.testing.assert_close(got, x - 0.25, rtol=0, atol=1e-2)
         (graph,) = device.compile_for_inputs((x,)).netlist.graphs.values()
-        found.append([op.type for op in graph.ops.values()])
-    assert found == [["subtract"], ["fused_op", "nop"]]
+        op_types.append([op.type for op in graph.ops.values()])
+    assert op_types == [["subtract"], ["fused_op", "nop"]]

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.pybuda.torch_compile import compile_torch
 from tbuda_lab.runtime.torch_backend import sessions, tbuda
+from tests.frontend.ops_zoo import Fn
 
 OPTIONS = {"df": "Float32"}
 
@@ -102,6 +104,37 @@ def test_ops_that_only_the_host_has_run_there() -> None:
     with torch.no_grad():
         have = torch.compile(Inverse(), backend=tbuda, options=OPTIONS)(x)
         torch.testing.assert_close(have, Inverse()(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("model", [
+    Fn(lambda x: (x + 1, x.argmax(-1), (x > 0).long(), x * 2)),  # whole numbers between floats
+    Fn(lambda x: (torch.linalg.inv(x + 9 * torch.eye(4)), (x > 0).long(), x.relu())),  # and an op of the host
+    Fn(lambda x: (x > 0).sum(-1)),  # nothing that a device holds exactly
+])  # fmt: skip
+def test_outputs_of_whole_numbers_keep_their_place(model: nn.Module) -> None:
+    x = torch.randn(2, 4, 4)
+    with torch.no_grad():
+        have, want = torch.compile(model, backend=tbuda, options=OPTIONS)(x), model(x)
+    for one, other in zip(pytree.tree_leaves(have), pytree.tree_leaves(want), strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_graph_of_weights_alone_is_computed_once() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line, self.gate = nn.Linear(4, 4), nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            table = self.gate * 3
+            torch._dynamo.graph_break()
+            return self.line(x) * table.sum()
+
+    x, model = torch.randn(2, 4), Gated().eval()
+    with torch.no_grad():
+        have = torch.compile(model, backend=tbuda, options=OPTIONS)(x)
+        torch.testing.assert_close(have, model(x), rtol=1e-4, atol=1e-4)
 
 
 def test_torch_finds_it_by_name() -> None:

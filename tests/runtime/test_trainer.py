@@ -115,7 +115,7 @@ def test_three_steps_of_an_optimizer(kind: str) -> None:
     result = compiled(module, x, kind=kind, learning_rate=0.01, **SETTINGS.get(kind, {}))
     trainer = Trainer(result)
     theirs = TORCH[kind](twin.parameters()) if kind in TORCH else None
-    held: dict[str, dict[str, Any]] = {n: {} for n, _ in twin.named_parameters()}
+    state: dict[str, dict[str, Any]] = {n: {} for n, _ in twin.named_parameters()}
     for _ in range(3):
         trainer.forward({result.graph.inputs[0].name: x})
         trainer.backward({result.graph.outputs[0].name: seed})
@@ -127,7 +127,7 @@ def test_three_steps_of_an_optimizer(kind: str) -> None:
         else:
             with torch.no_grad():
                 for n, p in twin.named_parameters():
-                    p.copy_(FORMULAS[kind](p, p.grad, held[n]))
+                    p.copy_(FORMULAS[kind](p, p.grad, state[n]))
         close(trainer.parameters(), {n: p.detach() for n, p in twin.named_parameters()})
     trainer.set_learning_rate(0.0)
     before = trainer.parameters()

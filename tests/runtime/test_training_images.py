@@ -57,13 +57,13 @@ def test_an_image_is_trained_on_and_saved_again_without_the_model(tmp_path: Path
     model, data = Net(), batches(5)
     theirs = copy.deepcopy(model)
     steps = torch.optim.Adam(theirs.parameters(), 0.01)
-    wanted = []
+    expected = []
     for x, y in data:
         steps.zero_grad()
         loss = nn.functional.l1_loss(theirs(x), y)
         loss.backward()
         steps.step()
-        wanted.append(float(loss.detach()))
+        expected.append(float(loss.detach()))
     device = device_of(model, pybuda.Adam(0.01, device_params=True))
     have = train(device, data[:2])
     device.compile_to_image(img_path=tmp_path / "a.tti", training=True)
@@ -75,7 +75,7 @@ def test_an_image_is_trained_on_and_saved_again_without_the_model(tmp_path: Path
     pybuda.pybuda_reset()
     third = pybuda.TTDevice.load_image(img_path=tmp_path / "b.tti")
     have += train(third, data[4:])
-    assert have == pytest.approx(wanted, rel=1e-4)
+    assert have == pytest.approx(expected, rel=1e-4)
     trained = third.get_parameter_checkpoint()
     for name, weight in theirs.named_parameters():
         torch.testing.assert_close(trained[name].value(), weight.detach(), rtol=1e-3, atol=1e-5)
@@ -119,11 +119,11 @@ def test_a_session_trains_from_its_image_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t["weights"][0].update(queue="nowhere"), "no ram"),
+        (lambda t: t["weights"][0].update(queue="nowhere"), "not a ram"),
         (lambda t: t["weights"][0].update(shape=[4096, 4096]), "no room"),
         (lambda t: t["plan"].update(batches="many"), "batches"),
         (lambda t: t["plan"]["optimizer"].update(kind="__import__"), "no optimizer"),
-        (lambda t: t.update(weights={}), "no list"),
+        (lambda t: t.update(weights={}), "not a list"),
     ],
 )
 def test_manifests_that_do_not_agree_are_refused(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tbuda_lab.pybuda as pybuda
-from tbuda_lab.core.errors import UnsupportedOp
+from tbuda_lab.core.errors import ModelError, UnsupportedOp
 
 RATE = 0.1
 
@@ -176,6 +176,25 @@ def test_more_inputs_than_there_is_room_for_and_what_is_not_set_up() -> None:
     torch.testing.assert_close(have, w2.grad, rtol=1e-3, atol=1e-2)
 
 
+def test_what_a_training_does_not_verify_or_run_is_named() -> None:
+    sample = torch.randn(1, 32, 32), torch.randn(1, 32, 32)
+    optimizer = pybuda.optimizers.SGD(learning_rate=RATE, device_params=True)
+    tt = device(module=Two("s0"), optimizer=optimizer)
+    tt.place_loss_module(pybuda.op.loss.L1Loss("l1", reduction="sum"))
+    verify = pybuda.verify.VerifyConfig()
+    with pytest.warns(UserWarning, match="_verify_cfg.*verify_module"):
+        pybuda.initialize_pipeline(
+            training=True, sample_inputs=sample, sample_targets=sample[:1], _verify_cfg=verify,
+            _device_mode=pybuda.DeviceMode.CompileOnly,
+        )
+    tt.push_to_inputs(*sample)
+    tt.push_to_target_inputs(sample[0])
+    with (
+        pytest.warns(UserWarning, match="run_training"), pytest.raises(RuntimeError, match="only compiles"),
+    ):
+        pybuda.run_training(_verify_cfg=verify, _perf_trace=True)
+
+
 def test_inputs_of_another_batch_than_the_sample() -> None:
     module = Two("s0")
     tt = device(module=module, optimizer=pybuda.optimizers.SGD(learning_rate=RATE, device_params=True))
@@ -201,8 +220,31 @@ def test_layers_that_torch_would_train_in_another_way_are_named() -> None:
     with pytest.warns(UserWarning) as told:
         pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
     messages = [str(w.message) for w in told]
-    assert any("trains 1 with the statistics of each input; running statistics" in m for m in messages)
+    assert len(messages) == 1
     assert any("trains 2 as in eval()" in m and "drop nothing" in m for m in messages)
+
+
+def test_a_functional_dropout_is_named_by_its_line() -> None:
+    class Drops(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(32, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.dropout(self.layer(x), 0.5, training=self.training)
+
+    sample = {"sample_inputs": (torch.randn(1, 32),), "sample_targets": (torch.randn(1, 32),)}
+    for mode, told in ((True, 1), (False, 0)):
+        pybuda.pybuda_reset()
+        device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", Drops().train(mode)),
+                                 optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+        device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            pybuda.initialize_pipeline(training=True, **sample)
+        messages = [str(w.message) for w in seen if "functional dropout" in str(w.message)]
+        assert len(messages) == told
+        assert all("test_training_loop.py:" in m and "drops nothing" in m for m in messages)
 
 
 def test_a_transposed_convolution_trains_on_the_device() -> None:
@@ -231,23 +273,80 @@ def normed(channels: int = 8) -> torch.nn.Module:
 
 
 def test_batch_norm_trains_with_the_statistics_of_its_input() -> None:
-    model = normed()
-    model[1].running_mean.fill_(3.0)
-    twin = copy.deepcopy(model).train()
-    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", model.train()),
+    """And changes its running statistics on the device as torch does, also where a layer is used twice."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = torch.nn.Conv2d(4, 8, 3, bias=False), torch.nn.BatchNorm2d(8, momentum=0.3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(2 * torch.relu(self.norm(self.conv(x))))
+
+    torch.manual_seed(5)
+    model = Net().train()
+    model.norm.running_mean.fill_(3.0)
+    twin = copy.deepcopy(model)
+    pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("net", model),
                              optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
     device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
     x, y = torch.randn(1, 4, 10, 10), torch.randn(1, 8, 8, 8)
-    with pytest.warns(UserWarning, match="statistics of each input"):
-        pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    for factor in (1.0, 2.0):
+        device.push_to_inputs(factor * x)
+        device.push_to_target_inputs(y)
+        pybuda.run_forward()
+        pybuda.run_backward(zero_grad=True)
+        twin.zero_grad()
+        torch.nn.functional.mse_loss(twin(factor * x), y).backward()
+    have = pybuda.get_parameter_gradients(device)[0]
+    for name, parameter in twin.named_parameters():
+        torch.testing.assert_close(have[name].value(), parameter.grad, rtol=1e-4, atol=1e-5)
+    left = pybuda.get_parameter_checkpoint(device)[0]
+    for name in ("norm.running_mean", "norm.running_var"):
+        torch.testing.assert_close(left[name].value(), twin.state_dict()[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_gradients_of_a_loss_over_a_microbatch_are_torchs(reduction: str) -> None:
+    torch.manual_seed(5)
+    model = torch.nn.Linear(16, 8)
+    loss = torch.nn.CrossEntropyLoss(reduction=reduction)
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("net", model),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", loss))
+    pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    x, y = torch.randn(4, 16), torch.tensor([1, 3, 7, 0])
+    pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
     device.push_to_inputs(x)
     device.push_to_target_inputs(y)
     pybuda.run_forward()
     pybuda.run_backward(zero_grad=True)
-    torch.nn.functional.mse_loss(twin(x), y).backward()
+    expected = torch.autograd.grad(loss(model(x), y), list(model.parameters()))
     have = pybuda.get_parameter_gradients(device)[0]
-    for name, parameter in twin.named_parameters():
-        torch.testing.assert_close(have[name].value(), parameter.grad, rtol=0.05, atol=2e-3)
+    for (name, _), gradient in zip(model.named_parameters(), expected, strict=True):
+        torch.testing.assert_close(have[name].value(), gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_that_weighs_the_elements_of_a_microbatch_is_refused() -> None:
+    loss = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0, 1.0]))
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", torch.nn.Linear(16, 4)),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", loss))
+    with pytest.raises(ModelError, match=r"neither the sum nor the mean .* place the loss on a CPUDevice"):
+        pybuda.initialize_pipeline(training=True, sample_inputs=(torch.randn(3, 16),),
+                                   sample_targets=(torch.tensor([0, 1, 2]),))  # fmt: skip
+
+
+def test_statistics_that_weigh_by_the_count_of_inputs_are_refused() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.BatchNorm2d(8, momentum=None)).train()
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", model),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    with pytest.raises(UnsupportedOp, match="momentum=None"):
+        pybuda.initialize_pipeline(training=True, sample_inputs=(torch.randn(1, 4, 10, 10),),
+                                   sample_targets=(torch.randn(1, 8, 8, 8),))  # fmt: skip
 
 
 def test_batch_norm_over_several_elements_is_refused_by_name() -> None:
@@ -258,3 +357,22 @@ def test_batch_norm_over_several_elements_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedOp, match="statistics are those of 4 elements"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+
+
+def test_targets_as_long_as_one_output_are_no_microbatch() -> None:
+    """An output of three rows per element is compared with all three rows of its target."""
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Flatten(0, 1), torch.nn.Linear(16, 8))
+    weight = torch.nn.Parameter(model[1].weight.detach().clone())
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("rows", model),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    x, y = torch.randn(1, 3, 16), torch.randn(3, 8)
+    pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    device.push_to_inputs(x)
+    device.push_to_target_inputs(y)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    torch.nn.functional.mse_loss(torch.nn.functional.linear(x[0], weight, model[1].bias.detach()), y).backward()
+    have = pybuda.get_parameter_gradients(device)[0]["1.weight"].value()
+    torch.testing.assert_close(have, weight.grad, rtol=0.02, atol=0.01)

@@ -25,17 +25,17 @@ def same_as_from_scratch(session: Session, chips: Sequence[int] | None = None) -
     stages = chip_breaks(order, result.device, result.overrides)
     fresh = Problem.of(result.lowered, models, result.device, result.options, order, pins, breaks, stages)
     message = unmatched_targets(result.lowered, result.overrides)
-    wanted = assemble(fresh, placed.segments, placed.policy, result.overrides, message, chips=chips)
+    expected = assemble(fresh, placed.segments, placed.policy, result.overrides, message, chips=chips)
     got = result.placement
     assert (got.ops, got.epochs, got.queues, got.schedule) == (
-        wanted.ops, wanted.epochs, wanted.queues, wanted.schedule
+        expected.ops, expected.epochs, expected.queues, expected.schedule
     )  # fmt: skip
-    assert got.input_buffers == wanted.input_buffers and got.ublock_order == wanted.ublock_order
-    assert got.report is not None and wanted.report is not None
-    assert got.report.op_limiters == wanted.report.op_limiters
+    assert got.input_buffers == expected.input_buffers and got.ublock_order == expected.ublock_order
+    assert got.report is not None and expected.report is not None
+    assert got.report.op_limiters == expected.report.op_limiters
     assert got.report.bounds.best <= got.report.bounds.achieved_limiter
-    emission = emit(result.lowered, wanted, result.device, result.options.microbatch)
+    emission = emit(result.lowered, expected, result.device, result.options.microbatch)
     assert netlist.dumps(emission.netlist) == netlist.dumps(result.netlist)
     assert checked(emission.netlist, result.device) == checked(result.netlist, result.device)
     assert [f for f in check(result.netlist, profile="strict") if f.severity == "error"] == []
-    return wanted
+    return expected

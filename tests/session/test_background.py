@@ -26,9 +26,9 @@ def test_the_last_good_result_stays_until_the_next(mlp):
 
 
 def test_a_new_edit_cancels_the_running_compile(traced):
-    graph, inputs = traced["encoder"]
+    graph, inputs = traced["mlp"]
     session = Session(graph, inputs, "e300")
-    op = [node.name for node in session.graph("lowered").ops][5]
+    op = [node.name for node in session.graph("lowered").ops][1]
     reached, go_on = threading.Event(), threading.Event()
 
     def hold(stage: str, fraction: float) -> None:
@@ -73,6 +73,26 @@ def test_cancel_stops_a_compile_and_it_can_be_started_again(traced):
     assert session.compile() is session.result
 
 
+@pytest.mark.parametrize("stage", ["passes", "lower", "balance", "place", "emit"])
+def test_a_cancel_in_any_stage_ends_there(stage, traced):
+    """The stage after it does not begin; nothing is shown of what was cut short, and the next compile is whole."""
+    graph, inputs = traced["mlp"]
+    session = Session(graph, inputs, "e300")
+    begun: list[str] = []
+
+    def heard(name: str, fraction: float) -> None:
+        if fraction == 0.0:
+            begun.append(name)
+            if begun.count(stage) == 1 and name == stage:
+                session.cancel()
+
+    session.on("stage", heard)
+    with pytest.raises(Cancelled):
+        session.compile()
+    assert begun[-1] == stage and session.result is None
+    assert session.compile().netlist == Session(graph, inputs, "e300").compile().netlist
+
+
 def test_edits_are_told(mlp):
     labels: list[str] = []
     mlp.on("edited", labels.append)
@@ -83,16 +103,16 @@ def test_edits_are_told(mlp):
     assert labels == [f"resize {op} to 1x1", f"undo resize {op} to 1x1", f"redo resize {op} to 1x1"]
 
 
-@pytest.mark.parametrize(("stage", "said"), [("trace", r"call \d+ of a module"), ("trace", r"op \d+ of \d+"),
+@pytest.mark.parametrize(("stage", "message"), [("trace", r"call \d+ of a module"), ("trace", r"op \d+ of \d+"),
                                              ("passes", r"pass \d+ of \d+, \w+")])
-def test_a_compile_stops_inside_tracing_and_passes(stage: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compile_stops_inside_tracing_and_passes(stage: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says how far it was, and the next compile begins anew."""
     monkeypatch.setattr(request, "DETAIL_INTERVAL", 0.0)  # every word comes
     session = Session(*encoder(1), "n150", name="layer")
     told: list[str] = []
 
     def cancel(where: str, text: str) -> None:
-        if where == stage and not told and re.fullmatch(f"{said}.*", text):
+        if where == stage and not told and re.fullmatch(f"{message}.*", text):
             told.append(text)
             session.cancel()
 

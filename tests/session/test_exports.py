@@ -138,8 +138,8 @@ def test_every_kind_has_a_command_with_the_same_settings() -> None:
     parser = build_parser()
     for kind in EXPORTS.values():
         words = ["export", kind.name, "m.py:f"]
-        given = vars(parser.parse_args(words))
-        assert {s.name: given[s.name] for s in kind.settings} == {s.name: s.default for s in kind.settings}
+        settings = vars(parser.parse_args(words))
+        assert {s.name: settings[s.name] for s in kind.settings} == {s.name: s.default for s in kind.settings}
         for setting in kind.settings:
             if isinstance(setting.default, bool):
                 flag = "--" + ("no-" if setting.default else "") + setting.name

@@ -38,14 +38,14 @@ def test_an_edited_result_is_what_its_epochs_give_from_scratch(bert: Session, se
         except TbudaError:
             continue
         result += 1
-        wanted, got = same_as_from_scratch(bert), bert.compile().placement
-        notes = [d for d in got.diagnostics if d in wanted.diagnostics]
-        assert len(notes) == len(wanted.diagnostics)
-        assert got.report is not None and wanted.report is not None
-        without = [[dataclasses.replace(e, blocked="") for e in r.epochs] for r in (got.report, wanted.report)]
+        expected, got = same_as_from_scratch(bert), bert.compile().placement
+        notes = [d for d in got.diagnostics if d in expected.diagnostics]
+        assert len(notes) == len(expected.diagnostics)
+        assert got.report is not None and expected.report is not None
+        without = [[dataclasses.replace(e, blocked="") for e in r.epochs] for r in (got.report, expected.report)]
         assert without[0] == without[1]
         # bounds of the whole placement hold; those of the narrower tables are no lower
-        ours, theirs = got.report.bounds, wanted.report.bounds
+        ours, theirs = got.report.bounds, expected.report.bounds
         assert (ours.achieved_kernel, ours.achieved_limiter) == (theirs.achieved_kernel, theirs.achieved_limiter)
         assert ours.area <= theirs.area and ours.dram <= theirs.dram and ours.critical_op <= theirs.critical_op
     assert result >= 2

@@ -173,20 +173,20 @@ ASKED = {
 def test_what_a_pattern_asks_for_is_the_same_after_a_restart(mlp, tmp_path, what):
     """By the names it matched, each for itself: in the session file, in exported overrides, and after further edits."""
     mlp.apply(ASKED[what](mlp))
-    wanted = netlist.dumps(mlp.compile().netlist)
+    expected = netlist.dumps(mlp.compile().netlist)
     mlp.export_overrides(tmp_path / "o.json", form="json")
     path = mlp.save(tmp_path / "a.buda.json")
     again = Session.open(path, mlp.model, mlp.sample_inputs)
-    assert netlist.dumps(again.compile().netlist) == wanted
+    assert netlist.dumps(again.compile().netlist) == expected
     again.checkpoint("later")
     again.apply(ResizeOp(matmuls(again)[0], (1, 1)))
     third = Session.open(path, mlp.model, mlp.sample_inputs)
     assert third.overrides[0] == again.overrides[0]
     third.undo()
-    assert netlist.dumps(third.compile().netlist) == wanted
+    assert netlist.dumps(third.compile().netlist) == expected
     other = Session(mlp.model, mlp.sample_inputs, "e300", name="mlp")
     other.load_overrides(tmp_path / "o.json")
-    assert netlist.dumps(other.compile().netlist) == wanted
+    assert netlist.dumps(other.compile().netlist) == expected
     with pytest.raises(InputError, match="a string or a Path, not NoneType"):
         other.load_overrides(None)
 
@@ -195,9 +195,9 @@ def test_patterns_that_were_there_before_the_file_are_in_it(mlp, tmp_path):
     """Those a session was opened with, and those that are undone while it is saved."""
     graph, inputs = mlp.model, mlp.sample_inputs
     one, two = matmuls(mlp)[-2:]
-    asked = (Override("epoch_break", re.compile(re.escape(one))),)
+    overrides = (Override("epoch_break", re.compile(re.escape(one))),)
     path = tmp_path / "a.buda.json"
-    session = Session(graph, inputs, "e300", overrides=asked, name="mlp", journal=path)
+    session = Session(graph, inputs, "e300", overrides=overrides, name="mlp", journal=path)
     session.apply(ResizeOp(two, (1, 1)))
     assert Session.open(path, graph, inputs).overrides[0].target == Each((one,))
     saved = Session(graph, inputs, "e300", name="mlp")
@@ -213,11 +213,11 @@ def test_queues_between_epochs_are_known_when_the_file_is_written(mlp, tmp_path)
     session = Session(graph, inputs, "e300", overrides=[Override("epoch_break", first)], name="mlp")
     session.apply(Override("queue_channel", re.compile("e2e_.*"), {"channel": 3}))
     path = session.save(tmp_path / "a.buda.json")
-    wanted = netlist.dumps(session.compile().netlist)
+    expected = netlist.dumps(session.compile().netlist)
     names = [q.name for q in session.compile().placement.queues.values() if q.name.startswith("e2e_")]
     again = Session.open(path, graph, inputs)
     assert names and again.overrides[-1].target == Each(tuple(names))
-    assert netlist.dumps(again.compile().netlist) == wanted
+    assert netlist.dumps(again.compile().netlist) == expected
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=12)

@@ -56,9 +56,9 @@ def test_what_is_refused_says_what_is_legal_and_leaves_nothing(bert: Session) ->
     graph, device = bert.compile().lowered, bert.device
     legal = [f.name for f in legal_formats(graph, OP, device)]
     assert legal == ["Float16_b", "Bfp8_b", "Bfp4_b", "Bfp2_b"]  # grayskull does not accumulate in Float32
-    for op, asked in ((OP, "Float32"), (OP, "Float16"), (LAST, "Bfp8_b")):
+    for op, requested in ((OP, "Float32"), (OP, "Float16"), (LAST, "Bfp8_b")):
         with pytest.raises(OverrideError) as error:
-            bert.attempt(FormatOp(op, asked))
+            bert.attempt(FormatOp(op, requested))
         assert error.value.diagnostics[0].where == op and error.value.diagnostics[0].fix
         assert not bert.overrides and bert.history == ()
     with pytest.raises(OverrideError, match="known: Float32"):
@@ -90,7 +90,7 @@ def test_a_nop_that_is_inserted_can_have_a_format(mlp: Session) -> None:
 
 def test_the_python_line_does_the_same(bert: Session) -> None:
     bert.apply(FormatOp(OP, "Bfp8_b", "HiFi2"))
-    wanted = bert.compile()
+    expected = bert.compile()
     config._clear_global_compiler_config()
     try:
         exec(bert.to_python(), {"pybuda": pybuda})
@@ -98,7 +98,7 @@ def test_the_python_line_does_the_same(bert: Session) -> None:
     finally:
         config._clear_global_compiler_config()
     got = compile_graph(bert.trace(), bert.device, bert.options, overrides)
-    assert net_op(got, OP) == net_op(wanted, OP)
+    assert net_op(got, OP) == net_op(expected, OP)
     assert (net_op(got, OP).out_df, net_op(got, OP).math_fidelity) == (DataFormat.Bfp8_b, "HiFi2")
 
 

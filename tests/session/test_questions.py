@@ -355,7 +355,7 @@ def test_tall_and_wide_shapes_have_their_why_on_a_grid_that_is_no_square(device,
     session = Session(torch.nn.Sequential(*layers), (torch.randn(1, *shape),), device)
     ops = session.compile().placement.ops
     rows, cols = session.device.rows, session.device.cols
-    asked = refused = 0
+    oversized = refused = 0
     for op, mine in ops.items():
         busy = np.zeros((rows, cols), dtype=bool)
         for name, spot in ops.items():
@@ -363,7 +363,7 @@ def test_tall_and_wide_shapes_have_their_why_on_a_grid_that_is_no_square(device,
                 busy[spot.start[0] : spot.start[0] + spot.size[0], spot.start[1] : spot.start[1] + spot.size[1]] = True
         for other in session.why(op).next_best:
             high, wide = other.grid
-            asked += high > cols or wide > rows
+            oversized += high > cols or wide > rows
             free = any(
                 not busy[y : y + h, x : x + w].any()
                 for h, w in {(high, wide), (wide, high)}
@@ -375,7 +375,7 @@ def test_tall_and_wide_shapes_have_their_why_on_a_grid_that_is_no_square(device,
                 assert not free
             elif not other.against.startswith(("no faster", "legal")):
                 assert free
-    assert asked and refused
+    assert oversized and refused
 
 
 def test_a_table_says_which_shapes_it_has(shared):

@@ -70,12 +70,12 @@ def test_the_result_is_a_function_of_the_overrides() -> None:
     session.apply(queue)
     session.compile()
     session.apply(ResizeOp(op, size))
-    wanted = netlist.dumps(session.compile().netlist)
+    expected = netlist.dumps(session.compile().netlist)
     assert session.compile().placement.ops[op].size in (size, size[::-1])
     same_as_from_scratch(session)
     again = opened()
     again.apply(nop, queue, ResizeOp(op, size))
-    assert netlist.dumps(again.compile().netlist) == wanted
+    assert netlist.dumps(again.compile().netlist) == expected
     for _ in range(3):
         session.undo()
     assert edges(session) == first
@@ -87,17 +87,17 @@ def test_another_format_has_the_bounds_that_its_candidates_give() -> None:
     for op in ("0.up.matmul", "1.matmul"):
         formats = [f.name for f in legal_formats(graph, op, session.device) if f.name != str(graph[op].df)]
         session.apply(FormatOp(op, data_format=formats[0]))
-        wanted, got = same_as_from_scratch(session).report, session.compile().placement.report
-        assert wanted is not None and got is not None and got.bounds == wanted.bounds
+        expected, got = same_as_from_scratch(session).report, session.compile().placement.report
+        assert expected is not None and got is not None and got.bounds == expected.bounds
         session.undo()
 
 
 def test_what_an_insertion_would_do_is_what_it_does() -> None:
     session = opened()
     source, reader, _ = edges(session)[7]
-    asked = session.whatif(InsertNop(source, (reader,)))
+    prediction = session.whatif(InsertNop(source, (reader,)))
     session.apply(InsertNop(source, (reader,)))
     report = session.compile().placement.report
     assert report is not None
-    assert asked.total_cycles[1] == sum(e.limiter_cycles for e in report.epochs)
-    assert asked.kernel_cycles[1] == sum(e.kernel_cycles for e in report.epochs)
+    assert prediction.total_cycles[1] == sum(e.limiter_cycles for e in report.epochs)
+    assert prediction.kernel_cycles[1] == sum(e.kernel_cycles for e in report.epochs)

@@ -47,7 +47,7 @@ def test_steps_losses_and_learning_rates_are_those_of_torch() -> None:
         rate = 0.5 if k < 2 else 0.125
         losses = ((twin(x) - y) ** 2).mean((1, 2))
         twin.zero_grad()
-        losses.sum().backward()
+        losses.mean().backward()
         with torch.no_grad():
             for p in twin.parameters():
                 p -= rate * p.grad

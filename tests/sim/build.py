@@ -144,3 +144,19 @@ def sub(name: str, kind: str, inputs: list[str], output: str, tiles: tuple[int, 
     """A sub-op of a fused op; tiles: (rt, ct) of its output on one core."""
     return SubOp(name, kind, inputs, output, tiles, (1, 1), {i: [tm(x) for x in listed] for i, listed in (
         tms or {}).items()}, pop, None, zero_point, attributes)
+
+
+def one(kind, shapes, out, *, fmts=None, arch="grayskull", in_kinds=None, count=2, **op):
+    """A graph of one op fed by queues, float32 in and out."""
+    net = Net(arch, "Float32")
+    net.graph("g", count)
+    names = []
+    for i, shape in enumerate(shapes):
+        names.append(net.queue(f"in{i}", shape, entries=count if (in_kinds or {}).get(i) != "ram" else 1,
+                               kind=(in_kinds or {}).get(i, "queue"), fmt=(fmts or {}).get(i, "Float32")))
+    grid, ublock = op.get("grid", (1, 1)), op.get("ublock", (1, 1))
+    net.op("op", kind, names, out, **op)
+    net.queue("out", out, source="op", entries=count, grid=grid, ublock=ublock, fmt=op.get("fmt", "Float32"),
+              tile_dim=op.get("tile_dim"))
+    net.streaming()
+    return net.netlist()

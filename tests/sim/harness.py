@@ -17,9 +17,9 @@ def values_for(queue, rng, low=-1.0, high=1.0):
     return rng.uniform(low, high, shape).astype(np.float32)
 
 
-def feeds_for(net, seed=0, low=-1.0, high=1.0, **given):
+def feeds_for(net, seed=0, low=-1.0, high=1.0, **arrays):
     rng = np.random.default_rng(seed)
-    return {q.name: given.get(q.name, values_for(q, rng, low, high)) for q in net.queues.values()
+    return {q.name: arrays.get(q.name, values_for(q, rng, low, high)) for q in net.queues.values()
             if q.input == "HOST" and not q.alias}
 
 
@@ -47,10 +47,10 @@ def reference(net, feeds, params=None):
     return reference
 
 
-def check(net, *, seed=0, low=-1.0, high=1.0, params=None, rtol=2e-6, feeds=None, device=True, **given):
+def check(net, *, seed=0, low=-1.0, high=1.0, params=None, rtol=2e-6, feeds=None, device=True, **arrays_of_queues):
     """The executor in golden mode agrees with the reference to float32 accuracy (one step of the output's format),
     and in device mode by correlation."""
-    feeds = feeds if feeds is not None else feeds_for(net, seed, low, high, **given)
+    feeds = feeds if feeds is not None else feeds_for(net, seed, low, high, **arrays_of_queues)
     got, executor = run(net, feeds, params=params)
     expected = reference(net, feeds, params)
     assert got
@@ -58,13 +58,16 @@ def check(net, *, seed=0, low=-1.0, high=1.0, params=None, rtol=2e-6, feeds=None
         queue = net.queues[name]
         assert len(arrays), f"nothing in {name}"
         for i, array in enumerate(arrays):
-            wanted = expected.read(name, i) if queue.type == "ram" else expected.pop(name)
+            correct = expected.read(name, i) if queue.type == "ram" else expected.pop(name)
             step = {"Float16_b": 2**-7, "Float16": 2**-10, "Bfp8": 2**-5, "Bfp8_b": 2**-5}.get(queue.df.name, 0)
-            scale = max(1e-6, float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0)))
-            exact = np.abs(array - wanted) <= rtol * np.abs(wanted) + rtol * scale
-            stepped = np.abs(array - wanted) <= (step + rtol) * np.maximum(np.abs(wanted), scale * step) + rtol * scale
-            same = (array == wanted) | (np.isnan(array) & np.isnan(wanted))
-            assert (exact | stepped | same).all(), (name, i, float(np.nanmax(np.abs(array - wanted))))
+            scale = max(1e-6, float(np.abs(correct[np.isfinite(correct)]).max(initial=0)))
+            with np.errstate(invalid="ignore"):  # infinity less infinity; `same` takes equal ones
+                off = np.abs(array - correct)
+            exact = off <= rtol * np.abs(correct) + rtol * scale
+            most = (step + rtol) * np.maximum(np.abs(correct), scale * step) + rtol * scale
+            stepped = off <= most
+            same = (array == correct) | (np.isnan(array) & np.isnan(correct))
+            assert (exact | stepped | same).all(), (name, i, float(np.nanmax(off)))
             # a step is the exception: it needs a value within float32 error of a rounding boundary
             assert (exact | same).mean() > 0.98, (name, i, (exact | same).mean())
     if not device:

@@ -186,9 +186,9 @@ def make(seed: int, feedback: bool) -> tuple:
     for _ in range(m.rng.randrange(4, 15)):
         m.add()
     if state:
-        wanted = m.shapes[state]
-        fitting = next((n for n in reversed(m.ops) if m.fit(m.shapes[n], wanted) is not None), state)
-        m.net.op("last", "tanh", [fitting], wanted, tms={0: m.fit(m.shapes[fitting], wanted)})
+        expected = m.shapes[state]
+        fitting = next((n for n in reversed(m.ops) if m.fit(m.shapes[n], expected) is not None), state)
+        m.net.op("last", "tanh", [fitting], expected, tms={0: m.fit(m.shapes[fitting], expected)})
     read = {p.source for op in m.net.net.graphs["g"].ops.values() for p in op.inputs}
     for k, name in enumerate(m.ops):
         if name not in read or k % 3 == 0:

@@ -2,7 +2,8 @@
 
 Written from the semantics, not from the executor: tensors are lists of tiles (z, row, column), every op loops over
 its tiles, every core decodes its own sparse stream word by word, programs run one instruction after the other. It is
-as slow as that sounds. Only the data formats are shared, which have tests of their own.
+as slow as that sounds. Values are converted by `reference_formats.py`; the library gives the netlist and the names of
+formats alone.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import math
 
 import numpy as np
 
-from tbuda_lab.core.formats import DataFormat, quantise
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist import schema as s
+from tests.sim.reference_formats import SMALL, cut, cut_fraction, stored, whole
 from tests.sim.reference_ops import (
     EPS,
     binary,
@@ -29,36 +31,13 @@ from tests.sim.reference_ops import (
 )
 from tests.sim.reference_tiles import Tiles, from_tiles, to_tiles
 
-SMALL = {DataFormat.Bfp4, DataFormat.Bfp4_b, DataFormat.Bfp2, DataFormat.Bfp2_b}
 __all__ = ["EPS", "Reference"]
-
-
-def cut(x, df):
-    """What 3 or 1 bits of magnitude beside a block's largest exponent keep of float32 values; the rest is dropped."""
-    bits = df.mantissa_bits
-    blocks = x.astype(np.float32).astype(np.float64).reshape(-1, 16)
-    peak = np.abs(blocks).max(axis=1, keepdims=True)
-    unit = 2.0 ** (np.floor(np.log2(np.where(peak > 0, peak, 1))) - bits + 1)
-    return (np.trunc(blocks / unit) * unit).reshape(x.shape)
 
 
 def full(queue):
     z, rt, ct = queue.blocking.tiles(queue.grid_size)
     h, w = queue.tile_dim or (32, 32)
     return z, rt * h, ct * w
-
-
-def cut_fraction(x, bits):
-    """float32 without the last bits of its fraction, as float64: Tf32 lacks 13, Float16_b 16."""
-    words = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    return (words >> bits << bits).view(np.float32).astype(np.float64)
-
-
-def stored(x, df):
-    """What a queue of a format holds; the formats of the layers' netlists without the library's conversion."""
-    if df in (DataFormat.Float32, DataFormat.Float16_b):
-        return cut_fraction(x, 0 if df is DataFormat.Float32 else 16)
-    return quantise(np.asarray(x, np.float32), df).astype(np.float64)
 
 
 class Fifo:
@@ -427,12 +406,6 @@ def varinst(opcode, old, a, b=None):
     if opcode == "mul":
         return a * b
     return old + a if opcode == "inc" else (old + a) % b
-
-
-def whole(x, df):
-    low, high = {DataFormat.Int8: (-127, 127), DataFormat.UInt8: (0, 255), DataFormat.UInt16: (0, 65535),
-                 DataFormat.Int32: (-2**31 + 1, 2**31 - 1)}[df]
-    return np.clip(np.sign(x) * np.floor(np.abs(x) + 0.5), low, high)
 
 
 def apply_tm(t: Tiles, m) -> Tiles:

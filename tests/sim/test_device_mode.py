@@ -86,9 +86,9 @@ def test_three_passes_leave_out_the_product_of_both_rests(kind):
     feeds = feeds_for(net)
     got, _ = run(net, feeds, mode="device")
     x, y = ((v.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for v in (feeds["x"], feeds["y"]))  # Tf32
-    wanted, whole = seen_by_three_passes(x, y, kind)
-    np.testing.assert_allclose(got["out"], wanted, rtol=1e-5, atol=2e-6)
-    assert np.abs(wanted - whole).max() > 1e-4 * np.abs(wanted).max()
+    expected, whole = seen_by_three_passes(x, y, kind)
+    np.testing.assert_allclose(got["out"], expected, rtol=1e-5, atol=2e-6)
+    assert np.abs(expected - whole).max() > 1e-4 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("kind, m_k, z", [("matmul", 1, 1), ("matmul", 1, 3), ("matmul", 2, 1), ("multiply", 1, 2)])
@@ -100,13 +100,13 @@ def test_three_passes_in_ten_stored_bits(kind, m_k, z):
     x, y = (quantise(feeds[name], DataFormat.Float16) for name in "xy")
     step = x.shape[-1] // m_k
     parts = [(x[..., k:k + step], y[..., k:k + step, :]) for k in range(0, x.shape[-1], step)] if m_k > 1 else [(x, y)]
-    wanted, whole = (np.zeros(()) for _ in range(2))
+    expected, whole = (np.zeros(()) for _ in range(2))
     for a, b in parts:
         seen, everything = seen_by_three_passes(a, b, kind)
-        wanted, whole = (round_to((s + v).astype(np.float32), DataFormat.Float16)
-                         for s, v in ((wanted, seen), (whole, everything)))
-    assert (got["out"] == wanted).mean() > 0.995  # the sum is one of float32
-    assert (whole == wanted).mean() < 0.95
+        expected, whole = (round_to((s + v).astype(np.float32), DataFormat.Float16)
+                         for s, v in ((expected, seen), (whole, everything)))
+    assert (got["out"] == expected).mean() > 0.995  # the sum is one of float32
+    assert (whole == expected).mean() < 0.95
 
 
 @pytest.mark.parametrize("fmt, other", [("Float16_b", "Float16_b"), ("Bfp8", "Float16")])

@@ -95,10 +95,10 @@ def test_missing_and_misshapen_inputs_are_listed_together(tmp_path):
 def test_archives_with_objects_and_other_files_are_refused(tmp_path):
     path = write(tmp_path / "n.yaml", example())
     np.savez(tmp_path / "in.npz", w=np.array([{}], object))
-    with pytest.raises(InputError, match=r"is no .npz archive of plain arrays"):
+    with pytest.raises(InputError, match=r"is not an .npz archive of plain arrays"):
         run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
     (tmp_path / "in.npz").write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"is no .npz archive") as error:
+    with pytest.raises(InputError, match=r"is not an .npz archive") as error:
         run_file(path, tmp_path / "in.npz", tmp_path / "out.npz")
     assert "allow_pickle" not in str(error.value)
     np.save(tmp_path / "in.npy", np.zeros(3))

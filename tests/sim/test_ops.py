@@ -2,35 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tbuda_lab.core.errors import NetlistError
-from tbuda_lab.core.formats import DataFormat, round_to
-from tbuda_lab.core.netlist.sparse import encode_picker
-from tbuda_lab.sim.kernels import matmul as mm
-from tests.sim.build import Net, sub
+from tests.sim.build import Net, one
 from tests.sim.harness import check, run
 
-EXACT = {"fmt": "Float32"}
 UNARY = ["nop", "datacopy", "ethernet_datacopy", "exp", "log", "sqrt", "gelu", "gelu_derivative", "reciprocal",
          "sigmoid", "tanh", "square", "sine", "cosine", "abs", "lrelu", "power", "tilizer"]
-
-
-def one(kind, shapes, out, *, fmts=None, arch="grayskull", in_kinds=None, count=2, **op):
-    """A graph of one op fed by queues, float32 in and out."""
-    net = Net(arch, "Float32")
-    net.graph("g", count)
-    names = []
-    for i, shape in enumerate(shapes):
-        names.append(net.queue(f"in{i}", shape, entries=count if (in_kinds or {}).get(i) != "ram" else 1,
-                               kind=(in_kinds or {}).get(i, "queue"), fmt=(fmts or {}).get(i, "Float32")))
-    grid, ublock = op.get("grid", (1, 1)), op.get("ublock", (1, 1))
-    net.op("op", kind, names, out, **op)
-    net.queue("out", out, source="op", entries=count, grid=grid, ublock=ublock, fmt=op.get("fmt", "Float32"),
-              tile_dim=op.get("tile_dim"))
-    net.streaming()
-    return net.netlist()
 
 
 @pytest.mark.parametrize("kind", UNARY)
@@ -65,44 +43,6 @@ def test_special_values():
 @pytest.mark.parametrize("mode", ["r", "c", "rc"])
 def test_vector_modes_leave_the_rest_of_the_tile(mode):
     check(one("exp", [(1, 2, 2)], (1, 2, 2), vector=mode))
-
-
-@pytest.mark.parametrize("grid, ublock", [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 2), (2, 1))])
-@pytest.mark.parametrize("weights", ["ram", "queue"])
-def test_matmul(grid, ublock, weights):
-    check(one("matmul", [(2, 2, 4), (2, 4, 4)], (2, 2, 4), grid=grid, ublock=ublock, m_k=2, u_kt=2,
-              in_kinds={1: weights}))
-
-
-@pytest.mark.parametrize("extra", [{"sfpu_op": "gelu"}, {"relu_en": True, "relu_mode": "min"}, {"l1_acc": True}, {}])
-def test_matmul_bias_gelu_relu(extra):
-    check(one("matmul", [(2, 2, 2), (1, 2, 2), (1, 1, 2)], (2, 2, 2), m_k=1, u_kt=2, bias=True,
-              tms={1: [("broadcast", "z", 2)], 2: [("broadcast", "r", 2), ("broadcast", "z", 2)]}, **extra))
-
-
-def test_matmul_accumulates_slices():
-    check(one("matmul", [(6, 2, 2), (6, 2, 1)], (2, 2, 1), m_k=2, u_kt=1, accumulate=True, z=3))
-
-
-def test_matmul_ignores_more_slices_of_its_second_input():
-    check(one("matmul", [(1, 1, 1), (3, 1, 1)], (1, 1, 1), m_k=1, u_kt=1))
-
-
-def test_matmul_refuses_what_does_not_fit():
-    net = one("matmul", [(1, 1, 2), (1, 2, 1)], (1, 1, 1), m_k=3, u_kt=1, count=1)
-    with pytest.raises(NetlistError, match=r"op 'op' \(matmul\): inner dimensions 64 and 64"):
-        run(net, {"in0": np.zeros((1, 1, 32, 64), np.float32), "in1": np.zeros((1, 1, 64, 32), np.float32)})
-
-
-@pytest.mark.parametrize("kind", ["ram", "queue"])
-def test_integer_matmul_and_requantisation(kind):
-    ints = dict(acc="Int32", intermed="Int32", m_k=1, u_kt=2)
-    check(one("matmul", [(1, 1, 2), (1, 2, 1)], (1, 1, 1), fmts={0: "Int8", 1: "Int8"}, fmt="Int32",
-              in_kinds={1: kind}, **ints))
-    check(one("matmul", [(1, 1, 2), (1, 2, 1), (1, 1, 1), (1, 1, 1)], (1, 1, 1), bias=True, requant=True,
-              fmts={0: "Int8", 1: "Int8", 2: "Int32"}, fmt="Int8", zero_point=3.0, **ints), low=0.001, high=0.1)
-    check(one("matmul", [(1, 1, 2), (1, 2, 1), (1, 1, 1)], (1, 1, 1), dequant=True, zero_point=-2.0,
-              fmts={0: "Int8", 1: "UInt8"}, fmt="Float32", **ints), low=0.001, high=0.1)
 
 
 def test_int32_is_exact_beyond_24_bits():
@@ -160,49 +100,6 @@ def test_splice_refuses_triples_that_do_not_use_up_an_input():
         run(net, {"in0": np.zeros((1, 3, 32, 32), np.float32)})
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("grid", [(1, 1), (2, 3)])
-def test_depthwise(bias, grid):
-    shapes = [(1, 2, 9), (1, 3, 3)] + [(1, 1, 3)] * bias
-    check(one("depthwise", shapes, (1, 2, 3), grid=grid, m_k=3, u_kt=1, bias=bias,
-              tms={2: [("broadcast", "r", 2)]}), rtol=1e-5)
-
-
-def _diagonal(rng, blocks, columns):
-    """(1, 1, 32 * blocks, 32 * columns): every tile holds numbers on its diagonal alone."""
-    tiles = np.eye(32) * rng.uniform(-1, 1, (blocks, columns, 32, 1))
-    return tiles.transpose(0, 2, 1, 3).reshape(1, 1, 32 * blocks, 32 * columns).astype(np.float32)
-
-
-@pytest.mark.parametrize("parts", ["side by side", "slices"])
-def test_depthwise_of_diagonal_tiles(parts):
-    rng = np.random.default_rng(2)
-    stacked = {} if parts == "side by side" else {"tms": {0: [("hstack", 3)]}}
-    shape = (1, 2, 9) if parts == "side by side" else (3, 2, 3)
-    net = one("depthwise", [shape, (1, 3, 3)], (1, 2, 3), m_k=3, u_kt=1, count=1, **stacked)
-    x = rng.uniform(-1, 1, (1, shape[0], 32 * shape[1], 32 * shape[2])).astype(np.float32)
-    check(net, feeds={"in0": x, "in1": _diagonal(rng, 3, 3)}, rtol=1e-5)
-
-
-def test_infinity_reaches_all_channels_of_a_depthwise_tile():
-    """As in the product of the tiles: infinity times the zeros beside the diagonal is no number."""
-    rng = np.random.default_rng(3)
-    net = one("depthwise", [(3, 1, 1), (1, 3, 1)], (1, 1, 1), m_k=3, u_kt=1, count=1, tms={0: [("hstack", 3)]})
-    x = rng.uniform(-1, 1, (1, 3, 32, 32)).astype(np.float32)
-    x[0, 1, 5, 7] = np.inf
-    got, _ = check(net, feeds={"in0": x, "in1": _diagonal(rng, 3, 1)}, rtol=1e-5, device=False)
-    assert not np.isfinite(got["out"][0, 0, 5]).any() and np.isfinite(got["out"][0, 0, :5]).all()
-
-
-def test_channels_one_by_one_give_the_bits_of_the_product_of_tiles():
-    """Of numbers with 8 significand bits, whose products float32 holds."""
-    rng = np.random.default_rng(4)
-    a = round_to(rng.standard_normal((2, 1, 64, 9 * 96)).astype(np.float32), DataFormat.Float16_b)
-    b = round_to(_diagonal(rng, 9, 3), DataFormat.Float16_b)
-    taps = a.reshape(2, 1, 64, 9, 96).swapaxes(2, 3)
-    np.testing.assert_array_equal(mm.depthwise_taps(taps, mm.diagonals(b, 9, 32)), mm.depthwise(a, b, 9, (32, 32)))
-
-
 def test_embedding():
     net = one("embedding", [(1, 4, 3), (1, 2, 1)], (1, 4, 3), grid=(2, 1), num_indices=64, fmts={1: "RawUInt32"},
               count=1)
@@ -257,124 +154,6 @@ def test_dropout_is_seeded_and_keeps_the_mean():
     assert abs((first["out"] == 0).mean() - 0.25) < 0.01
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from([(1, 1, 1), (2, 1, 1), (2, 2, 1), (1, 2, 2), (3, 4, 2)]),
-       st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.booleans())
-def test_sparse_matmul(seed, cores, ublock_r, u_kt, t, bias):
-    grid_r, grid_c, fracture = cores
-    rng = np.random.default_rng(seed)
-    mblock_m, act_rt, act_z = 2, 2 * u_kt, 2
-    rows, inner = grid_r * mblock_m * ublock_r * 32, act_rt * act_z * 32
-    picked = np.argwhere(rng.random((t * fracture, rows)) < 0.2)
-    coo = np.column_stack([picked, rng.integers(0, inner, len(picked))])
-    enc = encode_picker(coo, grid_r=grid_r, t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt, act_rt=act_rt,
-                        act_z=act_z, fracture=fracture)
-    net = Net("wormhole_b0", "Float16_b")
-    net.graph("g", 2)
-    rt, ct = grid_r * mblock_m * ublock_r, 2 * grid_c
-    net.ram("tiles", (1, grid_r, enc.num_sparse_tiles * fracture), fmt="Bfp2_b")
-    net.queue("act", (act_z, act_rt, ct), entries=2)
-    net.ram("words", (1, grid_r, enc.num_index_tiles * fracture), fmt="RawUInt32")
-    inputs = ["tiles", "act", "words"]
-    repeat = [("broadcast", "c", grid_c // fracture)]
-    tms = {0: repeat, 2: repeat}
-    if bias:
-        inputs.append(net.ram("bias", (1, 1, ct)))
-        tms[3] = [("broadcast", "r", rt), ("broadcast", "z", t)]
-    net.op("op", "matmul", inputs, (t, rt, ct), grid=(grid_r, grid_c), ublock=(ublock_r, 1), tms=tms, identity=True,
-           m_k=act_rt // u_kt, u_kt=u_kt, num_sparse_tiles=enc.num_sparse_tiles, num_index_tiles=enc.num_index_tiles,
-           sparse_tile_ptr_bits=enc.sparse_tile_ptr_bits, sparse_ublock_idx_bits=enc.sparse_ublock_idx_bits,
-           fracture_factor=fracture, bias=bias)
-    net.queue("out", (t, rt, ct), source="op", entries=2)
-    net.streaming()
-    tiles = enc.sparse_tensor()[None]
-    _, executor = check(net.netlist(), seed=seed % 1000, tiles=tiles, words=enc.index_tensor()[None])
-    # the picker says the same without any encoding
-    dense = np.zeros((t * fracture, rows, inner))
-    dense[coo[:, 0], coo[:, 1], coo[:, 2]] = 1
-    x = np.stack([executor.read("act", i) for i in range(2)]).reshape(2, inner, -1).astype(float)
-    if not bias:
-        got = np.stack([executor.read("out", i) for i in range(2)])
-        parts = [dense[g * t:(g + 1) * t] @ x[:, None, :, g * x.shape[2] // fracture:(g + 1) * x.shape[2] // fracture]
-                 for g in range(fracture)]
-        np.testing.assert_array_equal(got, np.concatenate(parts, axis=3))
-
-
-def test_sparse_matmul_without_a_written_index_width():
-    """The width of the tile pointers then counts for the ublock rows too."""
-    rng = np.random.default_rng(5)
-    picked = np.argwhere(rng.random((2, 64)) < 0.5)
-    coo = np.column_stack([picked, rng.integers(0, 128, len(picked))])
-    enc = encode_picker(coo, grid_r=2, t=2, mblock_m=1, ublock_r=1, u_kt=2, act_rt=2, act_z=2, pointer_bits=8,
-                        index_bits=8)
-    net = Net("wormhole_b0", "Float16_b")
-    net.ram("tiles", (1, 2, enc.num_sparse_tiles), fmt="Bfp2_b")
-    net.queue("act", (2, 2, 1))
-    net.ram("words", (1, 2, 1), fmt="RawUInt32")
-    net.op("op", "matmul", ["tiles", "act", "words"], (2, 2, 1), grid=(2, 1), identity=True, m_k=1, u_kt=2,
-           num_sparse_tiles=enc.num_sparse_tiles, num_index_tiles=1, sparse_tile_ptr_bits=8)
-    net.queue("out", (2, 2, 1), source="op")
-    net.streaming()
-    check(net.netlist(), tiles=enc.sparse_tensor()[None], words=enc.index_tensor()[None])
-    net.net.graphs["g"].ops["op"].attributes["sparse_tile_ptr_bits"] = 3
-    with pytest.raises(NetlistError, match="op 'op': the encodings cannot be decoded"):
-        check(net.netlist(), tiles=enc.sparse_tensor()[None], words=enc.index_tensor()[None])
-
-
-def fused(inputs, schedules, out=(1, 1, 1), grid=(1, 1), count=2, **op):
-    net = Net("grayskull", "Float32")
-    net.graph("g", count)
-    names = [net.queue(f"in{i}", shape, entries=count) for i, shape in enumerate(inputs)]
-    net.fused("0", len(inputs), schedules)
-    net.op("op", "fused_op", names, out, grid=grid, fused_op_id=0, **op)
-    net.queue("out", out, source="op", entries=count)
-    net.streaming()
-    return net.netlist()
-
-
-def test_fused_tile_broadcasts():
-    bc, br = {1: [("tile_broadcast", "c")]}, {1: [("tile_broadcast", "r")]}
-    check(fused([(1, 1, 1)] * 5, [[
-        sub("a", "add", ["input0", "input1"], "dest", (1, 1), tms=bc),
-        sub("b", "add", ["dest", "input2"], "intermed0", (1, 1), tms=br),
-        sub("c", "subtract", ["input3", "intermed0"], "dest", (1, 1), tms=br, pop=["intermed0"]),
-        sub("d", "multiply", ["dest", "input4"], "output", (1, 1), tms=bc, relu_en=True, relu_mode="min"),
-    ]]), rtol=1e-5)
-
-
-def test_fused_softmax_over_the_cores_of_a_column():
-    check(fused([(2, 4, 2), (2, 2, 1)], [
-        [sub("e", "exp", ["input0"], "intermed0", (2, 2))],
-        [sub("s", "matmul", ["intermed0", "input1"], "intermed1", (2, 1), m_k=2, u_kt=1)],
-        [sub("r", "reciprocal", ["intermed1"], "intermed2", (2, 1), pop=["intermed1"]),
-         sub("m", "multiply", ["intermed0", "intermed2"], "output", (2, 2), tms={1: [("broadcast", "c", 2)]},
-             pop=["intermed0", "intermed2"])],
-    ], out=(2, 4, 2), grid=(2, 1)), low=0.1, rtol=1e-5)
-
-
-def test_fused_reduce_broadcast_and_unary_attributes():
-    check(fused([(1, 2, 4)], [
-        [sub("x", "reduce", ["input0"], "intermed0", (2, 1), dim="c", type="max", m_k=4, u_kt=1)],
-        [sub("n", "subtract", ["input0", "intermed0"], "dest", (2, 4),
-             tms={1: [("broadcast", "c", 4), ("tile_broadcast", "c")]}, pop=["intermed0"]),
-         sub("l", "lrelu", ["dest"], "dest", (2, 4), slope=0.5), sub("p", "power", ["dest"], "output", (2, 4), exp=3)],
-    ], out=(1, 2, 4)), rtol=1e-5)
-
-
-def test_fused_broadcast_repeats_what_each_core_holds():
-    check(fused([(1, 1, 2), (1, 2, 4)], [
-        [sub("c", "nop", ["input0"], "intermed0", (1, 1))],
-        [sub("a", "add", ["input1", "intermed0"], "output", (2, 2),
-             tms={1: [("broadcast", "c", 2), ("broadcast", "r", 2)]}, pop=["intermed0"])],
-    ], out=(1, 2, 4), grid=(1, 2)))
-
-
-def test_fused_op_reading_an_empty_buffer_is_refused():
-    net = fused([(1, 1, 1)], [[sub("a", "nop", ["intermed0"], "output", (1, 1))]], count=1)
-    with pytest.raises(NetlistError, match="sub-op 'a': reads 'intermed0', which holds nothing"):
-        run(net, {"in0": np.zeros((1, 1, 32, 32), np.float32)})
-
-
 @pytest.mark.parametrize("tile", [(16, 32), (4, 32), (1, 32), (32, 16)])
 def test_tiny_tiles(tile):
     net = Net("wormhole_b0", "Float16_b")
@@ -384,18 +163,6 @@ def test_tiny_tiles(tile):
     net.op("sum", "add", ["a", "b"], (1, 2, 2), tile_dim=tile, tms={1: [("hslice", 2), ("hstack", 2)]})
     net.op("e", "exp", ["sum"], (1, 2, 2), tile_dim=tile)
     net.queue("out", (1, 2, 2), source="e", entries=2, tile_dim=tile)
-    net.streaming()
-    check(net.netlist())
-
-
-def test_tiny_tile_matmul_with_bias():
-    net = Net("wormhole_b0", "Float16_b")
-    net.queue("a", (1, 2, 2), tile_dim=(16, 32))
-    net.queue("b", (1, 2, 2))
-    net.queue("c", (1, 1, 2))
-    net.op("mm", "matmul", ["a", "b", "c"], (1, 2, 2), tile_dim=(16, 32), m_k=2, u_kt=1, bias=True,
-           tms={2: [("broadcast", "r", 2)]})
-    net.queue("out", (1, 2, 2), source="mm", tile_dim=(16, 32))
     net.streaming()
     check(net.netlist())
 

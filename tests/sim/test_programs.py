@@ -209,16 +209,16 @@ IN = setting(rd_ptr_local=0, rd_ptr_global=0)
 
 @pytest.mark.parametrize("instructions, text", [
     ([VarInst("$x", "inc", [1])], "instruction 0: variable $x is used and not declared"),
-    ([VarInst("x", "set", [1])], "varinst writes 'x', which is no variable"),
+    ([VarInst("x", "set", [1])], "varinst writes 'x', which is not a variable"),
     ([Var(False, {"$x": 0}), Var(False, {"$x": 0})], "var $x hides a variable of the same name"),
     ([Var(False, {"$x": 0}), Loop("$x"), EndLoop()], "instruction 1: a loop of 0 turns ($x)"),
     ([EndLoop()], "endloop without a loop"), ([Execute("h", {})], "there is no graph 'h'"),
-    ([Execute("g", {"nil": IN})], "sets 'nil', which is no queue"),
+    ([Execute("g", {"nil": IN})], "sets 'nil', which is not a queue"),
     ([Var(False, {"$x": 0}), VarInst("$x", "div", [1])], "unknown varinst opcode 'div'"),
     ([Execute("g", {"in": setting(rd_ptr_local=0, rd_ptr_global=0, zero=True)})], "is zeroed without prologue"),
     ([Param(["$p"]), Execute("g", {"in": setting(rd_ptr_local=0, rd_ptr_global=0, prologue="$p")})],
      "prologue of 'in' is bound to the param $p"),
-    ([Execute("g", {"in": setting(rd_ptr_local="x", rd_ptr_global=0)})], "'x' is no number and no variable"),
+    ([Execute("g", {"in": setting(rd_ptr_local="x", rd_ptr_global=0)})], "'x' is neither a number nor a variable"),
 ])
 def test_what_a_program_must_not_do(instructions, text):
     with pytest.raises(NetlistError) as error:
@@ -309,15 +309,15 @@ def test_the_hook_and_kept_outputs_see_every_op():
     assert executor.stats.inputs == 4 and set(executor.stats.op_seconds) == {"a", "b"}
 
 
-@pytest.mark.parametrize("given, text", [
+@pytest.mark.parametrize("array, text", [
     (np.zeros((1, 1, 32, 64)), r"takes \(n, t, R, C\) = \(n, 1, 32, 32\), not \(1, 1, 32, 64\)"),
     (np.zeros((1, 1, 32, 32), complex), "takes numbers, not complex128")])
-def test_pushes_of_the_wrong_kind_are_refused(given, text):
+def test_pushes_of_the_wrong_kind_are_refused(array, text):
     net = chain()
     with pytest.raises(InputError, match=text):
-        Executor(net.netlist()).push("in", given)
+        Executor(net.netlist()).push("in", array)
     with pytest.raises(InputError, match="there is no queue or ram 'nil'"):
-        Executor(net.netlist()).push("nil", given)
+        Executor(net.netlist()).push("nil", array)
 
 
 def test_a_popped_entry_can_be_read_again_from_behind():
@@ -337,7 +337,7 @@ def test_a_host_that_listens_without_end_stops_before_its_memory_does(monkeypatc
     net.op("o", "nop", ["w"], ONE)
     net.queue("out", ONE, source="o", entries=1)
     net.streaming("g", loops=10**6)
-    monkeypatch.setattr("tbuda_lab.sim.memory.physical", lambda: 2 * 100 * 4096)
+    monkeypatch.setattr("tbuda_lab.sim.arrays.physical", lambda: 2 * 100 * 4096)
     executor = Executor(net.netlist())
     executor.listen("out")
     executor.push("w", ones(1))

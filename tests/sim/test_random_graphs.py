@@ -20,12 +20,12 @@ def test_random_graph(seed: int) -> None:
         if q.input == "HOST" and q.type == "queue":
             q.entries = entries
     got, _ = run(net, feeds)
-    wanted = reference(net, feeds)
+    outputs = reference(net, feeds)
     assert got
     for name, arrays in got.items():
         queue = net.queues[name]
         for i, array in enumerate(arrays):
-            expected = wanted.read(name, i) if queue.type == "ram" else wanted.pop(name)
+            expected = outputs.read(name, i) if queue.type == "ram" else outputs.pop(name)
             scale = max(1.0, float(np.abs(expected).max()))
             np.testing.assert_allclose(array, expected, rtol=1e-4, atol=2e-5 * scale, err_msg=f"{name}, entry {i}")
     rough, _ = run(net, feeds, mode="device")

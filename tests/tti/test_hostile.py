@@ -315,7 +315,7 @@ def test_a_zip_of_many_small_members_does_not_swell_either(files: dict[str, byte
         archive.writestr(DEVICE, files[DEVICE])
         for number in range(6):
             archive.writestr(f"{TOP}{number}.yaml", bytes(3 << 20))
-    with pytest.raises(InputError, match="that is no device image"):
+    with pytest.raises(InputError, match="that is not a device image"):
         read_image(tmp_path / "bomb.tti")
 
 

@@ -18,7 +18,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti import Loaded, load_image, loaded_of, model_facts, write_image
-from tbuda_lab.core.tti.chips import on_chips
+from tbuda_lab.core.tti.loaded import on_chips
 from tests.tti.models import MODELS, files_of, session
 
 DEVICES = {"tokens": "n150", "picture": "grayskull", "pair": "n300"}
@@ -62,10 +62,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, S
 def test_another_process_gets_the_same_bits(written: tuple[Path, dict[str, Session]], name: str) -> None:
     folder, sessions = written
     ours = sessions[name].run()[0]
-    wanted = frontend.reference(sessions[name].model, sessions[name].sample_inputs)
+    expected = frontend.reference(sessions[name].model, sessions[name].sample_inputs)
     with np.load(folder / f"{name}.outputs.npz") as theirs:
         assert len(theirs.files) == len(ours)
-        for key, mine, torchs in zip(theirs.files, ours, wanted, strict=True):
+        for key, mine, torchs in zip(theirs.files, ours, expected, strict=True):
             assert theirs[key].tobytes() == mine.numpy().tobytes()
             assert np.corrcoef(theirs[key].ravel(), torchs.numpy().ravel())[0, 1] > 0.999
 
@@ -142,8 +142,8 @@ def test_new_weights_are_folded_as_a_compile_folds_them(written: tuple[Path, dic
     assert set(got.parameters) == set(compiled.parameters)
     for queue, value in compiled.parameters.items():
         assert np.array_equal(got.parameters[queue], value), queue
-    ran, wanted = Runner(got).run([sample])[0], frontend.reference(model, sample)
-    for ours, theirs in zip(ran, wanted, strict=True):
+    ran, expected = Runner(got).run([sample])[0], frontend.reference(model, sample)
+    for ours, theirs in zip(ran, expected, strict=True):
         assert np.corrcoef(ours.numpy().ravel(), theirs.numpy().ravel())[0, 1] > 0.999
 
 
@@ -196,8 +196,8 @@ def test_a_weight_may_be_a_single_number(tmp_path: Path) -> None:
     image = load_image(Session(model, (x,), "n150").export_tti(tmp_path / "x.tti"))
     got = Runner(image.with_weights({"scale": np.array(0.5)})).run([(x,)])[0][0]
     with torch.no_grad():
-        wanted = model.inner(x) * torch.tensor(0.5).exp()
-    assert torch.allclose(got, wanted, atol=0.02 * float(wanted.abs().max()))
+        expected = model.inner(x) * torch.tensor(0.5).exp()
+    assert torch.allclose(got, expected, atol=0.02 * float(expected.abs().max()))
 
 
 def test_edits_are_in_the_image(tmp_path: Path) -> None:

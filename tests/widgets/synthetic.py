@@ -18,14 +18,13 @@ from tbuda_lab.core import netlist
 from tbuda_lab.core.balancer.types import CANDIDATE, Epoch, OpModels, OpPlacement, Placement, Reason
 from tbuda_lab.core.epochsim import BatchTime, Bound, EpochTime, OpTime
 from tbuda_lab.core.errors import Cancelled, Diagnostic
-from tbuda_lab.core.events import Events
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frames import place, session_frames
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.netlist.schema import Blocking, NetGraph, Netlist, NetOp, OpInput
 from tbuda_lab.core.session.frames import Frames
-from tbuda_lab.core.session.state import EVENTS
+from tbuda_lab.core.session.state import EVENTS, Events
 from tbuda_lab.core.verification import Comparison
 
 HIDDEN, SEQUENCE, HEADS = 768, 128, 12
@@ -218,15 +217,15 @@ def times(placement: Placement) -> BatchTime:
     result = []
     for epoch in placement.epochs:
         kernels = [int(placement.candidate(n)["cycles"]) for n in epoch.ops]
-        held = len(kernels) // 2
-        cycles = [c * 3 // 2 if at == held else c for at, c in enumerate(kernels)]
+        slow = len(kernels) // 2
+        cycles = [c * 3 // 2 if at == slow else c for at, c in enumerate(kernels)]
         ops = tuple(
             OpTime(c, 0, k, *(("input 0 dram", Bound.DRAM) if c > k else ("kernel", Bound.COMPUTE)), k, 100, 50, c - k,
-                   0, at == held)
+                   0, at == slow)
             for at, (c, k) in enumerate(zip(cycles, kernels, strict=True))
         )
-        steady = cycles[held]
-        result.append(EpochTime(steady + 24_000, steady, 3_500, 500, 20_000, Bound.SWITCH, held, ops))
+        steady = cycles[slow]
+        result.append(EpochTime(steady + 24_000, steady, 3_500, 500, 20_000, Bound.SWITCH, slow, ops))
     return BatchTime(1, sum(e.cycles for e in result), tuple(result))
 
 

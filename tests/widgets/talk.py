@@ -49,8 +49,8 @@ def say(hub: Hub, *, patience: float = 120, **content: Any) -> Page:
     page = Page()
     hub.attach(page)
     HANDLERS[content["type"]](hub, page, content)
-    if hub.desk is not None:
-        hub.desk.wait(patience)
+    if hub.edit_controller is not None:
+        hub.edit_controller.wait(patience)
     return page
 
 

@@ -95,10 +95,10 @@ def test_problems_are_filtered_as_the_page_does() -> None:
     assert kept("") == ["c", "a.matmul", "b.add"]  # errors first
     for part in ("matmul", "MATMUL ", "warning", "padded", "<is>", "32 rows", "nowhere"):
         words = [f"{d.severity} {d.where} {d.rule} {d.message} {d.fix}".lower() for d in result]
-        wanted = {d.where for d, text in zip(result, words, strict=True) if part.strip().lower() in text}
-        assert set(kept(part)) == wanted
+        expected = {d.where for d, text in zip(result, words, strict=True) if part.strip().lower() in text}
+        assert set(kept(part)) == expected
         message = fragments.problems_html(frames, part)
-        assert f"{len(wanted)} of 3 with" in message and "<is>" not in message
+        assert f"{len(expected)} of 3 with" in message and "<is>" not in message
 
 
 def test_the_filter_of_problems_is_a_trait(session: Session) -> None:
@@ -124,14 +124,14 @@ def test_docks_keep_what_is_not_said(session: Session) -> None:
     assert view.layout.width == "50%"
 
 
-@pytest.mark.parametrize("docks, said", [
+@pytest.mark.parametrize("docks, message", [
     ({"tab": "kitchen"}, "no tab 'kitchen'; there are ops"), ({"left": 1}, "no dock 'left'"),
     ({"inspector": 1}, "'inspector' is True or False"), ({"tall": "yes"}, "'tall' is True or False"),
     (["tab"], "docks"),
 ])  # fmt: skip
-def test_docks_refuse_what_is_none(session: Session, docks: object, said: str) -> None:
+def test_docks_refuse_what_is_none(session: Session, docks: object, message: str) -> None:
     view = widgets.BringUp(session, start=False)
-    with pytest.raises(traitlets.TraitError, match=said):
+    with pytest.raises(traitlets.TraitError, match=message):
         view.docks = docks
     assert view.docks == {"tab": "ops", "inspector": True, "tall": False}
 

@@ -45,8 +45,8 @@ def test_the_frame_says_what_the_comparison_says() -> None:
         for at, name in enumerate(names):
             state = states.get(name)
             got = [int(frame.columns[f"op_{prefix}_{k}"][at]) for k in ("epoch", "row", "col", "rows", "cols", "limit")]
-            wanted = [-1] * 6 if state is None else [state.epoch, *state.start, *state.size, state.limiter_cycles]
-            assert got == wanted
+            expected = [-1] * 6 if state is None else [state.epoch, *state.start, *state.size, state.limiter_cycles]
+            assert got == expected
     assert frame.text("queue_name") == ["q"] and frame.text("queue_what") == ["moved"]
     assert frame.meta["counts"] == {"added": 1, "removed": 1, "resized": 1, "moved": 1, "retimed": 1}
     np.testing.assert_array_equal(frame.columns["pair_a"], [0, 1])

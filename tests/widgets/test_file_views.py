@@ -34,10 +34,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Session
 
 def test_two_files_show_what_the_session_shows(files: tuple[Path, Path, Session]) -> None:
     a, c, session = files
-    view, wanted = DiffView(str(a), c), session.diff("start")
+    view, expected = DiffView(str(a), c), session.diff("start")
     classes = {change.op: change.classes for change in view.diff.changes}
-    assert classes == {change.op: change.classes for change in wanted.changes} and "resized" in classes[OP]
-    assert view.diff.limiter_cycles == wanted.limiter_cycles, "cycles.csv lie beside both files"
+    assert classes == {change.op: change.classes for change in expected.changes} and "resized" in classes[OP]
+    assert view.diff.limiter_cycles == expected.limiter_cycles, "cycles.csv lie beside both files"
     assert view.to_markdown().startswith("### a.yaml → b.yaml") and OP in view.to_markdown()
     html = view.static().html
     assert len(html) < LIMIT and OP in html and "<svg" in html

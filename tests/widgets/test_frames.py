@@ -254,9 +254,9 @@ def test_ops_frame_says_what_the_placement_says(compiled: Any) -> None:
         busy = work / (placement.epoch_cycles[epoch.index] * device.rows * device.cols)
         assert frame.columns["epoch_busy"][epoch.index] == pytest.approx(busy, rel=1e-6)
     edges = set(zip(frame.columns["edge_source"].tolist(), frame.columns["edge_target"].tolist(), strict=True))
-    wanted = {(names.index(e.source), names.index(n.name))
+    expected = {(names.index(e.source), names.index(n.name))
               for n in compiled.lowered.ops for e in n.inputs if e.source in names}
-    assert edges == wanted
+    assert edges == expected
     assert frame.meta["physical"] == [0, 1, 2, 4, 5, 6, 7, 9] and frame.meta["harvested"] == [3, 8]
 
 
@@ -270,10 +270,10 @@ def test_netlist_lines_are_those_of_the_loader(compiled: Any) -> None:
     frame = netlist_frame(text)
     assert frame.columns["text"].tobytes().decode() == text
     source = netlist.loads(text).source
-    wanted = {path[-1]: span.line - 1 for path, span in source.items() if len(path) == 3 and path[0] == "graphs"}
+    expected = {path[-1]: span.line - 1 for path, span in source.items() if len(path) == 3 and path[0] == "graphs"}
     result = dict(zip(frame.text("entry_name"), frame.columns["entry_line"].tolist(), strict=True))
     for name in compiled.placement.ops:
-        assert result[name] == wanted[name]
+        assert result[name] == expected[name]
         lines = text.splitlines()
         last = result[name] + int(frame.columns["entry_lines"][frame.text("entry_name").index(name)])
         assert "}" in lines[last - 1]

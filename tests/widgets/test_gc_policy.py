@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tbuda_lab.widgets.handlers.edit_controller import EditController
-from tbuda_lab.widgets.handlers.gc_policy import NEVER, TIDYING, Tidying
+from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY, NEVER, GcPolicy
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tests.widgets.talk import Page, say
 
@@ -41,8 +41,8 @@ def make_due() -> None:
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[tuple[int, int, int]]:
-    if TIDYING.put_off:  # what other tests asked
-        TIDYING.wait(PATIENCE)
+    if GC_POLICY.put_off:  # what other tests asked
+        GC_POLICY.wait(PATIENCE)
     before = gc.get_threshold()
     yield before
     gc.enable()
@@ -52,88 +52,88 @@ def usual() -> Iterator[tuple[int, int, int]]:
 def test_while_a_page_is_answered_there_is_no_full_collection_and_in_the_pause_there_is_one(
     usual: tuple[int, int, int],
 ) -> None:
-    tidying = Tidying(pause=0.05)
+    policy = GcPolicy(pause=0.05)
     garbage = old_garbage()
-    with tidying.working():
-        assert gc.get_threshold() == (usual[0], usual[1], NEVER) and tidying.put_off
+    with policy.working():
+        assert gc.get_threshold() == (usual[0], usual[1], NEVER) and policy.put_off
         make_due()
         time.sleep(0.3)  # the pause counts from the end of the work
-        assert garbage() is not None and tidying.put_off
-    tidying.wait(PATIENCE)
+        assert garbage() is not None and policy.put_off
+    policy.wait(PATIENCE)
     assert garbage() is None
-    assert gc.get_threshold() == usual and not tidying.put_off
+    assert gc.get_threshold() == usual and not policy.put_off
 
 
 def test_a_pause_in_which_none_is_due_or_somebody_waits_for_other_work_has_none(usual: tuple[int, int, int]) -> None:
     garbage = old_garbage()
-    tidying = Tidying(pause=0.05)
-    tidying.asked()
-    tidying.wait(PATIENCE)  # nothing was made since
+    policy = GcPolicy(pause=0.05)
+    policy.page_active()
+    policy.wait(PATIENCE)  # nothing was made since
     assert garbage() is not None and gc.get_threshold() == usual
-    tidying = Tidying(lambda: True, pause=0.05)
-    tidying.asked()
+    policy = GcPolicy(lambda: True, pause=0.05)
+    policy.page_active()
     make_due()
-    tidying.wait(PATIENCE)
+    policy.wait(PATIENCE)
     assert garbage() is not None and gc.get_threshold() == usual  # the interpreter may do it now as it always does
     gc.collect()
     assert garbage() is None
 
 
 def test_a_collection_in_a_cell_does_what_it_always_does(usual: tuple[int, int, int]) -> None:
-    tidying = Tidying(pause=LONG)
+    policy = GcPolicy(pause=LONG)
     garbage = old_garbage()
-    with tidying.working():
+    with policy.working():
         gc.collect()
         assert garbage() is None
 
 
 def test_who_switched_the_collector_off_or_set_it_is_left_alone(usual: tuple[int, int, int]) -> None:
-    tidying = Tidying(pause=0.05)
+    policy = GcPolicy(pause=0.05)
     gc.disable()
-    tidying.asked()
-    assert not tidying.put_off and gc.get_threshold() == usual
+    policy.page_active()
+    assert not policy.put_off and gc.get_threshold() == usual
     gc.enable()
-    with tidying.working():
+    with policy.working():
         gc.set_threshold(500, 5, 5)
-    tidying.wait(PATIENCE)
-    assert gc.get_threshold() == (500, 5, 5) and not tidying.put_off
+    policy.wait(PATIENCE)
+    assert gc.get_threshold() == (500, 5, 5) and not policy.put_off
 
 
 def test_a_question_during_the_collection_is_followed_by_a_pause_of_its_own(usual: tuple[int, int, int]) -> None:
-    tidying = Tidying(pause=0.05)
+    policy = GcPolicy(pause=0.05)
     again = threading.Event()
 
     def ask() -> None:
         again.set()
-        tidying.asked()  # a last word that asks for something: nothing is locked
+        policy.page_active()  # a last word that asks for something: nothing is locked
 
     knot = Knot()
     weakref.finalize(knot, ask)
     gc.collect()
-    tidying.asked()
+    policy.page_active()
     make_due()
     del knot
-    tidying.wait(PATIENCE)
-    assert again.is_set() and gc.get_threshold() == usual and not tidying.put_off
+    policy.wait(PATIENCE)
+    assert again.is_set() and gc.get_threshold() == usual and not policy.put_off
 
 
 def test_the_desk_works_while_they_are_put_off(hub: Hub, usual: tuple[int, int, int]) -> None:
     seen: list[bool] = []
-    assert isinstance(hub.desk, EditController)
-    hub.desk.submit(lambda: seen.append(TIDYING.put_off))
-    hub.desk.wait(PATIENCE)
+    assert isinstance(hub.edit_controller, EditController)
+    hub.edit_controller.submit(lambda: seen.append(GC_POLICY.put_off))
+    hub.edit_controller.wait(PATIENCE)
     assert seen == [True]
-    TIDYING.wait(PATIENCE)
+    GC_POLICY.wait(PATIENCE)
     assert gc.get_threshold() == usual
 
 
 def test_a_page_that_comes_has_it_done_once_it_is_drawn(
     hub: Hub, usual: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TIDYING, "busy", lambda: hub.busy)  # whatever other tests left at work
+    monkeypatch.setattr(GC_POLICY, "busy", lambda: hub.busy)  # whatever other tests left at work
     garbage = old_garbage()
     make_due()
     assert isinstance(say(hub, type="hello", have={}), Page)
-    assert TIDYING.put_off
-    TIDYING.wait(PATIENCE)
+    assert GC_POLICY.put_off
+    GC_POLICY.wait(PATIENCE)
     assert garbage() is None and gc.get_threshold() == usual

@@ -172,8 +172,8 @@ def test_a_view_in_a_tab_is_a_view(hub: Hub) -> None:
     numbers = [m["seq"] for m, _ in pipe.sent if "seq" in m]
     assert numbers == list(range(1, len(numbers) + 1))
     pipe.say(type="set", name="selection", value="nonsense")
-    assert hub.desk is not None
-    hub.desk.wait(60)  # it says that it is free again after its answer
+    assert hub.edit_controller is not None
+    hub.edit_controller.wait(60)  # it says that it is free again after its answer
     pipe.leave()
     count = len(pipe.sent)
     hub.select([OP])
@@ -185,11 +185,11 @@ def test_an_edit_is_echoed_as_python_where_that_is_wanted(hub: Hub, capsys: pyte
     capsys.readouterr()
     pipe.say(type="edit", do="resize", op=OP, size=[2, 2])
     pipe.until(lambda: pipe.of("edited"))
-    assert hub.desk is not None
-    hub.desk.wait(60)
+    assert hub.edit_controller is not None
+    hub.edit_controller.wait(60)
     assert capsys.readouterr().out == ""
     pipe.say(type="edit", do="resize", op=OP, size=[2, 4], echo=True)
-    hub.desk.wait(60)
+    hub.edit_controller.wait(60)
     assert capsys.readouterr().out.strip() == f"pybuda.config.override_op_size({OP!r}, (2, 4))"
 
 
@@ -214,7 +214,7 @@ def test_a_netlist(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../secret.yaml", "/etc/passwd", "a/../../b.yaml", "", 7, "x\0y", "missing.yaml"])
-@pytest.mark.parametrize("what", ["netlist", "image", "journal"])
+@pytest.mark.parametrize("what", ["netlist", "image", "journal", "program"])
 def test_a_path_that_is_none_is_refused(folder: Path, what: str, path: Any) -> None:
     pipe = Pipe(open=what, path=path)
     assert [m["type"] for m, _ in pipe.sent] == ["failed"]
@@ -308,7 +308,8 @@ def test_an_image_of_ours_is_drawn_on_its_board(folder: Path) -> None:
     pipe = Pipe(open="image", path="mlp.tti")
     pipe.say(type="hello", have={})
     assert pipe.frames()["ops"].meta["rows"] == 9
-    assert ("weights", "included") in pipe.frames()["image"].meta["facts"] and path.exists()
+    facts = dict(pipe.frames()["image"].meta["facts"])
+    assert (facts["weights"], facts["training"], facts["chip ids"]) == ("included", "no", "0") and path.exists()
 
 
 def test_a_zip_is_an_image_too(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tbuda_lab.core.frames.memoryframe import memory_frame
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.pictures.fragments import LIMIT
@@ -35,7 +36,8 @@ def test_a_name_that_is_no_queue_is_refused(hub: Hub) -> None:
 
 
 def test_the_twin_is_small() -> None:
-    session = Session(*encoder(4), "n150", name="<encoder>")
+    options = CompileOptions(balancer_policy="SingleOpPerEpoch", enable_auto_fusing=False)  # the most queues
+    session = Session(*encoder(4), "n150", options, name="<encoder>")
     html = memory_twin(memory_frame(session.compile()))
     assert len(html) < LIMIT and html.count("<svg") == 1 and "ch 5" in html and "largest" not in html
     assert all(unit in html for unit in ("KiB", "%"))

@@ -14,15 +14,22 @@ from typing import Any
 import pytest
 
 from tbuda_lab.widgets.pictures import fragments
-
-nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("nbclient")
-pytest.importorskip("ipykernel")
+from tests.kernels import Template
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+RUN_IN_LAB = "01_bring_up.ipynb"  # by tests/browser/test_bring_up.py, which looks at its outputs as well
 MOST = 300_000  # bytes of a notebook
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/widgets/static/widget.js").is_file()
+
+
+@pytest.fixture(scope="module")
+def nbformat() -> ModuleType:
+    """Imported for its tests alone: its grammars take five seconds, which every worker would spend."""
+    for name in ("nbclient", "ipykernel"):
+        pytest.importorskip(name)
+    pytest.importorskip("nbformat.v4")
+    return pytest.importorskip("nbformat")  # type: ignore[no-any-return]
 
 
 def tool() -> ModuleType:
@@ -49,7 +56,7 @@ def test_they_are_all_there() -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_what_is_stored(path: Path) -> None:
+def test_what_is_stored(path: Path, nbformat: Any) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert notebook.metadata.get("widgets") is None
@@ -70,9 +77,12 @@ def test_what_is_stored(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", [n for n in NOTEBOOKS if n.name != RUN_IN_LAB], ids=lambda p: p.stem)
+def test_it_runs(
+    path: Path, nbformat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: Template
+) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER.parent), *sys.path]))
+    monkeypatch.setenv("JUPYTER_PATH", str(kernels.path))
     notebook = tool().execute(path, tmp_path)
     assert shape(notebook) == shape(nbformat.read(path, as_version=4)), "store it again: make notebooks"
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", ()))
@@ -81,7 +91,7 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert pcc or path.stem[:2] in ("04", "05")
 
 
-def test_a_view_that_was_at_work_is_stored_as_it_was_in_the_end() -> None:
+def test_a_view_that_was_at_work_is_stored_as_it_was_in_the_end(nbformat: Any) -> None:
     note = fragments.bringup_html({})
     assert tool().AT_WORK in note
 
@@ -95,7 +105,7 @@ def test_a_view_that_was_at_work_is_stored_as_it_was_in_the_end() -> None:
     assert matches == [["<p>last</p>"], ["<p>first</p>", note], ["<p>last</p>"]]
 
 
-def test_pieces_of_a_stream_are_joined() -> None:
+def test_pieces_of_a_stream_are_joined(nbformat: Any) -> None:
     out = nbformat.v4.new_output
     pieces = [out("stream", name="stdout", text="a"), out("stream", name="stdout", text="b"),
               out("stream", name="stderr", text="c"), out("display_data"), out("stream", name="stdout", text="d")]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import GraphView, PlotsView, export_plots
+from tbuda_lab.widgets import BringUp, GraphView, PlotsView, export_plots
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.protocol import frame_registry
 from tbuda_lab.widgets.views.netlist_file import FileHub
@@ -30,6 +30,11 @@ def for_training() -> tuple[Session, list[tuple[torch.Tensor, torch.Tensor]]]:
     session = Session.for_training(model, data[0][0], torch.nn.MSELoss(), data[0][1], learning_rate=0.25)
     session.compile()
     return session, data
+
+
+def test_the_time_of_training_says_that_it_counts_updates() -> None:
+    session, _ = for_training()
+    assert "2 inputs, an update for each (limiters" in BringUp(session).static().html
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -14,6 +14,7 @@ from tbuda_lab.dialects.program import schedules, sections_of
 from tbuda_lab.dialects.programfile import read_programs
 from tbuda_lab.samba import utils
 from tbuda_lab.widgets import BringUp, ProgramView
+from tests.widgets.test_labcomm import Pipe
 
 
 class Small(torch.nn.Module):
@@ -27,6 +28,16 @@ class Small(torch.nn.Module):
 
 def sample() -> list[samba.SambaTensor]:
     return [samba.randn(4, 32, name=name, batch_dim=0) for name in ("x", "y")]
+
+
+def write_pef(folder: Path, name: str) -> str:
+    """Compile the small model for training into a PEF without tracing it. Returns its path."""
+    old, samba.session = samba.session, samba.SambaSession()
+    model = samba.from_torch_model_(Small())
+    config = {"output_folder": str(folder), "pef_name": name}
+    pef = samba.session.compile(model, sample(), samba.optim.SGD(model.parameters(), lr=0.1), config_dict=config)
+    samba.session = old
+    return pef
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +129,32 @@ def test_times_of_the_modes_come_of_the_placement(program: tuple[str, torch.nn.M
     session = BringUp(program[0]).wait(120).session
     result = session.result
     assert result is not None
-    device = sum(s.cycles for s in sections_of(result, "spatial"))
-    plans = schedules(result, "spatial", replicas=2)
+    device = sum(s.cycles for s in sections_of(result))
+    plans = schedules(result, replicas=2)
     moved = 2 * 4 * (32 * 32 + 32) / result.device.pcie_bytes_per_cycle
     assert plans["normal"].cycles == pytest.approx(device + moved)
-    ring = schedules(result, "spatial", replicas=2, reduce_on_device=True)
+    ring = schedules(result, replicas=2, reduce_on_device=True)
     assert ring["normal"].cycles == pytest.approx(device + 4 * (32 * 32 + 32) / result.device.eth_bytes_per_cycle)
-    assert schedules(result, "spatial", replicas=1)["normal"].cycles == pytest.approx(device)
+    assert schedules(result, replicas=1)["normal"].cycles == pytest.approx(device)
+
+
+def test_a_pef_is_a_document_and_the_page_chooses_its_graph(
+    program: tuple[str, torch.nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(program[0])
+    monkeypatch.chdir(path.parent)
+    pipe = Pipe(open="program", path=path.name)
+    pipe.say(type="hello", have={})
+
+    def mapping() -> str:
+        frame = pipe.frames().get("program")
+        return "" if frame is None else str(frame.meta["mapping"])
+
+    pipe.until(lambda: mapping() == "spatial")
+    pipe.say(type="graph", title="small (section)")
+    pipe.until(lambda: mapping() == "section")
+    pipe.say(type="graph", title="none")
+    assert "no graph 'none'" in pipe.of("refused")[-1]["text"]
 
 
 def test_a_damaged_pef_is_refused(program: tuple[str, torch.nn.Module], tmp_path: Path) -> None:
@@ -135,5 +165,5 @@ def test_a_damaged_pef_is_refused(program: tuple[str, torch.nn.Module], tmp_path
                       ("graph", data.replace(b"matmul(", b"matmux("))):  # fmt: skip
         path = tmp_path / f"{name}.pef"
         path.write_bytes(bad)
-        with pytest.raises(InputError, match="no PEF"):
+        with pytest.raises(InputError, match="not a PEF"):
             read_programs(path)

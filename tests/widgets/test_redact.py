@@ -74,11 +74,11 @@ def test_views_stay_linked_and_words_of_the_compiler_stay(session: Session) -> N
     assert plain["ops"].text("op_type") == bare["ops"].text("op_type")
     assert plain["passes"].text("step_doc") == bare["passes"].text("step_doc")
     old, new = plain["ops"].text("op_name"), bare["ops"].text("op_name")
-    given = dict(zip(old, new, strict=True))
+    renamed = dict(zip(old, new, strict=True))
     assert len(set(new)) == len(set(old))
-    assert [given[n] for n in plain["memory"].text("op_name")] == bare["memory"].text("op_name")
+    assert [renamed[n] for n in plain["memory"].text("op_name")] == bare["memory"].text("op_name")
     shown = dict(zip(plain["graph:lowered"].text("node_name"), bare["graph:lowered"].text("node_name"), strict=True))
-    assert all(shown[n] == given[n] for n in old)
+    assert all(shown[n] == renamed[n] for n in old)
     assert LEFT_OUT in bare["problems"].strings or not plain["problems"].columns["severity"].size
     assert report.report_html(session, redact="names") == report.report_html(session, redact="names")
 

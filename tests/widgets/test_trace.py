@@ -17,8 +17,8 @@ from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, static_tiles
 from tbuda_lab.core.frames.traceframe import blocks, flows_frame
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.handlers.trace_service import keeper_of
-from tbuda_lab.widgets.pictures.trace import sight_of, trace_html, trace_svg
+from tbuda_lab.widgets.handlers.trace_service import trace_service_of
+from tbuda_lab.widgets.pictures.trace import trace_html, trace_svg, viewport_of
 from tbuda_lab.widgets.protocol.messages import HANDLERS
 from tests.epochsim.test_trace import made_up
 from tests.session.models import encoder
@@ -155,7 +155,7 @@ def say(hub: Hub, page: Page, content: dict[str, Any]) -> None:
 def test_a_page_asks_for_the_trace_and_then_for_tiles(session: Session) -> None:
     hub, page = asked(session)
     say(hub, page, {"type": "need_trace", "batch": 2})
-    keeper_of(hub).wait(120)
+    trace_service_of(hub).wait(120)
     assert page.frames()["trace"].meta["batch"] == 2
     assert [m["state"] for m, _ in page.messages if m["type"] == "trace_state"] == ["working"]
     page.messages.clear()
@@ -183,7 +183,7 @@ def test_grids_of_other_cells_get_the_moment_too(session: Session) -> None:
     hub.attach(grid)
     hub.attach(table)
     say(hub, page, {"type": "need_trace", "batch": 2})
-    keeper_of(hub).wait(120)
+    trace_service_of(hub).wait(120)
     say(hub, page, {"type": "need_moment", "cycle": 30_000})
     assert page.frames()["moment"].text("op") == grid.frames()["moment"].text("op")
     assert "moment" not in table.frames() and "trace" not in grid.frames()
@@ -203,18 +203,18 @@ def test_after_an_edit_there_is_no_old_tile_and_the_page_gets_the_new_trace_when
     session.compile()
     hub, page = asked(session)
     say(hub, page, {"type": "need_trace", "batch": 8})
-    keeper_of(hub).wait(60)
+    trace_service_of(hub).wait(60)
     first = page.frames()["trace"]
     op = "first.matmul"
     shape = next(s for s in session.legal(op).legal if s != session.result.placement.ops[op].size)
     session.apply(ResizeOp(op, shape))
     session.compile()
-    assert keeper_of(hub).trace is None, "nobody asked: nothing is simulated"
+    assert trace_service_of(hub).trace is None, "nobody asked: nothing is simulated"
     count = len(page.messages)
     say(hub, page, {"type": "need_tile", "tiles": [[0, 0, 0]]})
     assert len(page.messages) == count
     say(hub, page, {"type": "need_trace", "batch": 8})
-    keeper_of(hub).wait(60)
+    trace_service_of(hub).wait(60)
     second = page.frames()["trace"]
     assert second.meta["rev"] > first.meta["rev"]
     at = [second.text("lane_name").index(op), first.text("lane_name").index(op)]
@@ -245,11 +245,12 @@ def test_an_edit_while_the_old_placement_is_simulated_gets_its_own_trace(monkeyp
     session.compile()
     say(hub, page, {"type": "need_trace", "batch": 8})  # the very same question
     go.set()
-    keeper_of(hub).wait(60)
+    trace_service_of(hub).wait(60)
     frame = page.frames()["trace"]
     at = frame.text("lane_name").index(op)
     size = (frame.columns["lane_rows"][at], frame.columns["lane_cols"][at])
-    assert frame.meta["rev"] == session.rev == keeper_of(hub).rev and size == session.result.placement.ops[op].size
+    assert frame.meta["rev"] == session.rev == trace_service_of(hub).rev
+    assert size == session.result.placement.ops[op].size
     assert sum(m.get("key") == "trace" for m, _ in page.messages) == 1, "nothing of the placement that is gone"
 
 
@@ -268,14 +269,14 @@ def test_a_view_that_asks_as_soon_as_it_has_the_ops_gets_the_trace_of_these(when
             eager.append(session.rev)
             HANDLERS["need_trace"](hub, page, {"type": "need_trace", "batch": 8})
             if when == "before":
-                keeper_of(hub).wait(60)
+                trace_service_of(hub).wait(60)
 
     session.on("compiled", compiled)
-    keeper_of(hub)  # hears of a compile behind the one above
+    trace_service_of(hub)  # hears of a compile behind the one above
     op = "first.matmul"
     session.apply(ResizeOp(op, next(s for s in session.legal(op).legal if s != session.result.placement.ops[op].size)))
     session.compile()
-    keeper_of(hub).wait(60)
+    trace_service_of(hub).wait(60)
     frame = page.frames()["trace"]
     at = frame.text("lane_name").index(op)
     size = (frame.columns["lane_rows"][at], frame.columns["lane_cols"][at])
@@ -290,15 +291,15 @@ def test_the_fix_of_a_stall_inserts_a_nop_on_its_edge() -> None:
     session.compile()
     hub, page = asked(session)
     say(hub, page, {"type": "need_trace", "batch": 8})
-    keeper_of(hub).wait(60)
+    trace_service_of(hub).wait(60)
     before = page.frames()["trace"]
     assert len(before.columns["stall_cycles"])
     source, target = before.text("stall_source")[0], before.text("stall_target")[0]
     say(hub, page, {"type": "edit", "do": "insert-nop", "op": source, "to": [target]})
-    assert hub.desk is not None
-    hub.desk.wait(120)
+    assert hub.edit_controller is not None
+    hub.edit_controller.wait(120)
     say(hub, page, {"type": "need_trace", "batch": 8})
-    keeper_of(hub).wait(60)
+    trace_service_of(hub).wait(60)
     answer = [m for m, _ in page.messages if m["type"] == "edited"][-1]
     assert answer["ok"], answer["text"]
     after = page.frames()["trace"]
@@ -328,7 +329,7 @@ def test_the_view_says_what_happens_at_a_cycle_and_exports(session: Session, tmp
 
 def test_the_twin_draws_every_op_of_the_epoch(found: EpochTrace) -> None:
     epoch = max(found.trace.epochs, key=lambda e: e.end - e.start).epoch
-    root = ElementTree.fromstring(trace_svg(found, sight_of(found)).replace("&nbsp;", " "))
+    root = ElementTree.fromstring(trace_svg(found, viewport_of(found)).replace("&nbsp;", " "))
     titles = [t.text for t in root.iter("{http://www.w3.org/2000/svg}title")]
     names = [op.name for op in found.trace.ops if op.epoch == epoch]
     assert titles == names[: len(titles)] and titles

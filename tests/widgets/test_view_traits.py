@@ -14,8 +14,8 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import graph_frame, place
-from tbuda_lab.core.frames.linksframe import USERS, links_frame
-from tbuda_lab.core.frames.optable import epoch_totals, op_columns
+from tbuda_lab.core.frames.clusterframe import USERS, links_frame
+from tbuda_lab.core.frames.opsframe import epoch_totals, op_columns
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import EpochGrid, GraphView, OpTable, PassStepper
 from tbuda_lab.widgets.handlers.session_hub import hub_of
@@ -118,13 +118,13 @@ def test_edges_carry_their_tms_as_the_graph_has_them() -> None:
     frame = graph_frame(graph, "lowered")
     names = frame.text("node_name")
     ends = frame.columns["edge_source"], frame.columns["edge_target"]
-    given = {(names[s], names[t]): text for s, t, text in zip(*ends, frame.text("edge_tms"), strict=True)}
-    wanted: dict[tuple[str, str], list[str]] = {}
+    texts = {(names[s], names[t]): text for s, t, text in zip(*ends, frame.text("edge_tms"), strict=True)}
+    expected: dict[tuple[str, str], list[str]] = {}
     for node in graph:
         for edge in node.inputs:
             if edge.tms and edge.source in names:
-                wanted.setdefault((edge.source, node.name), []).append(" → ".join(map(str, edge.tms)))
-    assert given == {pair: "\n".join(dict.fromkeys(lines)) for pair, lines in wanted.items()} and given
+                expected.setdefault((edge.source, node.name), []).append(" → ".join(map(str, edge.tms)))
+    assert texts == {pair: "\n".join(dict.fromkeys(lines)) for pair, lines in expected.items()} and texts
 
 
 def test_the_picture_of_the_graph_does_as_the_traits_say(session: Session) -> None:

@@ -20,7 +20,7 @@ from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets.handlers import session_hub
 from tbuda_lab.widgets.views import base
 from tbuda_lab.widgets.views import workbench as views
-from tbuda_lab.widgets.views.graph_traits import opened
+from tbuda_lab.widgets.views.graph import opened
 from tbuda_lab.widgets.views.table import OpTable
 from tests.session.models import perceptron
 

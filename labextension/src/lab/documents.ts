@@ -1,4 +1,4 @@
-/** Documents in tabs: session files and TTI images by double click, netlists by *Open With*. */
+/** Documents in tabs: session files, TTI images and PEF programs by double click, netlists by *Open With*. */
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { WidgetTracker } from '@jupyterlab/apputils';
 import { ABCWidgetFactory, DocumentWidget, TextModelFactory, type DocumentRegistry } from '@jupyterlab/docregistry';
@@ -15,20 +15,19 @@ import { mountPreview } from './previewview.js';
 import { RawComm } from './rawcomm.js';
 import type { Sessions } from './sessions.js';
 import { mountOnComm } from './tab.js';
-import { ViewerKernel } from './viewerkernel.js';
+import { ViewerKernel, whenRead } from './viewerkernel.js';
 
-type Kind = 'netlist' | 'image' | 'journal';
+type Kind = 'netlist' | 'image' | 'journal' | 'program';
 type Mounted = { root: HTMLElement; dispose: () => void };
 
-const VIEW: Record<Kind, string> = { netlist: 'netlistfile', image: 'imagefile', journal: 'journalfile' };
-const SETTLE = 400; // ms; one save is several events
+const VIEW: Record<Kind, string> = { netlist: 'netlistfile', image: 'imagefile', journal: 'journalfile', program: 'bringup' };
 
 class Body extends Widget {
   private mounted: Mounted | null = null;
   private readonly banner = h('div', { class: 'tb-lab-banner', role: 'status', hidden: true });
   private readonly place = h('div');
   private run = 0;
-  private timer = 0;
+  private readonly stopReading: () => void;
   private journal = '';
   private live = '';
   private trouble = '';
@@ -39,17 +38,13 @@ class Body extends Widget {
     this.addClass('tb-lab-tab');
     this.node.dataset['tbDocument'] = kind;
     this.node.append(this.banner, this.place);
-    void context.ready.then(() => this.open());
-    context.fileChanged.connect(() => {
-      clearTimeout(this.timer);
-      this.timer = window.setTimeout(() => void this.open(), SETTLE);
-    });
+    this.stopReading = whenRead(context, () => void this.open());
     if (kind === 'journal') sessions.changed.connect(this.follow, this);
   }
 
   override dispose(): void {
     if (this.isDisposed) return;
-    clearTimeout(this.timer);
+    this.stopReading();
     this.run++;
     this.sessions.changed.disconnect(this.follow, this);
     this.mounted?.dispose();
@@ -115,7 +110,7 @@ class Body extends Widget {
       return;
     }
     const { kernel, info } = found;
-    this.mount(mountOnComm(new RawComm(kernel.kernel, { open: 'view', session: info.id }), 'bringup', kernel.kernel.id, () => {
+    this.mount(mountOnComm(kernel.viewOf(info.id), 'bringup', kernel.kernel.id, () => {
       this.live = '';
       void this.open();
     }));
@@ -188,6 +183,10 @@ export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer:
     name: 'tbuda-tti', displayName: 'TTI image', extensions: ['.tti'], icon, fileFormat: 'base64', contentType: 'file',
     mimeTypes: ['application/x-tti']
   });
+  docRegistry.addFileType({
+    name: 'tbuda-pef', displayName: 'PEF program', extensions: ['.pef'], icon, fileFormat: 'base64', contentType: 'file',
+    mimeTypes: ['application/x-pef']
+  });
   // A pattern decides before an extension does, so the type also has to say that the file is YAML: the text editor
   // stays its default, and the grid is offered beside it.
   docRegistry.addFileType({
@@ -213,5 +212,6 @@ export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer:
   };
   add('tbuda-session', 'Tensix session', 'journal', 'tbuda-session', true, 'tbuda-no-content');
   add('tbuda-tti', 'TTI image', 'image', 'tbuda-tti', true, 'tbuda-no-content');
+  add('tbuda-pef', 'PEF program', 'program', 'tbuda-pef', true, 'tbuda-no-content');
   add('tbuda-netlist', 'Netlist grid', 'netlist', 'tbuda-netlist', false, 'text');
 }

@@ -12,7 +12,7 @@ import { Store } from '../views/store.js';
 import { TableView } from '../views/table/view.js';
 import { previewFrames } from './preview.js';
 
-/** Throws `PreviewError` for a text that is no netlist. */
+/** Throws `PreviewError` for a text that is not a netlist. */
 export function mountPreview(text: string, name: string): { root: HTMLElement; dispose: () => void } {
   const frames = previewFrames(text, name);
   const store = new Store(new StaticHost());

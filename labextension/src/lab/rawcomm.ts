@@ -10,6 +10,8 @@ export const TARGET = 'tbuda_lab.session';
 export type Message = Record<string, unknown>;
 type Hearer = (message: Message, buffers: DataView[]) => void;
 
+export const OVERLAP = 2_000; // ms in which a comm that moves to another connection hears both
+
 export class RawComm {
   private readonly id = UUID.uuid4();
   private readonly hearers = new Set<Hearer>();
@@ -18,12 +20,38 @@ export class RawComm {
   /** What is sent before the kernel has opened its end: null once it has. It would warn of a comm that it does not know. */
   private unsent: Message[] | null = [];
   private readonly opening: string;
+  /** The process behind the connection, as its messages name it: another one after a restart. */
+  private process = '';
+  /** The connection that it moves away from, and the messages that came on either meanwhile. */
+  private former: Kernel.IKernelConnection | null = null;
+  private readonly heard = new Set<string>();
 
-  constructor(readonly kernel: Kernel.IKernelConnection, data: Message) {
-    kernel.iopubMessage.connect(this.received, this);
-    kernel.statusChanged.connect(this.changed, this);
-    kernel.disposed.connect(this.end, this);
+  /** successor: where to go on when the connection ends and its kernel does not; null ends the comm. */
+  constructor(
+    private connection: Kernel.IKernelConnection, data: Message, private readonly successor: () => Kernel.IKernelConnection | null = () => null
+  ) {
+    this.listen(connection);
     this.opening = this.post('comm_open', { comm_id: this.id, target_name: TARGET, data: data as JSONObject });
+  }
+
+  get kernel(): Kernel.IKernelConnection {
+    return this.connection;
+  }
+
+  /** Goes on over another connection to the same kernel, both being connected. The kernel's end stays as it is. Whatever
+   *  the kernel says comes on both in the same order, so what came on one is left out on the other. */
+  moveTo(kernel: Kernel.IKernelConnection): void {
+    if (!this.open || kernel === this.connection) return;
+    this.leave();
+    const former = this.connection;
+    this.former = former;
+    former.disposed.disconnect(this.disconnected, this);
+    former.statusChanged.disconnect(this.changed, this);
+    this.connection = kernel;
+    this.listen(kernel);
+    setTimeout(() => {
+      if (this.former === former) this.leave();
+    }, OVERLAP);
   }
 
   get isOpen(): boolean {
@@ -54,6 +82,32 @@ export class RawComm {
     if (alive) this.post('comm_close', { comm_id: this.id, data: {} });
   }
 
+  private listen(kernel: Kernel.IKernelConnection): void {
+    kernel.iopubMessage.connect(this.received, this);
+    kernel.statusChanged.connect(this.changed, this);
+    kernel.disposed.connect(this.disconnected, this);
+  }
+
+  /** The document is closed that the connection belonged to. Hearers are told once another one stands: they may have
+   *  missed messages. */
+  private disconnected(): void {
+    const next = this.successor();
+    if (!next) {
+      this.end();
+      return;
+    }
+    this.moveTo(next);
+    const missed = (): void => this.hearers.forEach(f => f({ type: 'reconnected' }, []));
+    void next.info.then(missed, () => undefined); // without an answer there is no kernel, and the list of kernels says so
+  }
+
+  /** Hears the connection no more that it has moved away from. */
+  private leave(): void {
+    this.former?.iopubMessage.disconnect(this.received, this);
+    this.former = null;
+    this.heard.clear();
+  }
+
   private post(
     type: 'comm_open' | 'comm_msg' | 'comm_close',
     content: { comm_id: string; target_name?: string; data: JSONObject }
@@ -78,9 +132,23 @@ export class RawComm {
 
   private received(_: unknown, message: KernelMessage.IIOPubMessage): void {
     if (!this.open) return;
+    if (this.former) {
+      const { msg_id } = message.header;
+      if (this.heard.has(msg_id)) return;
+      this.heard.add(msg_id);
+    }
     const content = message.content as { comm_id?: string; data?: unknown; execution_state?: string };
     const handled = content.execution_state === 'idle' && (message.parent_header as { msg_id?: string }).msg_id === this.opening;
-    if (this.unsent && (handled || content.comm_id === this.id)) this.opened();
+    const { session } = message.header;
+    if (this.unsent && (handled || content.comm_id === this.id)) {
+      this.process = session;
+      this.opened();
+    }
+    // what has no parent may come from the server, which has a name of its own
+    if (this.process && session !== this.process && (message.parent_header as { msg_id?: string }).msg_id) {
+      this.end();
+      return;
+    }
     if (content.comm_id !== this.id) return;
     if (message.header.msg_type === 'comm_close') this.end();
     else if (message.header.msg_type === 'comm_msg') {
@@ -98,16 +166,21 @@ export class RawComm {
     this.end();
   }
 
+  /** A restart over another connection is announced here by the new process alone: its first status is 'starting', if
+   *  this connection is there in time to hear it. */
   private changed(_: unknown, status: Kernel.Status): void {
-    if (['restarting', 'autorestarting', 'dead', 'terminating'].includes(status)) this.end();
+    const restarted = status === 'starting' && !this.unsent; // the former process had opened its end
+    if (restarted || ['restarting', 'autorestarting', 'dead', 'terminating'].includes(status)) this.end();
   }
 
-  private end(): void {
+  /** What the kernel held is gone, or this end was closed. */
+  end(): void {
     if (!this.open) return;
     this.open = false;
+    this.leave();
     this.kernel.iopubMessage.disconnect(this.received, this);
     this.kernel.statusChanged.disconnect(this.changed, this);
-    this.kernel.disposed.disconnect(this.end, this);
+    this.kernel.disposed.disconnect(this.disconnected, this);
     const enders = [...this.enders];
     this.hearers.clear();
     this.enders.clear();

@@ -3,7 +3,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { Kernel, Session } from '@jupyterlab/services';
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import { RawComm, hasTarget } from './rawcomm.js';
+import { OVERLAP, RawComm, hasTarget } from './rawcomm.js';
 
 /** One session as the kernel describes it (`widgets/handlers/lab/sessions.py`). */
 export interface SessionInfo {
@@ -44,7 +44,7 @@ export interface Place {
 
 const PATIENCE = 60_000; // ms for the answer to a command
 const LOOK_AGAIN = 3_000; // ms
-const ASK_AGAIN = 15_000; // ms between two questions to a kernel that no open document belongs to
+const ASK_AGAIN = 15_000; // ms between two questions to a kernel that has not imported us
 
 export class KernelSessions {
   sessions: SessionInfo[] = [];
@@ -52,9 +52,14 @@ export class KernelSessions {
   memory = 0;
   private readonly waiting = new Map<number, (answer: Answer) => void>();
   private seq = 0;
+  /** Of the views that stand on this kernel outside its notebook. */
+  private readonly views = new Set<RawComm>();
 
-  constructor(readonly kernel: Kernel.IKernelConnection, readonly title: string, readonly own: boolean,
-              private readonly comm: RawComm, private readonly changed: () => void) {
+  /** own: nothing else on the page uses the connection, so it ends with this. */
+  constructor(
+    readonly title: string, public own: boolean, private readonly comm: RawComm, private readonly changed: () => void,
+    private readonly successor: () => Kernel.IKernelConnection | null
+  ) {
     comm.onMessage(message => {
       if (message['type'] === 'sessions') {
         this.sessions = message['sessions'] as SessionInfo[];
@@ -64,8 +69,33 @@ export class KernelSessions {
         const seq = Number(message['seq']);
         this.waiting.get(seq)?.(message as unknown as Answer);
         this.waiting.delete(seq);
-      }
+      } else if (message['type'] === 'reconnected') comm.send({ type: 'resync' });
     });
+  }
+
+  get kernel(): Kernel.IKernelConnection {
+    return this.comm.kernel;
+  }
+
+  /** A comm for a view of a session. */
+  viewOf(session: string): RawComm {
+    const comm = new RawComm(this.kernel, { open: 'view', session }, this.successor);
+    for (const old of this.views) if (!old.isOpen) this.views.delete(old);
+    this.views.add(comm);
+    return comm;
+  }
+
+  /** Goes on over the connection of a document, which is connected, and its views with it; nothing is mounted anew. */
+  moveTo(kernel: Kernel.IKernelConnection): void {
+    const own = this.own ? this.kernel : null;
+    [this.comm, ...this.views].forEach(comm => comm.moveTo(kernel));
+    this.own = false;
+    if (own) setTimeout(() => own.dispose(), 2 * OVERLAP);
+  }
+
+  /** The kernel has been restarted over another connection. */
+  restarted(): void {
+    [...this.views, this.comm].forEach(comm => comm.end());
   }
 
   /** Gives a session a command; the answer says whether it was done. */
@@ -105,6 +135,7 @@ export class Sessions {
   private readonly known = new Map<string, KernelSessions>();
   private readonly asking = new Set<string>();
   private readonly asked = new Map<string, number>();
+  private readonly sharing = new WeakSet<Kernel.IKernelConnection>();
   private readonly watched = new WeakSet<Kernel.IKernelConnection>();
   private readonly signal = new Signal<this, void>(this);
 
@@ -156,20 +187,31 @@ export class Sessions {
       if (!kernel) continue;
       const open = this.connectionInPage(kernel.id);
       const fresh = open !== null && !this.watched.has(open);
-      if (open && fresh) this.watch(open, model);
+      if (open && fresh) {
+        this.watch(open, model);
+        if (this.known.has(kernel.id)) this.signal.emit(); // its document shows a session now, which may be the current one
+      }
       const known = this.known.get(kernel.id);
       if (known) {
-        if (known.own && open) { // the document has been opened: one connection is enough
-          this.forget(kernel.id, known);
-          void this.ask(open, model, false);
-        }
-      } else if (open) {
-        if (fresh) void this.ask(open, model, false); // later whenever it becomes idle
-      } else if (!this.asking.has(kernel.id) && Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN) { // a busy one answers late
-        this.asked.set(kernel.id, Date.now());
-        void this.ask(this.app.serviceManager.kernels.connectTo({ model: kernel, handleComms: false }), model, true);
+        if (known.own && open) void this.share(known, open); // the document has been opened: one connection is enough
+      } else if (!this.asking.has(kernel.id) && (fresh || Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN)) {
+        this.asked.set(kernel.id, Date.now()); // that of a document also whenever it becomes idle
+        void this.ask(open ?? this.connect(kernel.id, kernel.name), model, !open);
       }
     }
+  }
+
+  /** A connection that no document has. */
+  private connect(id: string, name: string): Kernel.IKernelConnection {
+    return this.app.serviceManager.kernels.connectTo({ model: { id, name }, handleComms: false });
+  }
+
+  /** Moves to the connection of a document once that is connected: until then views stay on the one they have. */
+  private async share(known: KernelSessions, open: Kernel.IKernelConnection): Promise<void> {
+    if (this.sharing.has(open)) return;
+    this.sharing.add(open);
+    await open.info; // it has answered
+    if (this.known.get(open.id) === known && known.own && !open.isDisposed) known.moveTo(open);
   }
 
   private forget(id: string, kernel: KernelSessions): void {
@@ -188,10 +230,11 @@ export class Sessions {
     return null;
   }
 
-  /** Looks again whenever a cell is done: it may have imported us. */
+  /** Looks again whenever a cell is done: it may have imported us. A restart is heard here first. */
   private watch(kernel: Kernel.IKernelConnection, model: Session.IModel): void {
     this.watched.add(kernel);
     kernel.statusChanged.connect((_, status) => {
+      if (status === 'restarting') this.known.get(kernel.id)?.restarted();
       if (status === 'idle' && !this.known.has(kernel.id)) void this.ask(kernel, model, false);
     });
   }
@@ -205,9 +248,10 @@ export class Sessions {
     this.asking.add(id);
     let found = false;
     try {
-      found = await hasTarget(kernel);
+      const late = new Promise<boolean>(resolve => setTimeout(() => resolve(false), PATIENCE)); // an answer may get lost
+      found = await Promise.race([hasTarget(kernel), late]);
     } catch {
-      // The kernel went away while it was asked.
+      // The kernel went away, or the connection was made anew, while it was asked.
     } finally {
       this.asking.delete(id);
     }
@@ -215,8 +259,16 @@ export class Sessions {
       if (own && !kernel.isDisposed) kernel.dispose();
       return;
     }
-    const comm = new RawComm(kernel, { open: 'sessions' });
-    const made = new KernelSessions(kernel, model.path || model.name, own, comm, () => this.signal.emit());
+    let made: KernelSessions | null = null;
+    let next: Kernel.IKernelConnection | null = null;
+    const successor = (): Kernel.IKernelConnection | null => {
+      if (!made || this.known.get(id) !== made || ![...this.app.serviceManager.sessions.running()].some(m => m.kernel?.id === id)) return null;
+      if (!next || next.isDisposed) next = this.connect(id, kernel.name); // one for the list and all views
+      made.own = true;
+      return next;
+    };
+    const comm = new RawComm(kernel, { open: 'sessions' }, successor);
+    made = new KernelSessions(model.path || model.name, own, comm, () => this.signal.emit(), successor);
     this.known.set(id, made);
     comm.onEnd(() => {
       if (this.known.get(id) === made) this.forget(id, made);

@@ -6,12 +6,12 @@ import { grouped, h } from '../views/dom.js';
 import { COMMAND } from './commands.js';
 import type { Current } from './current.js';
 import { icon } from './icon.js';
-import { Pressed } from './pressed.js';
+import { PressGuard } from './pressguard.js';
 import type { KernelSessions, SessionInfo, Sessions } from './sessions.js';
 import { DEVICES, type Settings } from './settings.js';
 
 export class Sidebar extends Widget {
-  private readonly pressed = new Pressed(this.node, () => this.draw());
+  private readonly pressed = new PressGuard(this.node, () => this.draw());
 
   constructor(private readonly app: JupyterFrontEnd, private readonly sessions: Sessions, private readonly current: Current,
               private readonly settings: Settings) {

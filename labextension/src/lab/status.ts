@@ -5,10 +5,10 @@ import { Widget } from '@lumino/widgets';
 import { bytes, grouped, h } from '../views/dom.js';
 import { COMMAND } from './commands.js';
 import type { Current } from './current.js';
-import { Pressed } from './pressed.js';
+import { PressGuard } from './pressguard.js';
 
 export class StatusItem extends Widget {
-  private readonly pressed = new Pressed(this.node, () => this.draw());
+  private readonly pressed = new PressGuard(this.node, () => this.draw());
 
   constructor(private readonly app: JupyterFrontEnd, private readonly current: Current, private readonly reveal: () => void) {
     super();

@@ -88,7 +88,8 @@ export class Stored {
     if (kernel && !this.watched.has(kernel)) {
       this.watched.add(kernel);
       kernel.statusChanged.connect((_, status) => {
-        if (status === 'restarting' || status === 'autorestarting') this.lost(book, 'Kernel restarted: run the cell again.');
+        // another page's restart is announced by the new process alone: 'starting'
+        if (['restarting', 'autorestarting', 'starting'].includes(status)) this.lost(book, 'Kernel restarted: run the cell again.');
         if (status === 'dead' || status === 'terminating') this.lost(book, 'The kernel has ended: run the cell again.');
         this.look();
       });

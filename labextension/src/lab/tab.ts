@@ -8,7 +8,7 @@ import { mountView } from '../mount.js';
 import { NAMES } from './commands.js';
 import { CommHost } from './commhost.js';
 import { icon } from './icon.js';
-import { RawComm } from './rawcomm.js';
+import type { RawComm } from './rawcomm.js';
 import type { Place, Sessions } from './sessions.js';
 
 export interface TabArguments {
@@ -61,7 +61,7 @@ class TabBody extends Widget {
     if (!place) return;
     this.wanted.session = place.info.id;
     const { kernel } = place.kernel;
-    this.mounted = mountOnComm(new RawComm(kernel, { open: 'view', session: place.info.id }), this.wanted.view, kernel.id, () => {
+    this.mounted = mountOnComm(place.kernel.viewOf(place.info.id), this.wanted.view, kernel.id, () => {
       this.mounted?.dispose();
       this.mounted = null;
       this.wait();

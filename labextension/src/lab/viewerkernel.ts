@@ -1,10 +1,34 @@
-/** One kernel for all documents: started with the first, shared by the rest, found again after a reload. */
+/** What documents share: when they are opened, and one kernel for all of them, found again after a reload. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { DocumentRegistry } from '@jupyterlab/docregistry';
 import type { Kernel, Session } from '@jupyterlab/services';
 
 const PATH = 'tensix-viewer'; // in the server's folder, so that paths of documents are paths of the kernel
 const START = 'import tbuda_lab.widgets.handlers.lab.documents';
+const SETTLE = 400; // ms; one save is several events
 
+/** Calls `open` when the file is there, and again after each save. The first reading of a file is a change as well: it
+    comes before `ready`, and opens nothing a second time. Returns what ends it. */
+export function whenRead(context: Pick<DocumentRegistry.Context, 'ready' | 'fileChanged'>, open: () => void): () => void {
+  let timer = 0;
+  let ended = false;
+  const change = () => {
+    clearTimeout(timer);
+    timer = window.setTimeout(open, SETTLE);
+  };
+  void context.ready.then(() => {
+    if (ended) return;
+    context.fileChanged.connect(change);
+    open();
+  });
+  return () => {
+    ended = true;
+    clearTimeout(timer);
+    context.fileChanged.disconnect(change);
+  };
+}
+
+/** Started with the first document, shared by the rest. */
 export class ViewerKernel {
   private connection: Promise<Session.ISessionConnection> | null = null;
 

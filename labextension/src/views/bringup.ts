@@ -77,7 +77,9 @@ export class BringUp implements View {
     tabs.offerTools(docks.taller);
     docks.arrange();
     tabs.shown = id => docks.front(id);
-    this.stops.push(() => docks.dispose());
+    const width = new ResizeObserver(() => docks.fit((panes.closest('.tb-root') ?? panes).clientWidth));
+    width.observe(panes);
+    this.stops.push(() => docks.dispose(), () => width.disconnect());
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
       h('div', { class: 'tb-head' }, stages.element, docks.element), failure.element, panes);
     fold();

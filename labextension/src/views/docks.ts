@@ -11,12 +11,15 @@ interface Open {
   tall?: boolean;
 }
 
-const MODES = [['graph', 'Graph', 'Show only the graph'], ['split', 'Both', 'Show graph and core grid, or only the grid where space is short'], ['grid', 'Grid', 'Show only the core grid']] as const;
+const NARROW = 860; // px; as base.raw.css has it
+const MODES = [['graph', 'Graph', 'Show only the graph'], ['split', 'Both', 'Show graph and core grid'], ['grid', 'Grid', 'Show only the core grid']] as const;
 
 export class Docks {
   readonly element: HTMLElement;
   /** Gives the tabs all the room, or takes it back. */
   readonly taller: HTMLButtonElement;
+  /** There is no room for graph and grid side by side: both means the grid. */
+  private narrow = false;
   private readonly mode: SyncedTrait<string>;
   private readonly docks: SyncedTrait<Open>;
 
@@ -58,6 +61,14 @@ export class Docks {
     this.docks.tell({ ...this.docks.value(), tab });
   }
 
+  /** width: that of the workbench, px. */
+  fit(width: number): void {
+    const narrow = width > 0 && width < NARROW;
+    if (narrow === this.narrow) return;
+    this.narrow = narrow;
+    this.press();
+  }
+
   arrange(): void {
     const [mode, docks] = [this.mode.value(), this.docks.value()];
     this.above(mode);
@@ -66,9 +77,15 @@ export class Docks {
     this.taller.setAttribute('aria-pressed', String(tall));
     this.taller.title = tall ? 'Show graph and grid again' : 'Give the tabs the full height';
     this.taller.textContent = tall ? '⌄' : '⌃';
+    this.press();
+  }
+
+  private press(): void {
+    const shown = this.narrow && this.mode.value() === 'split' ? 'grid' : this.mode.value();
     for (const button of this.element.querySelectorAll<HTMLElement>('.tb-segmented button')) {
       const action = button.dataset['tbAction'];
-      button.setAttribute('aria-pressed', String(action === 'dock-inspector' ? docks.inspector : action === `mode-${mode}`));
+      button.setAttribute('aria-pressed', String(action === 'dock-inspector' ? this.docks.value().inspector : action === `mode-${shown}`));
+      if (action === 'mode-split') button.hidden = this.narrow;
     }
   }
 

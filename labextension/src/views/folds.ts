@@ -1,7 +1,8 @@
 /** What repeats: layers with the same ops, epochs with the same picture. It is shown once, with how often it comes. */
 import type { Ops } from './ops.js';
 
-export const LEAST = 3; // times that something comes before it folds
+const LEAST = 3; // times that something comes before it folds
+export const FOLD_FROM = 200; // ops; beyond it layers that repeat are folded where nobody said
 const PERIODS = 8; // epochs of one turn, at most
 
 /** A name with a star for the first number that is a part of it, which is that of the layer. */
@@ -35,14 +36,25 @@ export function turnsOf(ops: Ops): Turns[] {
   return turns;
 }
 
+/** Items by key, keys in the order of their first item. */
+export function groupsOf<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) {
+    const key = keyOf(item);
+    const group = groups.get(key);
+    if (group) group.push(item);
+    else groups.set(key, [item]);
+  }
+  return groups;
+}
+
+/** Those groups that come often enough to fold. */
+export function repeatsOf<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
+  return new Map([...groupsOf(items, keyOf)].filter(([, group]) => group.length >= LEAST));
+}
+
 /** Ops of the same place in layers that repeat, by the first of `order` among them; only where there are enough. */
 export function alike(ops: Ops, order: readonly number[]): Map<number, number[]> {
-  const byStem = new Map<string, number[]>();
-  for (const op of order) {
-    const stem = `${stemOf(ops.name[op]!)} ${ops.type[op]!}`;
-    const list = byStem.get(stem);
-    if (list) list.push(op);
-    else byStem.set(stem, [op]);
-  }
-  return new Map([...byStem.values()].filter(list => list.length >= LEAST).map(list => [list[0]!, list]));
+  const repeats = repeatsOf(order, op => `${stemOf(ops.name[op]!)} ${ops.type[op]!}`);
+  return new Map([...repeats.values()].map(list => [list[0]!, list]));
 }

@@ -23,8 +23,12 @@ export class LazyFrames {
   private readonly stop: () => void;
 
   constructor(private readonly store: Store, element: HTMLElement, private readonly wish: FrameRequest) {
-    this.visibility = new Visibility(element, wish.paint, () => {
-      this.ask();
+    const paint = () => {
+      this.ask(); // first, so that the picture says what is under way
+      wish.paint();
+    };
+    this.visibility = new Visibility(element, paint, () => {
+      if (this.ask()) this.draw();
       wish.sized?.();
     });
     this.stop = store.listen('refused', message => {
@@ -41,6 +45,11 @@ export class LazyFrames {
 
   get hidden(): boolean {
     return this.visibility.hidden;
+  }
+
+  /** What a view without its frames says: why there are none, what is under way, or when they come. */
+  waiting(doing: string, later: string): string {
+    return this.refused || (this.asked ? doing : later);
   }
 
   /** Draws the view now, or once somebody looks. */

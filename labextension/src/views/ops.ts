@@ -4,6 +4,8 @@ import { Matcher } from './names.js';
 import { preferences } from './preferences.js';
 import type { Checks } from './trace/checks.js';
 
+/** Bounds of an epoch that a word alone does not explain. */
+const BOUNDS: Record<string, string> = { fill: 'filling the pipeline', switch: 'the epoch switch', stall: 'full buffers' };
 const PHASES: Record<string, string> = { fwd: 'forward', bwd: 'backward', opt: 'optimizer' };
 const KNOWN = new WeakMap<Frame, Ops>();
 
@@ -145,9 +147,20 @@ export class Ops {
     return phases.every(phase => phase === phases[0]) ? '' : (PHASES[phases[epoch]!] ?? '');
   }
 
-  /** What an epoch is bounded by, in words: the largest part of its time. */
+  /** Whether the time of an input counts an update of the weights: a run of several inputs makes one for all of them. */
+  get updates(): boolean {
+    return ((this.frame.meta['directions'] as string[] | undefined) ?? []).includes('opt');
+  }
+
+  /** What an epoch is bounded by: the largest part of its time. */
   boundOf(epoch: number): string {
     return this.kernelsOnly ? '' : this.frame.text('epoch_bound')[epoch]!;
+  }
+
+  /** The same in words; "" where it is not known. */
+  boundText(epoch: number): string {
+    const bound = this.boundOf(epoch);
+    return bound && `bound by ${BOUNDS[bound] ?? bound}`;
   }
 
   /** Whether the op is on the chain of work and waits that decides when its epoch ends. */

@@ -56,13 +56,13 @@ export class ProblemsView {
     const [severity, where, rule, message, fix] = columns;
     const wanted = this.input.value.trim().toLowerCase();
     const kept = severity!.map((_, i) => i).filter(i => columns.map(c => c[i]).join(' ').toLowerCase().includes(wanted)); // as in `twins.problems_html`
-    this.found.textContent = wanted ? `${kept.length} of ${counted(severity!.length, 'problem')}` : '';
+    this.found.textContent = wanted ? `${kept.length} of ${counted(severity!.length, 'problem')}${severity!.includes('note') ? ' and notes' : ''}` : '';
     const vanished = gone.length
       ? [h('li', { class: 'tb-problem tb-note', 'data-tb-vanished': gone.join(' ') },
           h('span', { class: 'tb-glyph', 'aria-label': 'note', role: 'img' }, 'i'),
           h('div', {}, `No longer in the model after the last compile: ${gone.join(', ')}.`))]
       : [];
-    this.list.replaceChildren(h('ul', {}, ...vanished, ...kept.map(i =>
+    const lines = (of: (severity: string) => boolean) => kept.filter(i => of(severity![i]!)).map(i =>
       h('li', { class: `tb-problem tb-${severity![i]!}` },
         h('span', { class: 'tb-glyph', 'aria-label': severity![i], role: 'img' }, GLYPH[severity![i]!] ?? '·'),
         h('div', {},
@@ -71,6 +71,12 @@ export class ProblemsView {
               type: 'button', class: 'tb-link', 'data-tb-action': 'select-problem',
               onclick: () => this.store.select([where![i]!], 'problems')
             }, where![i]) : '', ' ', message![i], h('code', {}, rule![i])),
-          fix![i] ? h('div', { class: 'tb-fix' }, fix![i]) : '')))));
+          fix![i] ? h('div', { class: 'tb-fix' }, fix![i]) : '')));
+    const problems = lines(s => s !== 'note');
+    const notes = [...vanished, ...lines(s => s === 'note')];
+    this.list.replaceChildren(
+      problems.length ? h('ul', { 'aria-label': 'Problems' }, ...problems) : wanted ? '' : h('div', { class: 'tb-empty' }, 'No problems.'),
+      notes.length ? h('h4', { class: 'tb-notes-title' }, 'Notes') : '',
+      notes.length ? h('ul', { 'aria-label': 'Notes', 'data-tb-notes': '' }, ...notes) : '');
   }
 }

@@ -6,6 +6,7 @@ import overlayStyle from './overlay.raw.css';
 import chipStyle from './grid/chip.raw.css';
 import style from './base.raw.css';
 import { isDark, onTheme } from './theme.js';
+import { groupTabStops } from './tabstops.js';
 import traceStyle from './trace/view.raw.css';
 
 /** @param more style sheets beside those that every root has. */
@@ -17,6 +18,6 @@ export function makeRoot(name: string, child: HTMLElement, more = ''): { root: H
     root.dataset['tbTheme'] = isDark() ? 'dark' : 'light';
   };
   theme();
-  const stop = onTheme(theme);
-  return { root, dispose: stop };
+  const stops = [onTheme(theme), groupTabStops(root)];
+  return { root, dispose: () => stops.forEach(stop => stop()) };
 }

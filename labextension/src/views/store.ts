@@ -255,12 +255,19 @@ export class Store {
     this.emit('selection', this.selection.source);
   }
 
+  private resync(): void {
+    this.host.send({ type: 'resync', have: Object.fromEntries(this.revisions) });
+  }
+
   private receive(message: Record<string, unknown>, buffers: DataView[]): void {
     const seq = message['seq'];
     if (typeof seq === 'number') {
       // The server may drop messages under load: a gap asks for what is newer than what we have.
-      if (this.seq && seq > this.seq + 1) this.host.send({ type: 'resync', have: Object.fromEntries(this.revisions) });
+      if (this.seq && seq > this.seq + 1) this.resync();
       this.seq = seq;
+    } else if (message['type'] === 'reconnected') {
+      this.resync();
+      return;
     }
     if (message['type'] === 'frames') {
       (message['frames'] as Record<string, unknown>[]).forEach((one, i) => this.receive(one, buffers.slice(i, i + 1)));

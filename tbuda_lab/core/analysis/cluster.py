@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.placer.search.chip_order import chip_order
-from tbuda_lab.core.placer.search.chip_stages import link_bytes
+from tbuda_lab.core.placer.search.chip_stages import chip_order, link_bytes
 
 Link = tuple[int, int, int]
 
@@ -46,18 +45,18 @@ class ChipLinkUse:
 @dataclasses.dataclass(frozen=True)
 class ClusterMap:
     """`moves`: bytes per input from chip to chip, each tensor once per chip that reads it; between chips that are not
-    neighbours they take a shortest route. `pace`: cycles per input of the chip with the most to do, which sets it.
-    `capacity`: bytes per cycle of one link."""
+    neighbours they take a shortest route. `slowest`: cycles per input of the chip with the most to do, and so of the
+    cluster. `capacity`: bytes per cycle of one link."""
 
     chips: dict[int, ChipUse]
     links: tuple[ChipLinkUse, ...]
     moves: dict[tuple[int, int], int]
-    pace: int
+    slowest: int
     capacity: float
 
     def load(self, link: ChipLinkUse) -> float:
         """The share of a connection's bandwidth that is asked for in its busier direction."""
-        return max(link.forth, link.back) / max(1, self.pace) / max(1e-9, self.capacity * link.links)
+        return max(link.forth, link.back) / max(1, self.slowest) / max(1e-9, self.capacity * link.links)
 
 
 def cluster_map(result: CompileResult) -> ClusterMap:

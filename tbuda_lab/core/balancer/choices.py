@@ -60,14 +60,14 @@ def _read(record: Override, name: str, limits: OpLimits) -> Kind | Diagnostic:
     """The value of an override of one op, or what is wrong with it."""
     kind = KINDS[record.kind]
     try:
-        asked = kind.parse(record.value)
+        parsed = kind.parse(record.value)
     except Malformed as error:
         message, fix = error.fault
         fault = message, kind.legal(limits) or fix
     else:
-        wrong = asked.validate(limits)
+        wrong = parsed.validate(limits)
         if wrong is None:
-            return asked
+            return parsed
         fault = wrong
     return Diagnostic("error", name, f"override-{record.kind}", *fault)
 
@@ -84,14 +84,14 @@ def choices(profiles: Mapping[str, OpProfile], device: DeviceSpec, overrides: Se
         if record.kind not in MODEL_KINDS:
             continue
         for name in record.matches(names):
-            asked = _read(record, name, limits_of(profiles[name], device))
-            if isinstance(asked, Diagnostic):
-                errors.append(asked)
+            parsed = _read(record, name, limits_of(profiles[name], device))
+            if isinstance(parsed, Diagnostic):
+                errors.append(parsed)
                 continue
             choice = table.get(name, Choice())
-            value = asked.chosen(getattr(choice, asked.choice))
-            table[name] = dataclasses.replace(choice, **{asked.choice: value})
+            value = parsed.chosen(getattr(choice, parsed.choice))
+            table[name] = dataclasses.replace(choice, **{parsed.choice: value})
     errors += [wrong for name, choice in table.items() if (wrong := _apart(name, choice, profiles[name])) is not None]
     if errors:
-        raise OverrideError(f"{counted(len(errors), 'override')} cannot be honoured", errors)
+        raise OverrideError(f"{counted(len(errors), 'override')} cannot be met", errors)
     return table

@@ -85,8 +85,8 @@ def _stream_factors(profile: OpProfile, options: CompileOptions, choice: Choice)
     """(direction, rows, columns) of every t-streaming worth a row; the first is none."""
     factors: list[tuple[str, int, int]] = [("", 1, 1)]
     dirs = legal_stream_dirs(profile)
-    asked = choice.stream_dir is not None or choice.stream_shape is not None
-    enabled = options.enable_t_streaming and (not options.manual_t_streaming or asked)
+    constrained = choice.stream_dir is not None or choice.stream_shape is not None
+    enabled = options.enable_t_streaming and (not options.manual_t_streaming or constrained)
     if enabled and choice.stream_dir != "n":
         rows, cols = parallel_tiles(profile)
         for direction in dirs:
@@ -189,8 +189,22 @@ def enumerate_candidates(
     rows["reason"][legal & output_buffer_rules(rows, options.microbatch)] = Reason.OUTPUT_BUFFER
     _sparse_counts(profile, rows)
     _l1(profile, device, choice, rows)
+    if options.default_dram_parameters is False and choice.dram_parameters is None:
+        _preload_all_that_fit(rows, np.ravel_multi_index((base, step, buf), shape[:3]), masks[o, pro])
     _cycles(profile, device, rows)
     return rows
+
+
+def _preload_all_that_fit(rows: np.ndarray, block: np.ndarray, asked: np.ndarray) -> None:
+    """Exclude what streams a parameter although a row alike in all else preloads more of them.
+
+    block: by row a number that rows alike but for their prologue share; asked: by row the mask of preloaded operands.
+    """
+    legal = rows["reason"] == Reason.LEGAL
+    count = np.where(legal, np.bitwise_count(asked).astype(np.int64), -1)
+    most = np.full(int(block.max()) + 1, -1, dtype=np.int64)
+    np.maximum.at(most, block, count)
+    rows["reason"][legal & (count < most[block])] = Reason.OVERRIDDEN
 
 
 def _splice_units(profile: OpProfile, block_r: np.ndarray, block_c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -252,8 +266,8 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     if profile.intermed_df != profile.df and (profile.matmul_like or reduces_z):
         rows["l1_intermed"] = block * tile_bytes(profile.intermed_df, align=align)
     elif isinstance(profile.op, HwFused):
-        held = intermediates(plan(profile.op, device.arch))
-        rows["l1_intermed"] = held * ur * uc * tile_bytes(profile.intermed_df, align=align)
+        partials = intermediates(plan(profile.op, device.arch))
+        rows["l1_intermed"] = partials * ur * uc * tile_bytes(profile.intermed_df, align=align)
 
     multiplier = dict(choice.input_multiplier)
     l1_input = np.zeros(len(rows), dtype=np.int64)

@@ -72,16 +72,16 @@ def preloads_large(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
 
 
 def prologues(
-    profile: OpProfile, grids: np.ndarray, stream: bool, asked: Mapping[int, bool]
+    profile: OpProfile, grids: np.ndarray, stream: bool, requested: Mapping[int, bool]
 ) -> tuple[np.ndarray, np.ndarray]:
     """(grids, ways) masks of preloaded operands for every grid, and which of them stand there for the first time.
 
-    grids: records with `grid_r`, `grid_c`; stream: no parameter is preloaded but small ones; asked: by operand, whether
-    it has to be preloaded.
+    grids: records with `grid_r`, `grid_c`; stream: no parameter is preloaded but small ones; requested: by operand,
+    whether it has to be preloaded.
     """
     ports = [port for port, operand in enumerate(profile.operands) if operand.feed == "parameter"]
-    fixed = sum(1 << port for port in ports if asked.get(port, False))
-    free = [port for port in ports if port not in asked]
+    fixed = sum(1 << port for port in ports if requested.get(port, False))
+    free = [port for port in ports if port not in requested]
     always = np.full(len(grids), fixed, dtype=np.int64)
     for port in free:
         if not profile.stream_parameters:

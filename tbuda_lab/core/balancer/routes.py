@@ -12,12 +12,13 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.graph import TM
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSplice
-from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step, shape_after, view
+from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step, shape_after, view
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
 
@@ -38,7 +39,7 @@ def net_port(profile: OpProfile, port: int) -> int:
     return port + 1 if profile.kind == "sparse_matmul" else port
 
 
-def reader(profile: OpProfile, port: int, rows: np.ndarray, order: str) -> Reader:
+def reader(profile: OpProfile, port: int, rows: np.ndarray, order: str) -> EdgeReader:
     """How candidates of an op read an operand; rows (n,) CANDIDATE, order: of the op's ublocks."""
     field = {name: rows[name].astype(np.int64) for name in _LAYOUT[3:]}
     op, role = profile.op, profile.operands[port].role
@@ -51,7 +52,7 @@ def reader(profile: OpProfile, port: int, rows: np.ndarray, order: str) -> Reade
         kind, dim = "reduce", op.dim
     elif isinstance(op, HwSplice):
         kind, by = "splice", "t" if op.axis == "z" else "ublock"
-    return Reader(
+    return EdgeReader(
         kind,
         net_port(profile, port),
         (field["grid_r"], field["grid_c"]),
@@ -74,14 +75,14 @@ def output_buffer_rules(rows: np.ndarray, input_count: int) -> np.ndarray:
     single = np.where(size == 1, 1, np.maximum(size // 2, 1))
     slots = np.minimum(single, input_count * t)
     good = (size == 1) | ((size >= 2) & (size % 2 == 0))
-    for held in (single, slots):
-        good &= (held % t == 0) | (t % held == 0)
+    for buffers in (single, slots):
+        good &= (buffers % t == 0) | (t % buffers == 0)
     refused: np.ndarray = ~good
     return refused
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
+class _Streamings:
     """The distinct streamings of a table's rows and, by row, which it has; the same of what else counts."""
 
     streams: Ids  # (n,) number of the row's streaming
@@ -91,9 +92,10 @@ class _Rows:
 
 
 def _distinct(rows: np.ndarray, names: tuple[str, ...]) -> tuple[Ids, Ids]:
-    columns = [np.unique(rows[name], return_inverse=True)[1].reshape(-1) for name in names]
-    _, first, number = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
-    return number.reshape(-1), first
+    number = group_numbers(*(rows[name] for name in names))
+    first = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
+    first[number[::-1]] = np.arange(len(rows) - 1, -1, -1)  # of equal numbers the last one written stays
+    return number, first
 
 
 class RouteTable:
@@ -102,9 +104,9 @@ class RouteTable:
     def __init__(
         self,
         producer: OpModels,
-        p_kinds: _Rows,
+        p_kinds: _Streamings,
         consumer: OpModels,
-        c_kinds: _Rows,
+        c_kinds: _Streamings,
         port: int,
         order: str,
         input_count: int,
@@ -172,8 +174,8 @@ class Routes:
     def __init__(self, input_count: int) -> None:
         self._count = input_count
         self._tables: dict[tuple[str, str, int, str], RouteTable] = {}
-        self._rows_by_op: dict[str, _Rows] = {}
-        self._read: dict[str, _Rows] = {}
+        self._rows_by_op: dict[str, _Streamings] = {}
+        self._read: dict[str, _Streamings] = {}
 
     def table(self, producer: OpModels, consumer: OpModels, port: int, order: str) -> RouteTable:
         """The table of an edge; order: of the reader's ublocks."""
@@ -183,9 +185,10 @@ class Routes:
             cached, read = self._rows_by_op.get(key[0]), self._read.get(key[1])
             if cached is None:
                 rows = producer.rows
-                cached = self._rows_by_op[key[0]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, ("buf_size_mb",)))
+                cached = _Streamings(*_distinct(rows, _STREAM), *_distinct(rows, ("buf_size_mb",)))
+                self._rows_by_op[key[0]] = cached
             if read is None:
                 rows = consumer.rows
-                read = self._read[key[1]] = _Rows(*_distinct(rows, _STREAM), *_distinct(rows, _LAYOUT))
+                read = self._read[key[1]] = _Streamings(*_distinct(rows, _STREAM), *_distinct(rows, _LAYOUT))
             entry = self._tables[key] = RouteTable(producer, cached, consumer, read, port, order, self._count)
         return entry

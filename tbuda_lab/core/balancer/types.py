@@ -83,7 +83,7 @@ class OpModels:
         return np.flatnonzero(self.rows["reason"] == Reason.LEGAL)
 
     @property
-    def held(self) -> bool:
+    def overridden(self) -> bool:
         """Whether the table lacks candidates because an override fixes something of the op."""
         return self.profile is not None and self.signature != self.profile.signature
 

@@ -1,7 +1,9 @@
-"""Placements on disk: a compile that was made before takes what it decided from a file; so does what is fused.
+"""Placements on disk: a compile that was made before takes what it decided from a file; so does what is fused, and what
+the check of the netlist found.
 
 An entry is named by everything that decides a placement: the lowered graph without the numbers in it, device, options,
-overrides, the version and the files of this package, and NumPy's version. It is plain JSON with a checksum; one that is
+overrides, the version and the files of this package, and NumPy's version; findings by the whole text of the netlist as
+well, so that another netlist is always checked. An entry is plain JSON with a checksum; one that is
 damaged, or of another format, is as if it were not there. Entries appear whole or not at all, the least recently used
 go first when there are too many bytes, and a folder that cannot be written to only means that nothing is kept.
 
@@ -11,6 +13,7 @@ go first when there are too many bytes, and a folder that cannot be written to o
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -23,11 +26,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tbuda_lab._version import __version__
-from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.balancer.types import OpModels, Placement
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import InputError, OutputError, TbudaError
+from tbuda_lab.core.errors import Diagnostic, InputError, OutputError, TbudaError
 from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer import Fusion, Outcome
@@ -46,7 +51,10 @@ LEAST_SECONDS = 0.1
 """What is placed faster is not kept: reading it would take as long."""
 _ENDING = ".placement.json"
 _FUSING = ".fusing.json"
-_ENDINGS = _ENDING, _FUSING
+_FINDINGS = ".findings.json"
+_ENDINGS = _ENDING, _FUSING, _FINDINGS
+_SEVERITIES = frozenset({"warning", "note"})  # with an error there is no entry
+_PARTS = len(dataclasses.fields(Diagnostic))
 
 
 def cache_folder() -> Path | None:
@@ -90,15 +98,14 @@ class CompileCache:
     ) -> Outcome:
         """What `place` comes to, taken from the entry if there is one. costs: see `place_and_repair`. Raises what
         `place` raises."""
-        depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
-        if self.folder is None or depends_on_time or not all(o.named for o in overrides):
+        if self.folder is None or not _repeatable(options, overrides):
             return place()
 
         def read(record: Any) -> Outcome:
             return from_record(record, graph, models, device, options, overrides, costs)
 
         path = self.folder / f"{_key(graph, device, options, overrides)}{_ENDING}"
-        return self._kept(path, read, place, lambda outcome: to_record(outcome, graph, options))
+        return self._cached(path, read, place, lambda outcome: to_record(outcome, graph, options))
 
     def fused(
         self, passed: Graph, lowered: Graph, device: DeviceSpec, options: CompileOptions, decide: Callable[[], Fusion]
@@ -111,9 +118,28 @@ class CompileCache:
             return fusing.from_record(record, passed, lowered, device, options)
 
         path = self.folder / f"{_key(lowered, device, options, ())}{_FUSING}"
-        return self._kept(path, read, decide, fusing.to_record)
+        return self._cached(path, read, decide, fusing.to_record)
 
-    def _kept(
+    def findings(
+        self,
+        netlist: Netlist,
+        lowered: Graph,
+        placement: Placement,
+        device: DeviceSpec,
+        options: CompileOptions,
+        overrides: Sequence[Override],
+        find: Callable[[], list[Diagnostic]],
+    ) -> list[Diagnostic]:
+        """What `find` says of the netlist of this placement, taken from the entry of the same text if there is one.
+        Raises what `find` raises."""
+        if self.folder is None or not _repeatable(options, overrides):
+            return find()
+        value = None if placement.report is None else placement.report.objective
+        request = repr((_key(lowered, device, options, overrides), value, netlists.dumps(netlist)))
+        path = self.folder / f"{hashlib.sha256(request.encode()).hexdigest()}{_FINDINGS}"
+        return self._cached(path, _diagnostics, find, lambda found: [dataclasses.astuple(d) for d in found])
+
+    def _cached(
         self, path: Path, read: Callable[[Any], T], make: Callable[[], T], to_entry: Callable[[T], Any]
     ) -> T:
         """What an entry holds; where there is none, what `make` comes to, which is noted if that took long."""
@@ -160,10 +186,31 @@ class CompileCache:
             total -= size
 
 
+def _repeatable(options: CompileOptions, overrides: Sequence[Override]) -> bool:
+    """Whether the same request comes to the same placement: none is that depends on time, or on what a function says.
+    """
+    depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
+    return not depends_on_time and all(o.named for o in overrides)
+
+
+def _diagnostics(record: Any) -> list[Diagnostic]:
+    """Findings from a record. Raises `InputError` where it holds anything else."""
+    if not isinstance(record, list):
+        raise InputError("a record that is no list of findings")
+    result = []
+    for row in record:
+        if not isinstance(row, list) or len(row) != _PARTS or not all(isinstance(part, str) for part in row):
+            raise InputError("a record with something else among its findings")
+        if row[0] not in _SEVERITIES:
+            raise InputError(f"a record with a finding of severity {row[0]!r}")
+        result.append(Diagnostic(*row))
+    return result
+
+
 def _read(path: Path) -> Any:
     """The record in an entry; None where there is none, or a damaged one."""
     try:
-        text = bounded_text(path, MAX_ENTRY, "is no entry of the cache")
+        text = bounded_text(path, MAX_ENTRY, "is not an entry of the cache")
         head, _, body = text.partition("\n")
         body = body.rstrip("\n")
         return parse_json(body, str(path)) if head == f"{FORMAT} {checksum(body)}" else None
@@ -176,8 +223,8 @@ def checksum(body: str) -> str:
 
 
 def _key(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> str:
-    asked = repr((FORMAT, _program(), device, options, frozen(tuple(overrides)), structure_digest(graph)))
-    return hashlib.sha256(asked.encode()).hexdigest()
+    request = repr((FORMAT, _program(), device, options, frozen(tuple(overrides)), structure_digest(graph)))
+    return hashlib.sha256(request.encode()).hexdigest()
 
 
 @functools.lru_cache(maxsize=1)

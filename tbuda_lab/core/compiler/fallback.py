@@ -13,9 +13,9 @@ from typing import Literal
 
 import torch
 
+from tbuda_lab.core.compiler.integer_outputs import WHOLE, counting_ops, fallback_note, is_float
 from tbuda_lab.core.compiler.pipeline import compile_graph
 from tbuda_lab.core.compiler.result import CompileResult
-from tbuda_lab.core.compiler.whole_numbers import WHOLE, counting_ops, fallback_note, is_float
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
@@ -92,7 +92,7 @@ def compile_with_fallback(
     automatic: whether ops that the compiler refuses go to the host; without it they raise `UnsupportedOp`. Raises the
     compiler's other errors.
     """
-    why = wanted_on_host(graph, options, automatic)
+    why = host_ops(graph, options, automatic)
     if _all_on_host(partition(graph, why)):
         counting = counting_ops(graph, options.data_format)
         why = {name: reason for name, reason in why.items() if name not in counting}
@@ -156,7 +156,7 @@ def _options_of(graph: Graph, part: Section, options: CompileOptions) -> Compile
     return dataclasses.replace(options, training=dataclasses.replace(plan, input_gradients=back))
 
 
-def wanted_on_host(graph: Graph, options: CompileOptions, automatic: bool = True) -> dict[str, str]:
+def host_ops(graph: Graph, options: CompileOptions, automatic: bool = True) -> dict[str, str]:
     """By op that the host has to run behind or before the device, the reason. What host recipes of inputs hold is not
     among them, unless it is trained."""
     light, stored, _ = host_values(graph)
@@ -197,10 +197,10 @@ def _dependent(graph: Graph, names: Iterable[str]) -> set[str]:
     return dependent
 
 
-def gradients_into(graph: Graph, part: Section, asked: Collection[str]) -> tuple[str, ...]:
+def gradients_into(graph: Graph, part: Section, names: Collection[str]) -> tuple[str, ...]:
     """The inputs of a section by which the sections before need gradients: floats that depend on a trained parameter
     or on an input whose gradient is asked for."""
-    carrying = _trained(graph) | _dependent(graph, asked)
+    carrying = _trained(graph) | _dependent(graph, names)
     return tuple(n.name for n in part.graph.inputs if is_float(n) and n.name in carrying)
 
 
@@ -235,7 +235,7 @@ def partition(graph: Graph, host: Collection[str]) -> tuple[Section, ...] | None
         sent = [n.name for n in own if any(level.get(u, number) != number for u, _ in users[n.name])]
         outputs = [o for o in graph.outputs if level.get(o.sources[0], numbers[0]) == number]  # leaves: 0, the host's
         sections.append(Section(place, _cut(graph, f"{graph.name}.{number}", own, shared, sent, outputs, dtypes)))
-    return tuple(sections)
+    return tuple(section for section in sections if section.graph.outputs)  # nothing reads the others
 
 
 def _places(
@@ -276,9 +276,9 @@ def _cut(
     part = Graph(name)
     inside = {n.name for n in own}
 
-    def bring(wanted: str) -> None:
+    def bring(name: str) -> None:
         """Add a value that an op of this section reads: itself, or an input for what an earlier section gives."""
-        stack = [wanted]
+        stack = [name]
         while stack:
             at = stack[-1]
             node = graph[at]
@@ -316,4 +316,4 @@ def _originals(graph: Graph, refused: Collection[str]) -> set[str]:
     return originals
 
 
-__all__ = ["SENT", "Section", "SplitResult", "compile_with_fallback", "partition", "wanted_on_host"]
+__all__ = ["SENT", "Section", "SplitResult", "compile_with_fallback", "host_ops", "partition"]

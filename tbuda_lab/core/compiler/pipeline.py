@@ -23,7 +23,14 @@ from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
-from tbuda_lab.core.compiler.result import CompileResult, HostParameters, checked, finish, host_parameters
+from tbuda_lab.core.compiler.result import (
+    CompileResult,
+    HostParameters,
+    checked,
+    finish,
+    host_parameters,
+    objective_notes,
+)
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory
 from tbuda_lab.core.errors import Diagnostic, OverrideError
@@ -37,9 +44,9 @@ from tbuda_lab.core.options import CompileOptions, front_end
 from tbuda_lab.core.overrides import Override, frozen, refuse_malformed
 from tbuda_lab.core.passes import Pass, Report
 from tbuda_lab.core.placer import (
-    Begun,
     Fusion,
     Outcome,
+    StartedPlacement,
     begin,
     decide,
     place_and_repair,
@@ -54,7 +61,7 @@ from tbuda_lab.core.placer.model.cost_cache import CostCache
 CHOOSING = (
     "balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
     "enable_fork_join_buffering", "schedule_swaps", "time_budget", "epoch_switch_cycles", "epoch_fill_cycles",
-    "enable_auto_transposing_placement", "optimise_steps", "optimise_seconds",
+    "enable_auto_transposing_placement", "optimise_steps", "optimise_seconds", "loaded_once",
 )  # fmt: skip
 """Options that choose among candidates: tables are the same whatever they say, but for `streams_parameters`."""
 
@@ -69,7 +76,7 @@ def _without(options: CompileOptions, names: tuple[str, ...]) -> CompileOptions:
     return dataclasses.replace(options, **{name: getattr(plain, name) for name in names})
 
 
-def tells_passes(clock: Clock, options: CompileOptions) -> Callable[[Pass, Report, Graph], None]:
+def report_passes(clock: Clock, options: CompileOptions) -> Callable[[Pass, Report, Graph], None]:
     """What `passes.run` calls after every pass: says how many are done, and stops once it is asked to."""
     done = 0
     count = len(passes.PIPELINE if options.training is None else passes.TRAINING_PIPELINE)
@@ -105,14 +112,14 @@ class LruCache(OrderedDict[Hashable, Any]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Front:
+class FrontEndResult:
     """What comes before the balancer. plain: the same without nops and queues on edges, if there are any."""
 
     key: Hashable
     passed: Graph
     lowered: Graph
     notes: tuple[Diagnostic, ...] = ()
-    plain: Front | None = None
+    plain: FrontEndResult | None = None
     fusion: Fusion | None = None
 
     @functools.cached_property
@@ -153,54 +160,55 @@ class Pipeline:
     # -- stage by stage --------------------------------------------------------------------------------------
     def front(
         self, graph: Graph, options: CompileOptions, clock: Clock, overrides: Sequence[Override] = ()
-    ) -> Front:
+    ) -> FrontEndResult:
         """Passes and lowering, with the nops and queues that the overrides ask for."""
         key = front_end(options)
 
-        def make() -> Front:
+        def make() -> FrontEndResult:
             with clock.stage("passes"):
                 self._count("passes")
-                passed = passes.run(graph, options, on_pass=tells_passes(clock, options))
+                passed = passes.run(graph, options, on_pass=report_passes(clock, options))
             with clock.stage("lower"):
                 self._count("lower")
                 lowered = lower(passed.graph, self.device, options)
                 if overrides:  # told before the model is placed to decide on fusing
-                    asked = lower_for(lowered, passed.graph, self.device, options, overrides)
-                    asked = edit(asked, self.device, options, edits_of(overrides)).graph
-                    refuse_impossible(asked, self.device, options, overrides)
-            return self._fused(Front(key, passed.graph, lowered), key, clock)
+                    arguments = lower_for(lowered, passed.graph, self.device, options, overrides)
+                    arguments = edit(arguments, self.device, options, edits_of(overrides)).graph
+                    refuse_impossible(arguments, self.device, options, overrides)
+            return self._fused(FrontEndResult(key, passed.graph, lowered), key, clock)
 
-        front: Front = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
+        front: FrontEndResult = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
         edits = edits_of(overrides)
         if not edits:
             return front
 
-        def edited() -> Front:
+        def edited() -> FrontEndResult:
             result = edit(front.lowered, self.device, options, edits)
             key = front.key, frozen(edits)
-            return Front(key, front.passed, result.graph, result.notes, front, front.fusion)
+            return FrontEndResult(key, front.passed, result.graph, result.notes, front, front.fusion)
 
         return self._fronts.get_or((front.key, frozen(edits)), edited)
 
-    def _fused(self, front: Front, options: CompileOptions, clock: Clock) -> Front:
+    def _fused(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> FrontEndResult:
         """The front with what the price of fusing decides; epochs that were chosen for it are kept for `anchor`."""
-        result: dict[int, Front] = {}
+        result: dict[int, FrontEndResult] = {}
 
-        def started(graph: Graph) -> Begun:
-            trial = result[id(graph)] = Front((front.key, "fusing", len(result)), front.passed, graph)
+        def started(graph: Graph) -> StartedPlacement:
+            trial = result[id(graph)] = FrontEndResult((front.key, "fusing", len(result)), front.passed, graph)
             with clock.stage("balance"):
                 models = self.models(trial, options, (), clock)
             with clock.stage("place"):
-                return begin(graph, models, self.device, options, clock.cancel, self._told(clock), self._cost(options))
+                progress, costs = self._progress(clock), self._cost(options)
+                return begin(graph, models, self.device, options, clock.cancel, progress, costs)
 
         def decided() -> Fusion:
             return decide(front.passed, front.lowered, self.device, options, started)
 
-        asked = front.passed, front.lowered, self.device, options
-        fusion = decided() if self.cache is None else self.cache.fused(*asked, decided)
+        arguments = front.passed, front.lowered, self.device, options
+        fusion = decided() if self.cache is None else self.cache.fused(*arguments, decided)
         if fusion.begun is None:
             key = (front.key, "fused") if fusion.ends else front.key
-            return Front(key, front.passed, fusion.lowered, fusion=fusion)
+            return FrontEndResult(key, front.passed, fusion.lowered, fusion=fusion)
         fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, begun=None))
         self._begun.store(fused.key, fusion.begun)
         return fused
@@ -210,7 +218,7 @@ class Pipeline:
         costs: CostCache = self._costs.get_or(options, lambda: CostCache(self.device, options))
         return costs
 
-    def _told(self, clock: Clock) -> Callable[[float, str], None]:
+    def _progress(self, clock: Clock) -> Callable[[float, str], None]:
         """What the placer calls to say how far it is."""
 
         def tell(part: float, what: str) -> None:
@@ -220,24 +228,24 @@ class Pipeline:
         return tell
 
     def _named_apart(
-        self, front: Front, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
-    ) -> Front:
+        self, front: FrontEndResult, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
+    ) -> FrontEndResult:
         """Lowered again if overrides name ops that were fused into others: those stay ops of their own."""
         named = addressed(front.inner, overrides) if overrides else frozenset()
         if not named:
             return front
 
-        def make() -> Front:
+        def make() -> FrontEndResult:
             with clock.stage("lower"):
                 self._count("lower")
                 ends = front.fusion.ends if front.fusion is not None else ()
                 lowered = lower(front.passed, self.device, options, named, ends)
-            return Front((front.key, named), front.passed, lowered, fusion=front.fusion)
+            return FrontEndResult((front.key, named), front.passed, lowered, fusion=front.fusion)
 
-        named_apart: Front = self._fronts.get_or((front.key, named), make)
+        named_apart: FrontEndResult = self._fronts.get_or((front.key, named), make)
         return named_apart
 
-    def profiles(self, front: Front, options: CompileOptions) -> dict[str, OpProfile]:
+    def profiles(self, front: FrontEndResult, options: CompileOptions) -> dict[str, OpProfile]:
         """What of every op decides its candidates."""
         return self._profiles.get_or((front.key, options), lambda: profiles(front.lowered, options))
 
@@ -253,7 +261,7 @@ class Pipeline:
         key = (_without(options, CHOOSING), options.streams_parameters, signature, choice)
         return self._tables.get_or(key, make)
 
-    def signatures(self, front: Front, options: CompileOptions) -> dict[str, str]:
+    def signatures(self, front: FrontEndResult, options: CompileOptions) -> dict[str, str]:
         """The signature of every op's profile."""
         return self._profiles.get_or(
             ("signatures", front.key, options),
@@ -261,7 +269,7 @@ class Pipeline:
         )
 
     def models(
-        self, front: Front, options: CompileOptions, overrides: Sequence[Override], clock: Clock | None = None
+        self, front: FrontEndResult, options: CompileOptions, overrides: Sequence[Override], clock: Clock | None = None
     ) -> dict[str, OpModels]:
         """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises, and `Cancelled`.
         """
@@ -286,7 +294,9 @@ class Pipeline:
         self._balanced.store((options, frozen(tuple(overrides))), True)
         return models
 
-    def free_table(self, front: Front, options: CompileOptions, overrides: Sequence[Override], op: str) -> OpModels:
+    def free_table(
+        self, front: FrontEndResult, options: CompileOptions, overrides: Sequence[Override], op: str
+    ) -> OpModels:
         """The candidates of one op under overrides that need not be those of the current request."""
         if op not in self.profiles(front, options) and front.key in self._mended:
             front = self._mended[front.key]  # a nop of the placer's
@@ -294,7 +304,7 @@ class Pipeline:
         choice = choices({op: profile}, self.device, overrides).get(op, Choice())
         return self.table(profile, self.signatures(front, options)[op], options, choice)
 
-    def anchor(self, front: Front, request: Request, clock: Clock) -> IncrementalPlacer:
+    def anchor(self, front: FrontEndResult, request: Request, clock: Clock) -> IncrementalPlacer:
         """The whole model placed with the base overrides."""
 
         def make() -> IncrementalPlacer:
@@ -317,53 +327,53 @@ class Pipeline:
 
     def _whole(
         self,
-        front: Front,
+        front: FrontEndResult,
         options: CompileOptions,
         overrides: tuple[Override, ...],
         clock: Clock,
-        begun: Begun | None = None,
+        begun: StartedPlacement | None = None,
     ) -> Outcome:
         with clock.stage("balance"):
             models = self.models(front, options, overrides, clock)
-        asked = front.lowered, models, self.device, options, overrides
+        arguments = front.lowered, models, self.device, options, overrides
         costs = self._cost(options)
 
         def place() -> Outcome:
             return place_and_repair(
-                *asked, cancel=clock.cancel, on_progress=self._told(clock), costs=costs, begun=begun
+                *arguments, cancel=clock.cancel, on_progress=self._progress(clock), costs=costs, begun=begun
             )
 
         with clock.stage("place"):
-            return place() if self.cache is None else self.cache.placed(*asked, place, costs)
+            return place() if self.cache is None else self.cache.placed(*arguments, place, costs)
 
-    def repaired(self, front: Front, anchor: IncrementalPlacer) -> Front:
+    def repaired(self, front: FrontEndResult, anchor: IncrementalPlacer) -> FrontEndResult:
         """The front with the nops and queues that the placer inserted."""
         if not anchor.edits:
             return front
         key = front.key, "repair", frozen(anchor.edits)
-        result: Front = self._fronts.get_or(
+        result: FrontEndResult = self._fronts.get_or(
             key, lambda: dataclasses.replace(front, key=key, lowered=anchor.graph, plain=front.plain or front)
         )
         self._mended.store(front.key, result)
         return result
 
-    def placed(self, graph: Graph, request: Request, clock: Clock) -> tuple[Front, Placed]:
+    def placed(self, graph: Graph, request: Request, clock: Clock) -> tuple[FrontEndResult, Placed]:
         """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
         refuse_unknown(request.options)
         front = self.front(graph, request.options, clock, request.overrides)
 
-        def whole(request: Request) -> tuple[Front, Placed]:
+        def whole(request: Request) -> tuple[FrontEndResult, Placed]:
             anchor = self.anchor(front, request, clock)
             return self.repaired(front, anchor), anchor.whole()
 
-        def make() -> tuple[Front, Placed]:
+        def make() -> tuple[FrontEndResult, Placed]:
             refuse_impossible(front.lowered, self.device, request.options, request.overrides)
             if request.overrides == request.base:
                 return whole(request)
-            anchor_kept = self._kept_for(graph, front, request, clock) if self.keep_epochs else None
-            if anchor_kept is None:
+            reused = self._reused_anchor(graph, front, request, clock) if self.keep_epochs else None
+            if reused is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
-            near, anchor = anchor_kept
+            near, anchor = reused
             if frozen(anchor.overrides) == frozen(request.overrides):
                 return near, anchor.whole()
             with clock.stage("balance"):
@@ -379,9 +389,9 @@ class Pipeline:
 
         return self._placed.get_or(request.key, make)
 
-    def _kept_for(
-        self, graph: Graph, front: Front, request: Request, clock: Clock
-    ) -> tuple[Front, IncrementalPlacer] | None:
+    def _reused_anchor(
+        self, graph: Graph, front: FrontEndResult, request: Request, clock: Clock
+    ) -> tuple[FrontEndResult, IncrementalPlacer] | None:
         """The placement that the overrides of a request are an edit of, with its front: that of the base overrides, for
         nops, queues and formats beside them carried over to the edited graph. None where there is none: other ops are
         fused, edits of the base are gone, or an epoch finds no room for what they add."""
@@ -390,20 +400,20 @@ class Pipeline:
             return None
         anchor = self.anchor(plain, request, clock)
         near = self.repaired(plain, anchor)
-        had, wanted = edits_of(request.base), edits_of(request.overrides)
-        if frozen(had) == frozen(wanted):
+        had, has = edits_of(request.base), edits_of(request.overrides)
+        if frozen(had) == frozen(has):
             return near, anchor
-        if frozen(had) != frozen(wanted[: len(had)]):
+        if frozen(had) != frozen(has[: len(had)]):
             return None
-        added = wanted[len(had) :]
+        added = has[len(had) :]
 
-        def make() -> tuple[Front, IncrementalPlacer] | None:
+        def make() -> tuple[FrontEndResult, IncrementalPlacer] | None:
             try:
                 result = edit(near.lowered, self.device, request.options, added)
             except OverrideError:  # not beside what the placer inserted
                 return None
             key = (near.key, "edited", frozen(added))
-            output = Front(key, near.passed, result.graph, (*near.notes, *result.notes), near.plain or near,
+            output = FrontEndResult(key, near.passed, result.graph, (*near.notes, *result.notes), near.plain or near,
                 near.fusion)
             overrides = (*request.base, *added)
             with clock.stage("balance"):
@@ -416,7 +426,7 @@ class Pipeline:
             return None if placing is None else (output, placing)
 
         base = dataclasses.replace(request, overrides=request.base).key
-        result: tuple[Front, IncrementalPlacer] | None = self._anchors.get_or((base, frozen(added)), make)
+        result: tuple[FrontEndResult, IncrementalPlacer] | None = self._anchors.get_or((base, frozen(added)), make)
         if result is not None:
             self._mended.store(front.key, result[0])
         return result
@@ -435,9 +445,17 @@ class Pipeline:
         with clock.stage("place"):
             placement = placed.placement()
 
-        def check(netlist: Netlist, device: DeviceSpec) -> list[Diagnostic]:
+        def check(netlist: Netlist) -> list[Diagnostic]:
+            first = front.key not in self._netlists
             share_netlist(netlist, self._netlists.get_or(front.key, lambda: netlist))
-            return checked(netlist, device, self._checks.get_or(front.key, CheckCache))
+            arguments = front.lowered, placement, self.device, request.options, request.overrides
+
+            def find() -> list[Diagnostic]:
+                findings = checked(netlist, self.device, self._checks.get_or(front.key, CheckCache))
+                return [*findings, *objective_notes(*arguments)]
+
+            # after an edit most of a netlist is known to be good: the rest takes less than the text of all
+            return self.cache.findings(netlist, *arguments, find) if self.cache is not None and first else find()
 
         return finish(
             graph,
@@ -471,7 +489,7 @@ def compile_graph(
     """
     spec = device if isinstance(device, DeviceSpec) else load_device(device)
     refuse_malformed(overrides)
-    asked = tuple(overrides)
-    request = Request(options or CompileOptions(), asked, asked)
+    requested = tuple(overrides)
+    request = Request(options or CompileOptions(), requested, requested)
     pipeline = Pipeline(spec, keep_epochs=False, cache=CompileCache() if cache else None)
     return pipeline.compile(graph, request, Clock(on_stage, cancel))

@@ -1,4 +1,7 @@
-"""What a compile leaves behind, and the stages that make it of a placement: emission, check, the host's side."""
+"""What a compile leaves behind, and the stages that make it of a placement: emission, check, the host's side.
+
+Whether the number that was minimised is the time that passes: the objective beside the simulator of epochs.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from tbuda_lab.core.bindings import (
     output_binding,
     weight_bindings,
 )
-from tbuda_lab.core.compiler.objective_check import objective_notes
+from tbuda_lab.core.compiler.integer_outputs import rounded_outputs
 from tbuda_lab.core.compiler.request import Clock
-from tbuda_lab.core.compiler.whole_numbers import rounded_outputs
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.emit import EmitMemory, emit
+from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Diagnostic, NetlistError
 from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
@@ -32,6 +35,7 @@ from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import Fusion, Pattern
+from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,11 @@ class CompileResult:
     fused: tuple[Pattern, ...] = ()
     weights: tuple[WeightBinding, ...] = ()
 
+    @property
+    def loaded_once(self) -> bool:
+        """Whether a run takes no time to load epochs, see `CompileOptions.loaded_once`."""
+        return self.options.loaded_once
+
     def unrounded_parameters(self) -> dict[str, np.ndarray]:
         """`parameters` before they were rounded to their formats, for runs in which nothing rounds."""
         plain = host_parameters(self.lowered, rounded=False)
@@ -76,19 +85,23 @@ def finish(
     clock: Clock,
     notes: Sequence[Diagnostic] = (),
     parameters: HostParameters | None = None,
-    check: Callable[[Netlist, DeviceSpec], list[Diagnostic]] | None = None,
+    check: Callable[[Netlist], list[Diagnostic]] | None = None,
     emitted: EmitMemory | None = None,
     fusion: Fusion | None = None,
 ) -> CompileResult:
     """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
-    before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `checked`, for those who
-    remember something of it; emitted: of other placements of this lowered graph; fusion: what decided what is fused."""
+    before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `checked` and
+    `objective_notes`, for those who remember something of them; emitted: of other placements of this lowered graph;
+    fusion: what decided what is fused."""
     with clock.stage("emit"):
         emission = emit(lowered, placement, spec, options.microbatch, emitted)
     with clock.stage("check"):
-        findings = (check or checked)(emission.netlist, spec)
-        findings = [*findings, *objective_notes(lowered, placement, spec, options, overrides)]
-        findings += rounded_outputs(graph, options.data_format)
+        if check is not None:
+            findings = check(emission.netlist)
+        else:
+            notes_of_time = objective_notes(lowered, placement, spec, options, overrides)
+            findings = [*checked(emission.netlist, spec), *notes_of_time]
+        findings = [*findings, *rounded_outputs(graph, options.data_format)]
     copies = {
         q.name: q.source
         for q in placement.queues.values()
@@ -132,7 +145,7 @@ def checked(netlist: Netlist, device: DeviceSpec, cache: CheckCache | None = Non
     `cache`: of netlists that share elements with this one."""
     findings = [
         Diagnostic(f.severity, ".".join(map(str, f.where)), f.rule, f.message, f.fix or "")
-        for f in netlists.check(netlist, arch=device.arch, profile="strict", cache=cache)
+        for f in netlists.check(netlist, arch=device, profile="strict", cache=cache)
     ]
     errors = [d for d in findings if d.severity == "error"]
     if errors:
@@ -194,3 +207,36 @@ def _written(node: Node, rounded: bool) -> np.ndarray:
 def host_parameters(lowered: Graph, rounded: bool = True) -> HostParameters:
     """What the host writes for the parameters and constants of a graph. rounded: see `HostParameters`."""
     return HostParameters(lowered, rounded)
+
+
+OFF = 0.05
+"""By what part objective and simulator may differ before it is said."""
+
+
+def objective_notes(
+    lowered: Graph, placement: Placement, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]
+) -> list[Diagnostic]:
+    """A note where the cycles that were minimised are not those that the epoch simulator finds for the whole
+    placement: which term is off, and by how much. Of one chip, for a batch as the objective estimates it."""
+    value = placement.report.objective if placement.report is not None else None
+    if value is None or len(device.chips) > 1 or not options.counts_fill or not options.enable_fork_join_buffering:
+        return []
+    result = simulate(Trial(lowered, placement, device, tuple(overrides)), value.inputs)
+    took = result.cycles / value.inputs
+    if abs(value.time - took) <= OFF * took:
+        return []
+    slowest = float(sum(epoch.slowest for epoch in result.epochs))
+    switch = sum(epoch.switch for epoch in result.epochs) / value.inputs
+    terms = {
+        "slowest ops": (value.limiter, slowest),
+        "filling and waiting": (value.waiting, took - slowest - switch),
+        "switches": (value.switch, switch),
+    }
+    name = max(terms, key=lambda term: abs(terms[term][0] - terms[term][1]))
+    ours, theirs = terms[name]
+    text = (
+        f"the objective estimates {value.time:,.0f} cycles per input, the epoch simulator finds {took:,.0f}; most of "
+        f"that is in {name}: {ours:,.0f} against {theirs:,.0f}"
+    )
+    fix = "epoch_switch_cycles that the simulator does not have, or buffers that other epochs change, make a difference"
+    return [Diagnostic("note", "placement", "objective", text, fix)]

@@ -115,9 +115,9 @@ def _estimate(table: Table, kind: str, format: str, variant: str, vector: str, b
 
 def _fit(table: Table, kind: str, format: str, variant: str) -> Fit | None:
     """The fit of the nearest format; an approximate op without runs of its own takes the exact one's."""
-    for wanted in dict.fromkeys((variant, "" if kind != "reduce" else variant)):
+    for name in dict.fromkeys((variant, "" if kind != "reduce" else variant)):
         for nearest in _NEAREST[format]:
-            fit = table.fits.get(Key(kind, nearest, wanted))
+            fit = table.fits.get(Key(kind, nearest, name))
             if fit is not None:
                 return fit
     return None

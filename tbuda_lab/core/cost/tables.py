@@ -114,7 +114,7 @@ def read_fits(data: dict[str, Any], name: str) -> dict[Key, Fit]:
 def _weight(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{value!r} is no weight")
+        raise ValueError(f"{value!r} is not a weight")
     return number
 
 

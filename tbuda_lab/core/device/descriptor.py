@@ -61,7 +61,7 @@ def apply(base: DeviceSpec, data: dict[str, Any], path: Path) -> DeviceSpec:
         raise InputError(f"{path}: functional_workers names a core twice")
     if len(workers) != len(xs) * len(ys):
         missing = next((x, y) for y in ys for x in xs if (x, y) not in worker_set)
-        raise InputError(f"{path}: functional_workers are no full grid: {missing[0]}-{missing[1]} is missing")
+        raise InputError(f"{path}: functional_workers are not a full grid: {missing[0]}-{missing[1]} is missing")
     channels = [c if isinstance(c, list) else [c] for c in _list(data, "dram", path)]
     dram = tuple(tuple(_core(c, "dram", path) for c in channel) for channel in channels)
     if not dram or not dram[0] or len({len(channel) for channel in dram}) != 1:
@@ -111,7 +111,7 @@ def read_cluster(path: Path) -> Cluster:
     mmio = tuple(_list(data, "chips_with_mmio", path)) or (chips[0],)
     unknown = [chip for chip in mmio if not _is_chip(chip, chips_map)]
     if unknown:
-        raise InputError(f"{path}: chips_with_mmio names {_short(unknown[0])}, which is no chip of the cluster")
+        raise InputError(f"{path}: chips_with_mmio names {_short(unknown[0])}, which is not a chip of the cluster")
     return Cluster(chips, tuple((a, b, n) for (a, b), n in sorted(counts.items())), mmio, _harvesting(data, path))
 
 
@@ -196,7 +196,7 @@ def _flat(entries: Iterable[Any]) -> Iterable[Any]:
 def _core(entry: Any, key: str, path: Path) -> Core:
     match = _CORE.fullmatch(entry) if isinstance(entry, str) else None
     if match is None:
-        raise InputError(f"{path}: {key}: {_short(repr(entry))} is no core; cores are written x-y, up to "
+        raise InputError(f"{path}: {key}: {_short(repr(entry))} is not a core; cores are written x-y, up to "
                          f"{_MOST_COORDINATE}")
     return int(match[1]), int(match[2])
 

@@ -118,15 +118,15 @@ def _harvest(spec: DeviceSpec, by_chip: tuple[tuple[int, ...], ...]) -> DeviceSp
     return dataclasses.replace(spec, rows=left, harvested_by_chip=harvested)
 
 
-def _rows(given: Sequence[int] | int) -> tuple[int, ...]:
+def _rows(rows: Sequence[int] | int) -> tuple[int, ...]:
     """Physical rows from their numbers or from a bit mask."""
-    if isinstance(given, int):
-        if not 0 <= given < 1 << 64:
-            raise InputError(f"a mask of rows has 64 bits at most, and {given:#x} has other ones")
-        return descriptor.rows_of_mask(given)
-    if not isinstance(given, Iterable) or not all(isinstance(row, int) for row in given):
-        raise InputError(f"harvested rows are numbers of physical rows, not {given!r}")
-    return tuple(given)
+    if isinstance(rows, int):
+        if not 0 <= rows < 1 << 64:
+            raise InputError(f"a mask of rows has 64 bits at most, and {rows:#x} has other ones")
+        return descriptor.rows_of_mask(rows)
+    if not isinstance(rows, Iterable) or not all(isinstance(row, int) for row in rows):
+        raise InputError(f"harvested rows are numbers of physical rows, not {rows!r}")
+    return tuple(rows)
 
 
 def _with_chips(spec: DeviceSpec, chips: int | Sequence[int]) -> DeviceSpec:

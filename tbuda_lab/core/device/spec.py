@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import deque
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat
 
 Core = tuple[int, int]
+
+CROSSING_STREAMS = 7
+"""Streams of an ethernet core that carry data from chip to chip: 9 to 11 and 0 to 3 (routing.md#rules-of-a-netlist)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +86,11 @@ class DeviceSpec:
         """Bytes of a core's L1 left for buffers."""
         return self.l1_size - self.l1_reserved
 
-    @property
+    @functools.cached_property
     def dram_channels(self) -> int:
         return len(self.dram_cores)
 
-    @property
+    @functools.cached_property
     def dram_subchannels(self) -> int:
         return len(self.dram_cores[0])
 

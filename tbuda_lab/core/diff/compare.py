@@ -146,6 +146,9 @@ class Diff:
             notes.append(f"The grids differ: {_grid(self.before)} against {_grid(self.after)}.")
         if self.simulated and self.before.batch != self.after.batch:
             notes.append(f"The batches differ: {self.before.batch} against {self.after.batch} inputs.")
+        if self.simulated and self.before.loaded_once != self.after.loaded_once:
+            stays, switches = (self.a, self.b) if self.before.loaded_once else (self.b, self.a)
+            notes.append(f"{stays} is loaded once, before the first run; {switches} switches epochs in every run.")
         if "estimate" in (self.before.cycles_from, self.after.cycles_from):
             notes.append("Cycles are estimates from the netlists' own fields: kernels alone, without what limits them.")
         unknown = sorted({*self.before.unknown, *self.after.unknown})

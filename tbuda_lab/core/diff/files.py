@@ -121,7 +121,7 @@ def _recorded(path: Path, n: Netlist) -> Cycles | None:
     file = path.with_suffix(".cycles.csv")
     if not file.is_file() or _changed(path):
         return None
-    reader = csv.DictReader(io.StringIO(bounded_text(file, _LARGEST_CSV, "is no table of cycles"), newline=""))
+    reader = csv.DictReader(io.StringIO(bounded_text(file, _LARGEST_CSV, "is not a table of cycles"), newline=""))
     by_op: Cycles = {}
     try:
         if not {"op", "kernel_cycles", "limiter_cycles"} <= set(reader.fieldnames or ()):

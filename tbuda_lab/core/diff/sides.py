@@ -82,7 +82,7 @@ class DeviceGrid:
 class Side:
     """A placement as far as comparisons go. `cycles_from`: "compile", "cycles.csv" or "estimate"; `unknown`: ops for
     which there is no estimate. time: simulated cycles per input of the whole model for a batch of `batch`; None where
-    nothing was simulated (files)."""
+    nothing was simulated (files). loaded_once: its epochs stay loaded, so that `time` has no switches."""
 
     name: str
     ops: dict[str, OpState]
@@ -93,6 +93,7 @@ class Side:
     unknown: tuple[str, ...] = ()
     time: float | None = None
     batch: int = 0
+    loaded_once: bool = False
 
     @property
     def temporal_epochs(self) -> int:
@@ -144,6 +145,7 @@ def side_of_result(result: CompileResult, name: str, times: BatchTime | None = N
         grid_of(device),
         time=None if times is None else times.per_input,
         batch=0 if times is None else times.batch,
+        loaded_once=result.loaded_once,
     )
 
 

@@ -19,7 +19,7 @@ from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, si
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Epoch
-    from tbuda_lab.core.epochsim.compiled import Compiled
+    from tbuda_lab.core.epochsim.compiled import SimulatedCompile
 
 
 class Bound(StrEnum):
@@ -95,7 +95,7 @@ class BatchTime:
         return {n: sum(getattr(e, n) for e in self.epochs) / self.batch for n in names}
 
 
-def batch_time(result: Compiled, batch: int) -> BatchTime:
+def batch_time(result: SimulatedCompile, batch: int) -> BatchTime:
     """The time of `batch` inputs that each epoch takes in one go. Raises `ValueError` for a batch without inputs."""
     return summed(result.placement.epochs, batch, epoch_times(simulate(result, batch), result))
 
@@ -108,7 +108,7 @@ def summed(epochs: tuple[Epoch, ...], batch: int, times: tuple[EpochTime, ...]) 
     return BatchTime(batch, sum(slowest.values()), times)
 
 
-def epoch_times(trace: EpochTrace, result: Compiled) -> tuple[EpochTime, ...]:
+def epoch_times(trace: EpochTrace, result: SimulatedCompile) -> tuple[EpochTime, ...]:
     """What a simulation says of each epoch."""
     stalled = {s.fork for s in trace.stalls if s.critical}
     epoch_times, first = [], 0

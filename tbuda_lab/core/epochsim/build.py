@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC
-from tbuda_lab.core.balancer.orders import read_order, ublock_orders
+from tbuda_lab.core.balancer.blocks import read_order, ublock_orders
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost, op_costs
 from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
@@ -28,7 +28,7 @@ from tbuda_lab.core.lowering.edits import queued_ports
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import OpModels
-    from tbuda_lab.core.epochsim.compiled import Compiled
+    from tbuda_lab.core.epochsim.compiled import SimulatedCompile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Built:
     tight: tuple[tuple[int, int, int], ...] = ()
 
 
-def build(result: Compiled, constants: EpochConstants, tile_orders: TileOrderCache | None = None) -> Built:
+def build(result: SimulatedCompile, constants: EpochConstants, tile_orders: TileOrderCache | None = None) -> Built:
     """Ops with their steps, edges with what they need, free and may hold. tile_orders: of networks of the
     same ops with the same constants; those of this one are added.
 
@@ -65,7 +65,7 @@ def build(result: Compiled, constants: EpochConstants, tile_orders: TileOrderCac
 
 
 class NetworkBuilder:
-    def __init__(self, result: Compiled, constants: EpochConstants, tile_orders: TileOrderCache) -> None:
+    def __init__(self, result: SimulatedCompile, constants: EpochConstants, tile_orders: TileOrderCache) -> None:
         self.result, self.constants, self.tile_orders = result, constants, tile_orders
         self.graph, self.placement = result.lowered, result.placement
         self.orders = dict(self.placement.ublock_order) or ublock_orders(self.graph)
@@ -73,15 +73,16 @@ class NetworkBuilder:
         self.number = {name: i for i, name in enumerate(self.names)}
         self.temporal = {name: epoch.temporal for epoch in self.placement.epochs for name in epoch.ops}
         self.factors = self._input_factors()
-        self.wanted = dict.fromkeys(self.names, constants.steps)
+        self.target_steps = dict.fromkeys(self.names, constants.steps)
         self._read_orders: dict[str, str] = {}
+        self._keys: dict[tuple[str, str, int], tuple[object, ...]] = {}
         self.stripes: dict[str, Stripes] = {}
         self.first: dict[str, int] = {}  # number of an op's first part
         self.diagnostics: list[Diagnostic] = []
         self.tight: list[tuple[int, int, int]] = []
 
     def run(self) -> Built:
-        costs = op_costs(self.result)
+        costs = op_costs(self.result, self.tile_orders.moves, self.tile_orders.users(self.graph))
         self._refine()
         ops: list[FlowOp] = []
         parts: list[CoreBlock] = []
@@ -120,12 +121,13 @@ class NetworkBuilder:
                     if self._queued(source, name, port):
                         continue
                     walk, producer = self._walk(source, name, port), self._steps_of(source)
-                    largest = int(np.diff(producer.emit(), prepend=0).max())
-                    if max(walk.step, largest) + walk.step > self.held(source, name, port):
-                        self.wanted[name] = 2 * steps.count
+                    largest = int(np.diff(producer.emit, prepend=0).max())
+                    if max(walk.step, largest) + walk.step > self.capacity_of(source, name, port):
+                        self.target_steps[name] = 2 * steps.count
+                        self._keys.clear()
                         coarse.append(name)
                         break
-            names = tuple(n for n in coarse if self._steps_of(n).count >= self.wanted[n])
+            names = tuple(n for n in coarse if self._steps_of(n).count >= self.target_steps[n])
 
     def _feeds(self, name: str) -> list[tuple[str, int]]:
         """(producer, operand) of the operands that are made while the op runs."""
@@ -166,11 +168,11 @@ class NetworkBuilder:
 
     def _steps_of(self, name: str) -> Steps:
         table, at, row = self._table(name)
-        key = (table.signature, at, self.orders[name], self.wanted[name])
+        key = (table.signature, at, self.orders[name], self.target_steps[name])
         if key not in self.tile_orders.steps:
             assert table.profile is not None
             self.tile_orders.steps[key] = op_steps(
-                table.profile, row, self.orders[name], self.wanted[name], self.constants.max_steps
+                table.profile, row, self.orders[name], self.target_steps[name], self.constants.max_steps
             )
         return self.tile_orders.steps[key]
 
@@ -188,22 +190,29 @@ class NetworkBuilder:
         streamed = any(place != NOC for place in cost.where)
         ready = max(cost.preload, self.constants.dram_latency if streamed else 0)
         from_host = HOST in cost.where and cost.preload < ready
-        return FlowOp(name, cost.cycles, self._steps_of(name).emit(), ready, cost.kernel, from_host)
+        return FlowOp(name, cost.cycles, self._steps_of(name).emit, ready, cost.kernel, from_host)
 
     def _key(self, source: str, name: str, port: int) -> tuple[object, ...]:
+        """All that decides how tiles go over an edge."""
+        entry = self._keys.get((source, name, port))
+        if entry is None:
+            entry = self._keys[source, name, port] = self._made_key(source, name, port)
+        return entry
+
+    def _made_key(self, source: str, name: str, port: int) -> tuple[object, ...]:
         p_table, p_at, _ = self._table(source)
         c_table, c_at, _ = self._table(name)
         return (
             p_table.signature,
             p_at,
             self.orders[source],
-            self.wanted[source],
+            self.target_steps[source],
             c_table.signature,
             c_at,
             port,
             self.orders[name],
             self._read_order(name),
-            self.wanted[name],
+            self.target_steps[name],
         )
 
     def _read_order(self, name: str) -> str:
@@ -233,7 +242,7 @@ class NetworkBuilder:
             entry = self.tile_orders.keep(key, walk)
         return entry
 
-    def held(self, source: str, name: str, port: int) -> int:
+    def capacity_of(self, source: str, name: str, port: int) -> int:
         """Tiles per core of the producer that its output buffer and the reader's input buffer hold together."""
         table, _, row = self._table(name)
         assert table.profile is not None
@@ -253,9 +262,9 @@ class NetworkBuilder:
             grids = self._grid(source), self._grid(name)
             parts = self.tile_orders.flows[key] = part_flows(walk, steps, grids[0], p_stripes, grids[1], c_stripes)
         queued = self._queued(source, name, port)
-        held = self.held(source, name, port)
-        if not queued and walk.within > held:
-            self._too_small(source, name, walk.within, held)
+        capacity_tiles = self.capacity_of(source, name, port)
+        if not queued and walk.within > capacity_tiles:
+            self._too_small(source, name, walk.within, capacity_tiles)
             self.tight.append((self.number[source], self.number[name], port))
         edges: list[FlowEdge] = []
         for flow in parts:
@@ -265,18 +274,18 @@ class NetworkBuilder:
             else:
                 latency = self.constants.noc_latency
                 # steps are coarser than what really passes the buffer: room for what one step takes at once
-                capacity = held if walk.within > held else max(held, flow.coarse)
-            edges.append(FlowEdge(first, second, port, flow.need, flow.freed, capacity, latency))
+                capacity = capacity_tiles if walk.within > capacity_tiles else max(capacity_tiles, flow.coarse)
+            edges.append(FlowEdge(first, second, port, flow.need, flow.freed, capacity, latency, flow.waits))
         return edges
 
-    def _too_small(self, source: str, name: str, needed: int, held: int) -> None:
+    def _too_small(self, source: str, name: str, needed: int, capacity: int) -> None:
         self.diagnostics.append(
             Diagnostic(
                 "error",
                 name,
                 "epoch-deadlock",
-                f"{name} goes back {needed} tiles in what {source} packs, but only {held} tiles per core fit between "
-                "them",
+                f"{name} goes back {needed} tiles in what {source} packs, but only {capacity} tiles per core fit "
+                "between them",
                 f"an output buffer of {source} that holds them, a DRAM queue between the two, or an epoch break",
             )
         )

@@ -10,7 +10,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.overrides import Override
 
 
-class Placed(Protocol):
+class PlacedGraph(Protocol):
     """A lowered graph and its placement on a device."""
 
     @property
@@ -21,8 +21,11 @@ class Placed(Protocol):
     def device(self) -> DeviceSpec: ...
 
 
-class Compiled(Placed, Protocol):
-    """overrides: those asked for, of which input buffer multipliers count."""
+class SimulatedCompile(PlacedGraph, Protocol):
+    """overrides: those asked for, of which input buffer multipliers count. loaded_once: the epochs were loaded before
+    and stay, so that a batch takes no time to switch to them."""
 
     @property
     def overrides(self) -> tuple[Override, ...]: ...
+    @property
+    def loaded_once(self) -> bool: ...

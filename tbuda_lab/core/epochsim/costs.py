@@ -1,20 +1,43 @@
-"""What each op of a placement costs per input, and where its operands come from."""
+"""What each op of a placement costs per input, and where its operands come from.
+
+`NAME.cycles.csv`: what each op of a netlist costs, as the compiler believes; sparse counts stand in no netlist.
+"""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, limiter_name, limits, traffic
+from tbuda_lab.core.balancer.bandwidth import (
+    DRAM,
+    HOST,
+    NOC,
+    Load,
+    Traffic,
+    dram_divider,
+    limiter_name,
+    limits,
+    traffic,
+)
 from tbuda_lab.core.balancer.parameters import load_times, preloads, preloads_encoding
-from tbuda_lab.core.graph import NodeKind
+from tbuda_lab.core.balancer.types import graph_name
+from tbuda_lab.core.files import atomic_text
+from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
+from tbuda_lab.core.lowering.hwops import HwSparseMatmul
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.epochsim.compiled import Compiled
+    from tbuda_lab.core.balancer.profile import OpProfile
+    from tbuda_lab.core.balancer.types import OpModels
+    from tbuda_lab.core.device import DeviceSpec
+    from tbuda_lab.core.epochsim.compiled import SimulatedCompile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,63 +57,93 @@ class OpCost:
     output: str
 
 
-def op_costs(result: Compiled) -> dict[str, OpCost]:
-    """By op. The balancer's own bandwidth model, with the cores that use DRAM and the host link counted per epoch."""
+@dataclasses.dataclass(frozen=True)
+class RowMoves:
+    """What one candidate moves. rows: (1,) the candidate; loaded: of each operand, whether it is fetched once; cores:
+    that read each; once: (3 + operands,) which entries of `limits` are fetched once; speeds: what `speed` found."""
+
+    profile: OpProfile
+    rows: np.ndarray
+    move: Traffic
+    loaded: tuple[bool, ...]
+    cores: tuple[int, ...]
+    once: np.ndarray
+    speeds: dict[tuple[object, ...], tuple[int, int, str]] = dataclasses.field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, table: OpModels, at: int, device: DeviceSpec) -> RowMoves:
+        profile, rows = table.profile, table.rows[at : at + 1]
+        assert profile is not None
+        move = traffic(profile, rows, device)
+        ports = range(len(move.operand_cores))
+        loaded = tuple(bool(preloads(profile, port, rows)[0]) for port in ports)
+        encoding = move.picker_bytes is not None and bool(preloads_encoding(rows)[0])
+        once = np.array([False, *loaded, False, encoding])
+        return cls(profile, rows, move, loaded, tuple(int(c[0]) for c in move.operand_cores), once)
+
+    def speed(self, device: DeviceSpec, where: tuple[str, ...], output: str, load: Load) -> tuple[int, int, str]:
+        """(kernel cycles, cycles, limiter) as `OpCost` has them, once for each load that tells a difference."""
+        key = where, output, dram_divider(device, load.dram_cores), load.host_cores
+        entry = self.speeds.get(key)
+        if entry is None:
+            column = limits(self.profile, self.rows, device, where, output, load, 1, self.move)[:, 0]
+            running = np.where(self.once, 0, column)
+            slowest = int(running.argmax())
+            entry = int(column[0]), math.ceil(running[slowest]), limiter_name(slowest, where, output)
+            self.speeds[key] = entry
+        return entry
+
+
+def op_costs(
+    result: SimulatedCompile,
+    moves_by_row: dict[tuple[str, int], RowMoves] | None = None,
+    users: Mapping[str, list[tuple[str, int]]] | None = None,
+) -> dict[str, OpCost]:
+    """By op. The balancer's own bandwidth model, with the cores that use DRAM and the host link counted per epoch.
+    moves_by_row: what candidates move on this device, by table and row; those that are missing are added. users: those
+    of the lowered graph, where they are known."""
+    moves_by_row = {} if moves_by_row is None else moves_by_row
     graph, placement = result.lowered, result.placement
-    users = graph.users()
+    users = graph.users() if users is None else users
     outer = {
         queue.source: HOST if queue.location == "host" else DRAM
         for queue in placement.queues.values()
         if queue.kind in ("input", "output", "parameter", "constant")
     }
-    moves = {name: _moves(result, outer, users[name], name) for name in placement.ops}
+    moves = {name: _moves(result, outer, users[name], name) for epoch in placement.epochs for name in epoch.ops}
     costs: dict[str, OpCost] = {}
     for epoch in placement.epochs:
-        columns = {}
+        columns: dict[str, RowMoves] = {}
         loads: list[tuple[str, int, int]] = []  # op, bytes that each core fetches once, cores that fetch
         dram = host = 0
         for name in epoch.ops:
             table, at = placement.models[name], placement.ops[name].row
-            profile, rows = table.profile, table.rows[at : at + 1]
-            assert profile is not None
+            row = moves_by_row.get((table.signature, at))
+            if row is None:
+                row = moves_by_row[table.signature, at] = RowMoves.of(table, at, result.device)
             where, output = moves[name]
-            move = traffic(profile, rows, result.device)
-            loaded = [bool(preloads(profile, port, rows)[0]) for port in range(len(where))]
-            cores = [int(c[0]) for c in move.operand_cores]
+            move, loaded, cores = row.move, row.loaded, row.cores
             dram += sum(c for c, place, once in zip(cores, where, loaded, strict=True) if place == DRAM and not once)
             host += sum(c for c, place in zip(cores, where, strict=True) if place == HOST)
             dram += int(move.output_cores[0]) if output == DRAM else 0
             host += int(move.output_cores[0]) if output == HOST else 0
-            columns[name] = (profile, rows, move, loaded)
+            columns[name] = row
             loads += [(name, int(b[0]), c) for b, c, o in zip(move.operand_bytes, cores, loaded, strict=True) if o]
-            if move.picker_bytes is not None and preloads_encoding(rows)[0]:
-                loads.append((name, int(move.picker_bytes[0]), int(rows["grid_r"][0])))
+            if move.picker_bytes is not None and row.once[-1]:
+                loads.append((name, int(move.picker_bytes[0]), int(row.rows["grid_r"][0])))
         load = Load(dram, host)
         ready = dict.fromkeys(epoch.ops, 0)
         ends = load_times([size for _, size, _ in loads], [count for _, _, count in loads], result.device)
         for (name, _, _), end in zip(loads, ends.tolist(), strict=True):
             ready[name] = max(ready[name], math.ceil(end))
-        for name, (profile, rows, move, loaded) in columns.items():
+        for name, row in columns.items():
             where, output = moves[name]
-            column = limits(profile, rows, result.device, where, output, load, 1, move)[:, 0]
-            once = np.zeros(len(column), dtype=bool)
-            once[1 : 1 + len(where)] = loaded
-            once[-1] = move.picker_bytes is not None and bool(preloads_encoding(rows)[0])
-            running = np.where(once, 0, column)
-            slowest = int(running.argmax())
-            costs[name] = OpCost(
-                int(column[0]),
-                math.ceil(running[slowest]),
-                limiter_name(slowest, where, output),
-                ready[name],
-                where,
-                output,
-            )
+            costs[name] = OpCost(*row.speed(result.device, where, output, load), ready[name], where, output)
     return costs
 
 
 def _moves(
-    result: Compiled, outer: dict[str, str], users: list[tuple[str, int]], name: str
+    result: SimulatedCompile, outer: dict[str, str], users: list[tuple[str, int]], name: str
 ) -> tuple[tuple[str, ...], str]:
     """Over what each operand and the output move; `outer`: where the queues of the graph's leaves and outputs lie."""
     graph, placement = result.lowered, result.placement
@@ -112,3 +165,43 @@ def _moves(
             place = outer.get(user, DRAM) if graph[user].kind is NodeKind.OUTPUT else ""
         output = max(output, place, key=("", NOC, HOST, DRAM).index)
     return where, output
+
+
+COLUMNS = ("op", "graph", "kernel_cycles", "limiter_cycles", "limiter")
+
+
+def write_cycles_csv(result: SimulatedCompile, path: str | Path) -> None:
+    """One line per op in the netlist's order: cycles per input of the kernel, of whatever limits the op (the slowest of
+    kernel, operands and output at the compile's microbatch), and what that is: "kernel", "input 1 dram",
+    "output noc", ... with inputs counted as the netlist lists them. Raises `OutputError`."""
+    with atomic_text(path) as stream:
+        stream.write(cycles_csv(result))
+
+
+def cycles_csv(result: SimulatedCompile) -> str:
+    """The text of that file."""
+    report = result.placement.report
+    limiters = report.op_limiters if report is not None else {}
+    costs = {} if report is not None else op_costs(result)
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for epoch in result.placement.epochs:
+        graph = graph_name(epoch, result.device)
+        for name in epoch.ops:
+            if name in limiters:
+                kernel, limiter, what = limiters[name]
+            else:
+                kernel, limiter, what = costs[name].kernel, costs[name].cycles, costs[name].limiter
+            writer.writerow((name, graph, kernel, limiter, _in_netlist(result.lowered[name], what)))
+    return stream.getvalue()
+
+
+def _in_netlist(node: Node, limiter: str) -> str:
+    """A limiter whose input has its place in the netlist: there the tiles of a picker stand before its operand."""
+    return limiter.replace("input 0", "input 1") if isinstance(node.op, HwSparseMatmul) else limiter
+
+
+def cycles_path(netlist: str | Path) -> Path:
+    """Where the cycles of a netlist stand: beside it, `NAME.yaml` -> `NAME.cycles.csv`."""
+    return Path(netlist).with_suffix(".cycles.csv")

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
+from tbuda_lab.core.epochsim.network import EdgeWaits, Network
 from tbuda_lab.core.errors import Diagnostic
 
 
@@ -81,7 +81,8 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
     base = np.concatenate([[0], np.cumsum(steps)])
     nodes = int(base[-1])
     every = np.arange(nodes, dtype=np.int64)
-    durations = [op.durations() for op in network.ops]
+    of_equal = {id(op): op.durations() for op in {id(op): op for op in network.ops}.values()}  # parts share their op
+    durations = [of_equal[id(op)] for op in network.ops]
     duration = np.concatenate(durations) if durations else np.zeros(0, np.int64)
     first = np.zeros(nodes, dtype=bool)
     first[base[:-1]] = True
@@ -95,11 +96,12 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
     for index, edge in enumerate(network.edges):
         producer = network.ops[edge.producer]
         p, c = int(base[edge.producer]), int(base[edge.consumer])
-        wait, step = _data(producer, edge)
+        waits = edge.known or EdgeWaits(producer.emit, edge.need, edge.freed)
+        wait, step = waits.data
         columns.append((p + step, c + wait, 0, durations[edge.producer][step] + edge.latency, WaitReason.DATA, index))
         if edge.capacity is not None:
             capacity = max(edge.capacity, producer.total) if index in roomy else edge.capacity
-            wait, step, lag = _space(producer, edge, capacity)
+            wait, step, lag = waits.space(capacity)
             columns.append(
                 (c + step, p + wait, lag, durations[edge.consumer][step] + edge.latency, WaitReason.SPACE, index)
             )
@@ -119,30 +121,6 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
     return EventGraph(
         base, op, duration, source[by], target[by], lag[by], weight[by], why[by], edges[by], component
     )
-
-
-def _data(producer: FlowOp, edge: FlowEdge) -> tuple[np.ndarray, np.ndarray]:
-    """(steps of the consumer, step of the producer each waits for), without those implied by the step before."""
-    need = np.maximum.accumulate(edge.need)
-    step = np.searchsorted(producer.emit, need)
-    keep = need > 0
-    keep[1:] &= (step[1:] != step[:-1]) | (need[:-1] == 0)
-    wait = np.flatnonzero(keep)
-    return wait, step[wait]
-
-
-def _space(producer: FlowOp, edge: FlowEdge, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(steps of the producer, step of the consumer that frees its space, how many inputs before)."""
-    total = producer.total
-    emits = np.diff(producer.emit, prepend=0) > 0
-    behind = producer.emit - capacity  # tiles of this input that must be gone; <= 0 reaches back
-    lag = (total - behind) // total
-    step = np.searchsorted(edge.freed, behind + lag * total)
-    keep = emits.copy()
-    where = np.flatnonzero(emits)
-    keep[where[1:]] = (step[where[1:]] != step[where[:-1]]) | (lag[where[1:]] != lag[where[:-1]])
-    wait = np.flatnonzero(keep)
-    return wait, step[wait], lag[wait]
 
 
 def _deadlocks(graph: EventGraph) -> list[Deadlock]:

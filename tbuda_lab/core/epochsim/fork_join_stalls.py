@@ -9,7 +9,7 @@ import numpy as np
 
 from tbuda_lab.core.epochsim.eventgraph import EventGraph, WaitReason
 from tbuda_lab.core.epochsim.network import FlowEdge, Network
-from tbuda_lab.core.epochsim.waits import Waits
+from tbuda_lab.core.epochsim.solve import Waits
 from tbuda_lab.core.errors import Diagnostic
 
 _MOST_STEPS = 100_000
@@ -35,9 +35,14 @@ class ForkJoinStall:
 
 
 def fork_join_stalls(
-    network: Network, graph: EventGraph, waiting: Waits, critical: frozenset[int] = frozenset()
+    network: Network,
+    graph: EventGraph,
+    waiting: Waits,
+    critical: frozenset[int] = frozenset(),
+    only_critical: bool = False,
 ) -> list[ForkJoinStall]:
-    """Critical ones and then the worst first. `critical`: edges whose full buffers decide, see `critical_chain`.
+    """Critical ones and then the worst first. `critical`: edges whose full buffers decide, see `critical_chain`;
+    only_critical: look at no others.
 
     Found by following, from the longest wait for space of each op that feeds several, what each step waited for: over
     full buffers forward to the join, then over missing inputs back to the op itself.
@@ -50,8 +55,12 @@ def fork_join_stalls(
     lost: dict[int, int] = {}
     edges, cycles = graph.edge[cause[full]], waiting.cycles[full]
     for index, total in enumerate(np.bincount(edges, cycles, len(network.edges)) if len(edges) else ()):
+        if only_critical and index not in critical:
+            continue
         if total and len(readers[network.edges[index].producer]) > 1:
             lost[index] = int(total)
+    if not lost:
+        return []
     stalls = []
     nodes, inputs = np.nonzero(full)
     # in the later half the pipeline is full; before, waits tell more of how it filled
@@ -84,18 +93,23 @@ def critical_chain(graph: EventGraph, waiting: Waits, op: int) -> CriticalChain:
     node = int(graph.base[op + 1]) - 1
     ops = {op: None}
     full: dict[int, int] = {}
+    causes = waiting.cause.T[turn]
+    lag, source, why, edges, ops_of_nodes = graph.lag, graph.source, graph.why, graph.edge, graph.op
     while True:
-        constraint = int(waiting.cause[node, turn])
+        constraint = causes.item(node)
         if constraint < 0:
-            constraint = int(own[node])
-        elif graph.why[constraint] == WaitReason.SPACE:
-            edge = int(graph.edge[constraint])
+            constraint = own.item(node)
+        elif why.item(constraint) == WaitReason.SPACE:
+            edge = edges.item(constraint)
             full[edge] = full.get(edge, 0) + 1
-        turn -= int(graph.lag[constraint])
-        node = int(graph.source[constraint])
+        earlier = lag.item(constraint)
+        turn -= earlier
+        node = source.item(constraint)
         if turn < oldest or node == graph.nodes:
             return CriticalChain(tuple(ops), frozenset(edge for edge, times in full.items() if times > 1))
-        ops[int(graph.op[node])] = None
+        if earlier:
+            causes = waiting.cause.T[turn]
+        ops[ops_of_nodes.item(node)] = None
 
 
 def _previous(graph: EventGraph) -> np.ndarray:

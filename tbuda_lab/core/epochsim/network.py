@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -15,8 +16,8 @@ class FlowOp:
     emit: (steps,) tiles (per core) that have left after each step; non-decreasing, the last is the whole output.
     ready: cycles after the epoch's start before which it cannot begin (preloaded parameters, first tile from DRAM).
     kernel: the part of `cycles` that is computation; for the rest it waits for the transfer that limits it.
-    from_host: `ready` is when the first tile from host memory is there. is_host: it is no op, but the host that pushes
-    inputs or pops results.
+    from_host: `ready` is when the first tile from host memory is there. is_host: the host that pushes inputs or pops
+    results, not an op.
     """
 
     name: str
@@ -51,13 +52,52 @@ def _split(whole: int, parts: int) -> np.ndarray:
     return lengths
 
 
+class EdgeWaits:
+    """Which steps of two ops wait for each other over an edge. emit: of the producer (`FlowOp`); need, freed: see
+    `FlowEdge`. Worked out once: networks of the same candidates ask again and again."""
+
+    def __init__(self, emit: np.ndarray, need: np.ndarray, freed: np.ndarray) -> None:
+        self.emit, self.need, self.freed = emit, need, freed
+        self._space: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+    @functools.cached_property
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        """(steps of the consumer, step of the producer each waits for), without those implied by the step before."""
+        need = np.maximum.accumulate(self.need)
+        step = np.searchsorted(self.emit, need)
+        keep = need > 0
+        keep[1:] &= (step[1:] != step[:-1]) | (need[:-1] == 0)
+        wait = np.flatnonzero(keep)
+        return wait, step[wait]
+
+    def space(self, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(steps of the producer, step of the consumer that frees its space, how many inputs before) where so many
+        tiles fit between the two."""
+        entry = self._space.get(capacity)
+        if entry is None:
+            entry = self._space[capacity] = self._waits_for_space(capacity)
+        return entry
+
+    def _waits_for_space(self, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        emit, total = self.emit, int(self.emit[-1])
+        keep = np.diff(emit, prepend=0) > 0
+        behind = emit - capacity  # tiles of this input that must be gone; <= 0 reaches back
+        lag = (total - behind) // total
+        step = np.searchsorted(self.freed, behind + lag * total)
+        where = np.flatnonzero(keep)
+        keep[where[1:]] = (step[where[1:]] != step[where[:-1]]) | (lag[where[1:]] != lag[where[:-1]])
+        wait = np.flatnonzero(keep)
+        return wait, step[wait], lag[wait]
+
+
 @dataclasses.dataclass(frozen=True)
 class FlowEdge:
     """Tiles from one op to another, in the order in which the producer packs them.
 
     need: (consumer steps,) how many tiles of an input must have arrived before each step; freed: how many will not be
     read again after it (the last is the whole). capacity: tiles that fit between the two; None for a queue in DRAM that
-    holds the whole batch. latency: cycles of a message either way.
+    holds the whole batch. latency: cycles of a message either way. known: what was worked out of the same emit, need
+    and freed, for another network.
     """
 
     producer: int
@@ -67,6 +107,7 @@ class FlowEdge:
     freed: np.ndarray
     capacity: int | None
     latency: int = 0
+    known: EdgeWaits | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,7 @@ from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, WaitReason,
 from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall, critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import Network
 from tbuda_lab.core.epochsim.pyramid import WaitKind
-from tbuda_lab.core.epochsim.solve import Schedule, solve
-from tbuda_lab.core.epochsim.waits import Waits, waits
+from tbuda_lab.core.epochsim.solve import SolvedSchedule, Waits, solve, waits
 from tbuda_lab.core.errors import Diagnostic
 
 
@@ -26,7 +25,7 @@ class NetworkRun:
 
     network: Network
     graph: EventGraph
-    schedule: Schedule
+    schedule: SolvedSchedule
     waits: Waits
     stalls: tuple[ForkJoinStall, ...]
     chains: tuple[CriticalChain, ...]
@@ -72,10 +71,13 @@ class NetworkRun:
         return causes
 
 
-def run_network(network: Network, batch: int, groups: Sequence[Sequence[int]] | None = None) -> NetworkRun:
+def run_network(
+    network: Network, batch: int, groups: Sequence[Sequence[int]] | None = None, only_critical: bool = False
+) -> NetworkRun:
     """Solve the recurrence for `batch` inputs and explain it. Deadlocks are reported, see `event_graph`.
 
-    groups: ops whose common end matters (those of an epoch); by default all of them together.
+    groups: ops whose common end matters (those of an epoch); by default all of them together. only_critical: leave out
+    the stalls that slow nothing down.
     """
     graph, deadlocks = event_graph(network)
     schedule = solve(graph, batch)
@@ -90,6 +92,6 @@ def run_network(network: Network, batch: int, groups: Sequence[Sequence[int]] | 
         else:
             chains.append(CriticalChain((), frozenset()))
     full = frozenset(edge for chain in chains for edge in chain.full)
-    stalls = tuple(fork_join_stalls(network, graph, waiting, full))
+    stalls = tuple(fork_join_stalls(network, graph, waiting, full, only_critical))
     problems = tuple(deadlock_diagnostics(network, deadlocks))
     return NetworkRun(network, graph, schedule, waiting, stalls, tuple(chains), problems, tuple(deadlocks))

@@ -15,12 +15,11 @@ from tbuda_lab.core.epochsim.fills import Fill, Levels
 from tbuda_lab.core.epochsim.fork_join_stalls import stall_diagnostics
 from tbuda_lab.core.epochsim.pyramid import WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
-from tbuda_lab.core.epochsim.spans import Columns, span_columns
-from tbuda_lab.core.epochsim.trace import Trace, TraceEpoch, TraceOp
+from tbuda_lab.core.epochsim.trace import Columns, Trace, TraceEpoch, TraceOp, span_columns
 from tbuda_lab.core.errors import Diagnostic
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.epochsim.compiled import Compiled
+    from tbuda_lab.core.epochsim.compiled import SimulatedCompile
 
 
 _DEFAULTS = EpochConstants()
@@ -117,7 +116,7 @@ class EpochTrace:
 
 
 def simulate(
-    result: Compiled,
+    result: SimulatedCompile,
     batch: int = 1,
     constants: EpochConstants = _DEFAULTS,
     per_run: int | None = None,
@@ -134,6 +133,8 @@ def simulate(
     if batch < 1 or (per_run is not None and per_run < 1):
         raise ValueError("a batch has one input at least")
     per_run = min(batch, per_run or batch)
+    if result.loaded_once:
+        constants = dataclasses.replace(constants, switch=0)
     built = build(result, constants)
     owner = np.array([part.op for part in built.parts], dtype=np.int64)
     epoch_of = np.array([result.placement.ops[name].epoch for name in built.names], dtype=np.int64)[owner]
@@ -166,7 +167,7 @@ def simulate(
     )
 
 
-def _stalls(result: Compiled, built: Built, run: NetworkRun, batch: int, per_run: int) -> tuple[Stall, ...]:
+def _stalls(result: SimulatedCompile, built: Built, run: NetworkRun, batch: int, per_run: int) -> tuple[Stall, ...]:
     def names(ops: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(built.network.ops[i].name for i in ops))
 
@@ -198,7 +199,8 @@ class _Clock:
     """When each epoch of each round of the loop starts."""
 
     def __init__(
-        self, result: Compiled, built: Built, run: NetworkRun, constants: EpochConstants, batch: int, per_run: int
+        self, result: SimulatedCompile, built: Built, run: NetworkRun, constants: EpochConstants, batch: int,
+        per_run: int,
     ) -> None:
         self.result, self.built, self.run, self.constants = result, built, run, constants
         self.batch, self.per_run = batch, per_run
@@ -248,7 +250,7 @@ class _Clock:
             by = np.argsort(joined[0], kind="stable")
             joined = [column[by] for column in joined]
         op, input_, start_, end_, kind, cause = joined
-        return Trace(ops, tuple(runs), self.result.device.clock_hz, op, input_, start_, end_, kind, cause)
+        return Trace(op, input_, start_, end_, kind, cause, ops, tuple(runs), self.result.device.clock_hz)
 
     def inputs(self) -> tuple[np.ndarray, np.ndarray]:
         """(ops, batch) start and end of every op and input."""

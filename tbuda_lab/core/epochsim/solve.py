@@ -6,6 +6,8 @@ one gather and one segmented maximum per step, over the ops of all epochs and se
 
 A max-plus recurrence becomes periodic: once all times of some inputs differ from those p inputs before by one constant
 (per part of the graph), so do all later ones. They are then written down, not computed.
+
+What each step waited for: the constraint that decided when it could start.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import itertools
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import EventGraph
+from tbuda_lab.core.epochsim.eventgraph import EventGraph, WaitReason
 
 NEVER = -(1 << 61)
 _MAX_PERIOD = 8
@@ -25,7 +27,7 @@ arrays (1.6 thousand constraints on 374 levels: 0.9 ms, with arrays 8.4)."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
+class SolvedSchedule:
     """start: (nodes, batch) int64 cycles from the start of the epoch; computed: inputs that were not extended."""
 
     start: np.ndarray
@@ -82,11 +84,11 @@ def _levels_of_few(target: list[int], starts: list[int], waiting: list[int]) -> 
     return np.array(level, dtype=np.int64)
 
 
-def solve(graph: EventGraph, batch: int) -> Schedule:
+def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
     """Start times of all steps for `batch` inputs."""
     nodes = graph.nodes
     if nodes == 0 or batch == 0:
-        return Schedule(np.zeros((nodes, batch), dtype=np.int64), 0)
+        return SolvedSchedule(np.zeros((nodes, batch), dtype=np.int64), 0)
     keep = graph.lag < batch  # a constraint that reaches back before the first input holds nothing up
     source, target, lag, weight = (a[keep] for a in (graph.source, graph.target, graph.lag, graph.weight))
     level = levels(graph)
@@ -114,7 +116,9 @@ def solve(graph: EventGraph, batch: int) -> Schedule:
     write = (reach - turn[order]) * width + order
     group = np.searchsorted(due[order], np.arange(period + 1))
     turns = turn[order]
-    whole = []  # of every step, while all of its nodes have an input to work on: reads, weights, writes, segments
+    # of every step, while all of its nodes have an input to work on: reads, weights, writes, segments; reads and writes
+    # are views of arrays that move on by an input after every round
+    whole = []
     for low, high in itertools.pairwise(group.tolist()):
         a, b = int(first[low]), int(first[high])
         whole.append((read[a:b], weight[a:b], write[low:high], first[low:high] - a))
@@ -123,7 +127,6 @@ def solve(graph: EventGraph, batch: int) -> Schedule:
     checker = _Checker(graph, reach)
     round_, computed = 0, batch
     while round_ < batch + deepest:
-        shift = round_ * width
         steady = deepest <= round_ < batch
         for step, (reads, weights, writes, parts) in enumerate(whole):
             if not len(writes):
@@ -138,9 +141,11 @@ def solve(graph: EventGraph, batch: int) -> Schedule:
                     continue
                 a, b = int(first[low]), int(first[high])
                 reads, weights, writes, parts = read[a:b], weight[a:b], write[low:high], first[low:high] - a
-            values = flat[reads + shift]
+            values = flat.take(reads)
             values += weights
-            flat[writes + shift] = np.maximum.reduceat(values, parts)
+            flat[writes] = np.maximum.reduceat(values, parts)
+        read += width
+        write += width
         complete = round_ - deepest
         round_ += 1
         if complete >= 1 and complete < batch - 1:
@@ -150,7 +155,7 @@ def solve(graph: EventGraph, batch: int) -> Schedule:
                 _extend(times, reach, complete, batch, gap, growth)
                 computed = complete + 1
                 break
-    return Schedule(np.ascontiguousarray(times[reach:, :nodes].T), computed)
+    return SolvedSchedule(np.ascontiguousarray(times[reach:, :nodes].T), computed)
 
 
 class _Checker:
@@ -194,3 +199,50 @@ def _extend(times: np.ndarray, reach: int, last: int, batch: int, gap: int, grow
     turns = (rest - last + gap - 1) // gap
     origin = rest - turns * gap
     times[reach + rest, :nodes] = times[reach + origin, :nodes] + turns[:, None] * growth
+
+
+_CHUNK = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class Waits:
+    """(nodes, batch): cycles between an op's previous step (or the epoch's start) and this one, and the index of the
+    constraint that decided, -1 where there was no wait. Of equal ones data goes before space."""
+
+    cycles: np.ndarray
+    cause: np.ndarray
+
+
+def waits(graph: EventGraph, schedule: SolvedSchedule) -> Waits:
+    """Which constraint each wait is due to."""
+    start = schedule.start
+    nodes, batch = start.shape
+    done = start + graph.duration[:, None]
+    before = np.zeros_like(start)
+    before[1:] = done[:-1]
+    first, last = graph.base[:-1], graph.base[1:] - 1
+    before[first, 1:] = done[last, :-1]
+    before[first, 0] = 0
+    cycles = start - before
+    cause = np.full((nodes, batch), -1, dtype=np.int32)
+    other = np.flatnonzero(graph.why != WaitReason.OWN)
+    other = other[np.lexsort((graph.why[other], graph.target[other]))]
+    target = graph.target[other]
+    bounds = np.flatnonzero(np.diff(target, prepend=-1))
+    wide = max(1, _CHUNK // max(1, len(other)))
+    rank = np.arange(len(other), 0, -1, dtype=np.int32)[:, None]
+    for low in range(0, batch, wide):
+        inputs = np.arange(low, min(batch, low + wide))
+        from_ = inputs[None, :] - graph.lag[other][:, None]
+        real = from_ >= 0
+        source = graph.source[other][:, None]
+        outside = source == nodes
+        value = np.where(
+            outside, 0, start[np.minimum(source, nodes - 1), np.maximum(from_, 0)]
+        ) + graph.weight[other][:, None]
+        value = np.where(real, value, NEVER)
+        met = (value == start[target][:, inputs]) * rank
+        best = np.maximum.reduceat(met, bounds, axis=0)
+        result = np.where(best > 0, other[np.minimum(len(other) - best, len(other) - 1)], -1)
+        cause[np.ix_(target[bounds], inputs)] = result
+    return Waits(cycles, np.where(cycles > 0, cause, -1).astype(np.int32))

@@ -7,6 +7,7 @@ producer's core packs each tile. Cores of an op go in step unless they need diff
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from tbuda_lab.core.balancer.layout import buffer_address, consumer_walk
 from tbuda_lab.core.balancer.pickers import streamed_picker
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape, to_source
-from tbuda_lab.core.graph import TILE
+from tbuda_lab.core.epochsim.costs import RowMoves
+from tbuda_lab.core.epochsim.network import EdgeWaits
+from tbuda_lab.core.graph import TILE, Graph
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
 
 
@@ -40,6 +43,7 @@ class Steps:
     def count(self) -> int:
         return len(self.bounds) - 1
 
+    @functools.cached_property
     def emit(self) -> np.ndarray:
         """(steps,) tiles packed after each step."""
         block, rest = np.divmod(self.bounds[1:], self.parts)
@@ -86,8 +90,8 @@ def op_steps(profile: OpProfile, row: np.void, order: str, steps: int, most: int
         bounds = np.arange(most + 1, dtype=np.int64) * blocks // most * parts
         return Steps(blocks, outer, inner, tiles, chunk, bounds)
     sizes = [*divisors(outer), *(outer * d for d in divisors(inner)[1:])]
-    wanted, room = -(-steps // blocks), most // blocks
-    share = next((s for s in sizes if wanted <= s <= room), max(s for s in sizes if s <= room))
+    per_block, room = -(-steps // blocks), most // blocks
+    share = next((s for s in sizes if per_block <= s <= room), max(s for s in sizes if s <= room))
     bounds = np.arange(blocks * share + 1, dtype=np.int64) * (parts // share)
     return Steps(blocks, outer, inner, tiles, chunk, bounds)
 
@@ -167,11 +171,8 @@ def edge_walk(
         oldest = np.minimum.accumulate(early[:, ::-1], axis=1)[:, ::-1]
         within = int((_packed_with(p_steps, furthest) - oldest).max())
     begin, end = _read(consumer, port, c, c_steps, core.shape[1])
-    spread = [
-        _segments(np.maximum, last, begin, end, -1) - _segments(np.minimum, first, begin, end, total)
-        for last, first in zip(address, early, strict=True)
-    ]
-    step = max(0, int(np.max(spread)) + 1)
+    spread = _segments(np.maximum, address, begin, end, -1) - _segments(np.minimum, early, begin, end, total)
+    step = max(0, int(spread.max()) + 1)
     return TileOrder(core, address, _lines(consumer, port, c, len(core)), begin, end, total, within, step)
 
 
@@ -197,8 +198,8 @@ def stripes(walks: list[tuple[TileOrder, Steps]], grid: tuple[int, int], most: i
     for walk, steps in walks:
         if steps.blocks == 1 or len(walk.core) == 1:
             continue
-        lines = [_segments(np.maximum, line, walk.begin, walk.end, -1) // steps.tiles for line in walk.address]
-        _, label = np.unique(np.stack(lines), axis=0, return_inverse=True)
+        lines = _segments(np.maximum, walk.address, walk.begin, walk.end, -1) // steps.tiles
+        _, label = np.unique(lines, axis=0, return_inverse=True)
         grid_label = label.reshape(-1)[walk.line]
         rows[1:] |= (grid_label[1:] != grid_label[:-1]).any(axis=1)
         cols[1:] |= (grid_label[:, 1:] != grid_label[:, :-1]).any(axis=0)
@@ -210,13 +211,14 @@ def stripes(walks: list[tuple[TileOrder, Steps]], grid: tuple[int, int], most: i
 @dataclasses.dataclass(frozen=True)
 class TileFlow:
     """An edge between two parts in tiles of one producer core, in packing order: see `FlowEdge`. coarse: the most tiles
-    that are between the first a whole step still needs and the last it asks for."""
+    that are between the first a whole step still needs and the last it asks for; waits: of such an edge."""
 
     producer: int
     consumer: int
     need: np.ndarray
     freed: np.ndarray
     coarse: int
+    waits: EdgeWaits
 
 
 def part_flows(
@@ -224,7 +226,7 @@ def part_flows(
     Stripes
 ) -> list[TileFlow]:
     """What each step of each part of the reader needs of each part of the producer, and what it frees."""
-    emit = p_steps.emit()
+    emit = p_steps.emit
     made_by = np.append(p_stripes.part_of(p_grid).reshape(-1), -1)[walk.core]
     read_by = c_stripes.part_of(c_grid)
     flows = []
@@ -241,9 +243,10 @@ def part_flows(
             low = _segments(np.minimum, early, walk.begin, walk.end, walk.total)
             freed = np.append(np.minimum.accumulate(low[::-1])[::-1][1:], walk.total)
             need = np.maximum.accumulate(need)
-            asked = np.where(need > 0, emit[np.searchsorted(emit, need)], 0)
-            held = np.concatenate([[0], freed[:-1]])
-            flows.append(TileFlow(producer, consumer, need, freed, int((asked - np.minimum(held, asked)).max())))
+            sent = np.where(need > 0, emit[np.searchsorted(emit, need)], 0)
+            already_free = np.concatenate([[0], freed[:-1]])
+            coarse = int((sent - np.minimum(already_free, sent)).max())
+            flows.append(TileFlow(producer, consumer, need, freed, coarse, EdgeWaits(emit, need, freed)))
     return flows
 
 
@@ -257,10 +260,13 @@ def _packed_with(steps: Steps, position: np.ndarray) -> np.ndarray:
 def _segments(
     operation: np.ufunc, values: np.ndarray, begin: np.ndarray, end: np.ndarray, nothing: int
 ) -> np.ndarray:
-    """`operation` over values[begin[i]:end[i]] for all i; `nothing` where a range is empty."""
-    padded = np.append(values, nothing)
-    pairs = np.stack([begin, end], axis=1).reshape(-1)
-    segments = operation.reduceat(padded, pairs)[::2]
+    """`operation` over values[..., begin[i]:end[i]] for all i; `nothing` where a range is empty."""
+    padded = np.empty((*values.shape[:-1], values.shape[-1] + 1), values.dtype)
+    padded[..., :-1] = values
+    padded[..., -1] = nothing
+    pairs = np.empty(2 * len(begin), np.int64)
+    pairs[::2], pairs[1::2] = begin, end
+    segments = operation.reduceat(padded, pairs, axis=-1)[..., ::2]
     return np.where(begin < end, segments, nothing)
 
 
@@ -349,22 +355,30 @@ _MOST_BYTES = 192 << 20
 class TileOrderCache:
     """Steps of ops, walks over edges, flows between parts of ops, by all that decides them (never by name): the next
     network of the same ops takes them from here. It belongs to one set of `EpochConstants`. Beyond `_MOST_BYTES` all
-    are forgotten."""
+    are forgotten. moves: bytes of single candidates, of one device (`costs.op_costs`)."""
 
     steps: dict[tuple[object, ...], Steps] = dataclasses.field(default_factory=dict)
     walks: dict[tuple[object, ...], TileOrder] = dataclasses.field(default_factory=dict)
     flows: dict[tuple[object, ...], list[TileFlow]] = dataclasses.field(default_factory=dict)
     stripes: dict[tuple[object, ...], Stripes] = dataclasses.field(default_factory=dict)
-    held: int = 0
+    moves: dict[tuple[str, int], RowMoves] = dataclasses.field(default_factory=dict)
+    bytes_used: int = 0
+    _users: tuple[Graph, dict[str, list[tuple[str, int]]]] | None = None
+
+    def users(self, graph: Graph) -> dict[str, list[tuple[str, int]]]:
+        """`Graph.users` of a graph that nobody changes any more; kept for the last one that was asked for."""
+        if self._users is None or self._users[0] is not graph:
+            self._users = graph, graph.users()
+        return self._users[1]
 
     def keep(self, key: tuple[object, ...], walk: TileOrder) -> TileOrder:
         """Notes a walk."""
         size = walk.core.nbytes + walk.address.nbytes
-        if self.held + size > _MOST_BYTES:
+        if self.bytes_used + size > _MOST_BYTES:
             self.walks.clear()
             self.flows.clear()
             self.stripes.clear()
-            self.held = 0
-        self.held += size
+            self.bytes_used = 0
+        self.bytes_used += size
         self.walks[key] = walk
         return walk

@@ -2,8 +2,17 @@
 
 from tbuda_lab.core.files.arrays import parse_npy, read_npz
 from tbuda_lab.core.files.atomic import atomic_file, atomic_text, check_writable
-from tbuda_lab.core.files.bounded import bounded_bytes, bounded_text, json_map, parse_json, path_inside
-from tbuda_lab.core.files.budget import Budget, shape_text, size_text, unpacked_most
+from tbuda_lab.core.files.bounded import (
+    Budget,
+    bounded_bytes,
+    bounded_text,
+    json_map,
+    parse_json,
+    path_inside,
+    shape_text,
+    size_text,
+    unpacked_most,
+)
 from tbuda_lab.core.files.yamltext import Fault, Limits, compose_yaml, parse_yaml, yaml_fault, yaml_map
 
 __all__ = [

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.files.budget import Budget, shape_text, size_text, unpacked_most
+from tbuda_lab.core.files.bounded import Budget, shape_text, size_text, unpacked_most
 
 Array = np.ndarray[Any, Any]
 
@@ -51,8 +51,8 @@ def parse_npy(data: bytes, name: str) -> Array:
     return _shaped(np.frombuffer(data, dtype, math.prod(shape), start), shape, fortran)
 
 
-def read_npz(path: str | Path, wanted: Callable[[str], bool] | None = None) -> dict[str, Array]:
-    """The arrays of an `.npz` file by name; those that `wanted` does not want stay unread.
+def read_npz(path: str | Path, select: Callable[[str], bool] | None = None) -> dict[str, Array]:
+    """The arrays of an `.npz` file by name; those that `select` refuses stay unread.
 
     Raises `InputError`: it cannot be read, is damaged or of another kind, holds objects, or states sizes beyond what it
     is itself.
@@ -65,17 +65,18 @@ def read_npz(path: str | Path, wanted: Callable[[str], bool] | None = None) -> d
             if head == MAGIC:
                 raise InputError(f"{path} is a single array; give an .npz with one array per queue")
             if head[:2] != b"PK":
-                raise InputError(f"{path} is no .npz archive of plain arrays: it is a file of another kind")
+                raise InputError(f"{path} is not an .npz archive of plain arrays: it is a file of another kind")
             with zipfile.ZipFile(file) as archive:
-                return _members(archive, path, file.seek(0, io.SEEK_END), wanted)
+                return _members(archive, path, file.seek(0, io.SEEK_END), select)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except _DAMAGED as error:
-        raise InputError(f"{path} is no .npz archive of plain arrays: {str(error) or type(error).__name__}") from error
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{path} is not an .npz archive of plain arrays: {reason}") from error
 
 
 def _members(
-    archive: zipfile.ZipFile, path: Path, size: int, wanted: Callable[[str], bool] | None
+    archive: zipfile.ZipFile, path: Path, size: int, select: Callable[[str], bool] | None
 ) -> dict[str, Array]:
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if len(infos) > MAX_MEMBERS:
@@ -86,14 +87,14 @@ def _members(
         name = info.filename.removesuffix(".npy")
         if name in members:
             raise InputError(f"{path} has two arrays {name!r}")
-        if wanted is not None and not wanted(name):
+        if select is not None and not select(name):
             continue
         if info.file_size > unpacked_most(info.compress_size, MAX_RATIO, SMALL):
             raise InputError(f"{path}: {name!r} would unpack {size_text(info.compress_size)} to "
                              f"{size_text(info.file_size)}; write arrays that are mostly equal without compression")
         budget.take(info.file_size, repr(name))
         with archive.open(info) as stream:
-            members[name] = _read(stream, info.file_size, f"{path} is no .npz archive of plain arrays: {name!r}")
+            members[name] = _read(stream, info.file_size, f"{path} is not an .npz archive of plain arrays: {name!r}")
     return members
 
 
@@ -115,7 +116,7 @@ def _header(stream: BinaryIO, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
     """(type, shape, whether columns come first) that a `.npy` file states."""
     magic = stream.read(8)
     if magic[:6] != MAGIC or len(magic) < 8:
-        raise InputError(f"{name} is no .npy file")
+        raise InputError(f"{name} is not an .npy file")
     length = stream.read(2 if magic[6] == 1 else 4)
     if magic[6] not in (1, 2, 3) or len(length) != (2 if magic[6] == 1 else 4):
         raise InputError(f"{name} is a .npy file of an unknown version")

@@ -19,8 +19,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """An empty file with the ending of `path`, to be filled; it takes the place of `path` when the block ends without
     an error, and is gone otherwise.
 
-    It lies in the folder of `path`, so that renaming it is one step; a link is followed, and what is no file (a device,
-    a pipe) is written into, not replaced. Raises `OutputError`, at once where nothing can be written, and where the
+    It lies in the folder of `path`, so that renaming it is one step; a link is followed, and a device or a pipe is
+    written into, not replaced. Raises `OutputError`, at once where nothing can be written, and where the
     block cannot write to its file.
     """
     temporary = None

@@ -83,7 +83,7 @@ def parse_yaml(text: str, name: str, limits: Limits = Limits()) -> Any:
 def yaml_map(path: Path, what: str, most: int = 4 << 20) -> dict[str, Any]:
     """The map in a YAML file of at most `most` bytes. Raises `InputError`, with place where there is one; `what` says
     what the file should be."""
-    yaml_map = parse_yaml(bounded_text(path, most, f"is no {what}"), f"{path}: not a {what}")
+    yaml_map = parse_yaml(bounded_text(path, most, f"is not a {what}"), f"{path}: not a {what}")
     if not isinstance(yaml_map, dict):
         raise InputError(f"{path}: not a {what}: expected a map at the top")
     return yaml_map

@@ -3,7 +3,7 @@
 from tbuda_lab.core.frames.coordinates import GraphLayout, place
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graphframe import graph_frame
-from tbuda_lab.core.frames.opsframe import epoch_time, model_time, op_pace, ops_frame, total_cycles
+from tbuda_lab.core.frames.opsframe import epoch_time, model_time, op_load, ops_frame, total_cycles
 from tbuda_lab.core.frames.snapshot import (
     device_text,
     result_frames,
@@ -20,11 +20,11 @@ from tbuda_lab.core.frames.traceframe import (
     tile_frame,
     trace_frame,
 )
-from tbuda_lab.core.verification import PCC_WANTED
+from tbuda_lab.core.verification import MIN_PCC
 
 __all__ = [
-    "PCC_WANTED", "Frame", "GraphLayout", "Strings", "device_text", "epoch_time", "fills_frame", "flows_frame",
+    "MIN_PCC", "Frame", "GraphLayout", "Strings", "device_text", "epoch_time", "fills_frame", "flows_frame",
     "graph_frame",
-    "model_time", "moment_frame", "netlist_frame", "op_pace", "ops_frame", "place", "problems_frame", "result_frames",
+    "model_time", "moment_frame", "netlist_frame", "op_load", "ops_frame", "place", "problems_frame", "result_frames",
     "session_frames", "slice_frame", "static_tiles", "summary_frame", "tile_frame", "total_cycles", "trace_frame",
 ]

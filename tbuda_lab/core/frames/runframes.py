@@ -59,7 +59,7 @@ class Checks(Protocol):
     @property
     def stages(self) -> dict[str, tuple[Comparison, ...]]: ...
     @property
-    def wanted(self) -> float: ...
+    def min_pcc(self) -> float: ...
 
 
 def queues_frame(step: RunStep) -> Frame:
@@ -100,9 +100,9 @@ def checks_frame(checks: Checks) -> Frame:
     for at, axis in enumerate("zrc"):
         columns[f"check_tile_{axis}"] = np.array([tile[at] for tile in first], dtype="<i4")
         columns[f"check_tiles_{axis}"] = np.array([c.tiles.shape[at] for c in ops], dtype="<u4")
-    failed = [c.comparison.name for c in ops if not c.comparison.passes(checks.wanted)]
+    failed = [c.comparison.name for c in ops if not c.comparison.passes(checks.min_pcc)]
     meta = {
-        "wanted": checks.wanted, "first": failed[0] if failed else "", "failed": len(failed),
+        "min_pcc": checks.min_pcc, "first": failed[0] if failed else "", "failed": len(failed),
         "stages": {stage: min(c.pcc for c in each) for stage, each in checks.stages.items() if each},
         "unchecked": list(checks.unchecked)[:50], "worst": min((c.comparison.pcc for c in ops), default=1.0),
     }

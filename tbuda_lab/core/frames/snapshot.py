@@ -14,7 +14,7 @@ from tbuda_lab.core.frames.frame import Frame
 from tbuda_lab.core.frames.graphframe import graph_frame
 from tbuda_lab.core.frames.opsframe import ops_frame
 from tbuda_lab.core.frames.textframes import netlist_frame, problems_frame
-from tbuda_lab.core.verification import PCC_WANTED, Comparison
+from tbuda_lab.core.verification import MIN_PCC, Comparison
 
 
 def result_frames(result: CompileResult, times: BatchTime | None = None) -> list[Frame]:
@@ -49,7 +49,7 @@ def summary_frame(
     meta: dict[str, Any] = {"name": name, "device": device_text(device), **(facts or {})}
     if comparisons:
         meta["pcc"] = min(c.pcc for c in comparisons)
-        meta["pcc_wanted"] = PCC_WANTED
+        meta["pcc_wanted"] = MIN_PCC
         meta["outputs"] = [{"name": c.name, "pcc": c.pcc, "max_abs": c.max_abs} for c in comparisons]
     return Frame("summary", meta)
 

@@ -17,10 +17,10 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, UnsupportedOp
 from tbuda_lab.core.files import Budget
 from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, Folded, by_name, known_shape, lookup
-from tbuda_lab.core.frontend.aten.host import mapping_of
+from tbuda_lab.core.frontend.aten.host import complex_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
@@ -31,6 +31,10 @@ MAX_FOLDED = 1 << 29
 """Bytes of tensors that a model's ops make of known ones, all together; `Calls.room` grows with what the file holds."""
 SMALL = 4096
 """Elements and sizes up to which a call on known tensors is made without asking first how much comes of it."""
+
+
+COMPLEX_ALONE = frozenset({"complex", "_fft_r2c"})
+"""Calls that make complex numbers of real ones."""
 
 
 class NotMapped:
@@ -86,6 +90,9 @@ class Calls:
         return AtenValue(self.emit.leaf(NodeKind.PARAMETER, name, value.shape, as_array(value)), value.dtype)
 
     def output(self, value: Tensor, name: str, path: str) -> None:
+        """An OUTPUT node. Raises `UnsupportedOp` for complex numbers."""
+        if self.dtype(value).is_complex:
+            raise UnsupportedOp(f"output {path or name} of the model is complex; return its real and imaginary parts")
         node = value.name
         if isinstance(value, Folded):
             node = self.emit.constant(value.tensor, self.graph.unique(f"{name}.value"))
@@ -102,13 +109,16 @@ class Calls:
         """Note an op that is not supported; the import goes on to find the others."""
         where = origin.module or "(root)"
         at = f" ({origin.location})" if origin.location and origin.location != where else ""
-        fix = "replace it by supported ops, or keep this part of the model on the host (CPU fallback)"
-        finding = Diagnostic("error", where + at, "unsupported op", f"{origin.source_op}: {reason}", fix)
+        finding = Diagnostic("error", where + at, "unsupported op", f"{origin.source_op}: {reason}", HOST_FIX)
         self.findings.append(finding)
 
     # -- reading ---------------------------------------------------------------------------------------------
     def shape(self, x: Tensor) -> Shape:
-        return tuple(self.graph[x.name].shape if isinstance(x, AtenValue) else x.tensor.shape)
+        """Complex values have a last dim of 2 in the graph, which is not part of their shape."""
+        if isinstance(x, Folded):
+            return tuple(x.tensor.shape)
+        shape = tuple(self.graph[x.name].shape)
+        return shape[:-1] if x.dtype.is_complex else shape
 
     def dtype(self, x: Tensor) -> torch.dtype:
         return x.dtype if isinstance(x, AtenValue) else x.tensor.dtype
@@ -150,10 +160,17 @@ class Calls:
         mapping = lookup(target)
         if mapping is None:
             decomposition = torch._decomp.decomposition_table.get(target)
-            if decomposition is not None:
-                return self.traced(decomposition, *args, **kwargs)
             mapping = mapping_of(target)
-            if mapping is None:
+            of_complex = any(self.dtype(v).is_complex for v in leaves if isinstance(v, AtenValue | Folded))
+            if of_complex or target._schema.name.split("::")[-1] in COMPLEX_ALONE:
+                mapping = complex_call
+            elif decomposition is not None:
+                try:
+                    return self.traced(decomposition, *args, **kwargs)
+                except CannotMap:
+                    if mapping is None:
+                        raise
+            elif mapping is None:
                 raise CannotMap(f"unsupported op {target}")
         example_args, example_kwargs = pytree.tree_map_only((AtenValue, Folded), self._example, (args, kwargs))
         out = target(*example_args, **example_kwargs)
@@ -164,6 +181,10 @@ class Calls:
             p.numel() == 0 for p in pieces
         ):
             return self._split(args[0], [int(n) for n in args[1]], args[2] if len(args) > 2 else 0)
+        if any(self.dtype(v).is_complex for v in leaves if isinstance(v, AtenValue | Folded)) or any(
+            p.is_complex() for p in pieces
+        ):
+            mapping = complex_call
         result = mapping(Call(target, by_name(target, args, kwargs), out, self.emit))
         if isinstance(result, tuple):
             return tuple(None if r is None else self._checked(r, o) for r, o in zip(result, out, strict=False))
@@ -234,6 +255,8 @@ class Calls:
 
     def _checked(self, name: str, example: torch.Tensor) -> AtenValue:
         ours, theirs = tuple(self.graph[name].shape), known_shape(example)
+        if theirs is not None and example.is_complex():
+            theirs = (*theirs, 2)
         if theirs is not None and ours != theirs and math.prod(ours) == math.prod(theirs):
             name, ours = self.emit.op(Reshape(theirs), name), theirs
         if ours != theirs:
@@ -242,11 +265,8 @@ class Calls:
 
 
 def finish(calls: Calls) -> Graph:
-    """The graph without constants and weights that nobody reads."""
-    users = calls.graph.users()
-    for node in calls.graph.of_kind(NodeKind.CONSTANT, NodeKind.PARAMETER):
-        if not users[node.name]:
-            calls.graph.remove(node.name)
+    """The graph without ops, constants and weights that nobody reads."""
+    calls.graph.prune()
     return calls.graph
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -41,6 +41,8 @@ class Emitter:
         self.graph = graph
         self.origin = Origin()
         self.scope = ""
+        self.dropouts: list[Origin] = []  # calls that draw when the model trains, and do nothing here
+        self.drops: Callable[[Origin], bool] | None = None  # which of them multiply by a mask all the same
         self._counts: dict[str, int] = {}
         self._scalars: dict[tuple[float, str], str] = {}
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph.phases import DROPOUT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,21 +35,22 @@ class BoundInputs:
         larger = sizes - {1}
         return larger.pop() if len(larger) == 1 else 1
 
-    def cut(self) -> BoundInputs:
-        """The first element of the microbatch: dim 0 of every input that has the microbatch there is cut to 1."""
+    def cut(self, at: int = 0) -> BoundInputs:
+        """One element of the microbatch: dim 0 of every input that has the microbatch there is cut to 1."""
         size = self.microbatch
         if size == 1:
             return self
 
         result: dict[int, torch.Tensor] = {}
 
-        def first(value: Any) -> Any:
+        def one(value: Any) -> Any:
             if not (isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == size):
                 return value
-            return result.setdefault(id(value), value[:1])  # one cut of each tensor, so that leaves stay the arguments
+            # one cut of each tensor, so that leaves stay the arguments
+            return result.setdefault(id(value), value[at : at + 1])
 
-        args, kwargs = pytree.tree_map(first, (self.args, self.kwargs))
-        return BoundInputs(args, kwargs, tuple((path, first(t)) for path, t in self.leaves))
+        args, kwargs = pytree.tree_map(one, (self.args, self.kwargs))
+        return BoundInputs(args, kwargs, tuple((path, one(t)) for path, t in self.leaves))
 
 
 def as_tensor(value: Any) -> Any:
@@ -57,13 +59,13 @@ def as_tensor(value: Any) -> Any:
     Raises `InputError` for arrays and tensors that are not plain numbers one by one in host memory.
     """
     if isinstance(value, np.ma.MaskedArray):
-        raise InputError("a masked array is no input, for the mask would be lost; fill it with .filled(value)")
+        raise InputError("a masked array is not an input, for the mask would be lost; fill it with .filled(value)")
     if isinstance(value, np.ndarray):
         try:
             return torch.from_numpy(np.asarray(value, value.dtype.newbyteorder("="), order="C"))
         except (TypeError, ValueError) as error:
             fix = "convert it with .astype(numpy.float32)"
-            raise InputError(f"an array of {value.dtype} is no input; {fix}") from error
+            raise InputError(f"an array of {value.dtype} is not an input; {fix}") from error
     if isinstance(value, torch.Tensor):
         return _dense(value)
     convert = getattr(value, "to_pytorch", None)
@@ -74,16 +76,16 @@ def _dense(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if value.is_nested:
-        raise InputError("a nested tensor is no input; pad it with torch.nested.to_padded_tensor")
+        raise InputError("a nested tensor is not an input; pad it with torch.nested.to_padded_tensor")
     if value.layout is not torch.strided:
-        raise InputError(f"a tensor of layout {value.layout} is no input; convert it with .to_dense()")
+        raise InputError(f"a tensor of layout {value.layout} is not an input; convert it with .to_dense()")
     return value
 
 
 def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, Any] | None = None) -> BoundInputs:
     """Sample inputs (a tensor, a tuple or list of arguments, or a dict of keyword arguments) as `forward` takes them.
 
-    Raises `InputError` when they do not fit the signature, or when an argument is no tensor, number, string, None or
+    Raises `InputError` when they do not fit the signature, or when an argument is not a tensor, number, string, None or
     container of those.
     """
     if isinstance(sample_inputs, Mapping):
@@ -93,16 +95,16 @@ def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, A
         args, named = tuple(sample_inputs), dict(kwargs or {})
     else:
         args, named = (sample_inputs,), dict(kwargs or {})
-    given: dict[int, torch.Tensor] = {}
+    tensors_by_id: dict[int, torch.Tensor] = {}
 
     def own(value: Any) -> Any:
         """A tensor given for two arguments is two tensors: a trace takes one object for one input."""
         tensor = as_tensor(value)
         if not isinstance(tensor, torch.Tensor):
             return tensor
-        if id(tensor) in given:
+        if id(tensor) in tensors_by_id:
             return tensor.detach()
-        given[id(tensor)] = tensor
+        tensors_by_id[id(tensor)] = tensor
         return tensor
 
     args, named = pytree.tree_map(own, (args, named))
@@ -165,13 +167,13 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 
 def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
-    """Tensors for every INPUT node of a traced graph, checked.
+    """Tensors for every INPUT node of a traced graph but the masks of dropouts, checked.
 
     inputs: a tensor, a tuple or list in forward order (nested containers are flattened, None is skipped), or a dict by
     argument or node name. Dim 0 may hold any number of microbatch elements, the same for all; the other sizes must be
     those of the trace. Raises `InputError` for a wrong count, name, shape or dtype.
     """
-    nodes = graph.inputs
+    nodes = [node for node in graph.inputs if DROPOUT not in node.attrs]
     by_name: dict[str, Any] = {}
     if isinstance(inputs, Mapping):
         by_path = {str(node.attrs.get("argument", node.name)): node.name for node in nodes}
@@ -202,13 +204,13 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
 
 def check_input(node: Node, tensor: torch.Tensor) -> None:
     """Raise `InputError` unless `tensor` may be fed to `node`."""
-    shape, given = tuple(node.shape), tuple(tensor.shape)
-    fits = given == shape or (
-        shape and shape[0] == 1 and given[1:] == shape[1:] and len(given) == len(shape) and given[0] >= 1
+    shape, actual = tuple(node.shape), tuple(tensor.shape)
+    fits = actual == shape or (
+        shape and shape[0] == 1 and actual[1:] == shape[1:] and len(actual) == len(shape) and actual[0] >= 1
     )
     if not fits:
-        wanted = f"(microbatch, {', '.join(map(str, shape[1:]))})" if shape and shape[0] == 1 else str(shape)
-        raise InputError(f"input {node.name!r} has shape {given}; the model was traced for {wanted}")
+        expected = f"(microbatch, {', '.join(map(str, shape[1:]))})" if shape and shape[0] == 1 else str(shape)
+        raise InputError(f"input {node.name!r} has shape {actual}; the model was traced for {expected}")
     wanted_dtype = getattr(torch, str(node.attrs.get("dtype", "float32")))
     if wanted_dtype != tensor.dtype and wanted_dtype.is_floating_point != tensor.dtype.is_floating_point:
         raise InputError(
@@ -225,9 +227,21 @@ def elements(graph: Graph, feed: Mapping[str, torch.Tensor]) -> Iterator[dict[st
         yield {name: t[i : i + 1] if name in cut else t for name, t in feed.items()}
 
 
+def draw_masks(graph: Graph, microbatch: int, active: bool = True) -> dict[str, torch.Tensor]:
+    """A new mask for every dropout of a graph, (microbatch, *its shape): 0 with the dropout's probability p, else
+    1 / (1 - p), drawn from torch's generator (`torch.manual_seed`); ones where it is not active."""
+    masks = {}
+    for node in graph.inputs:
+        if DROPOUT in node.attrs:
+            ones = torch.ones((microbatch, *node.shape[1:]))
+            masks[node.name] = torch.nn.functional.dropout(ones, float(node.attrs[DROPOUT]), training=active)
+    return masks
+
+
 def cut_inputs(graph: Graph, feed: Mapping[str, torch.Tensor]) -> list[str]:
     """Inputs that hold several elements of a microbatch: traced with 1 in dim 0, and given with more."""
-    return [n.name for n in graph.inputs if n.shape and n.shape[0] == 1 and feed[n.name].shape[0] > 1]
+    single = [n.name for n in graph.inputs if n.name in feed and n.shape[:1] == (1,)]
+    return [name for name in single if feed[name].shape[0] > 1]
 
 
 def _check_microbatch(nodes: Sequence[Node], tensors: Mapping[str, torch.Tensor]) -> None:

@@ -70,7 +70,7 @@ class Node:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        return tuple(edge.source for edge in self.inputs)
+        return tuple([edge.source for edge in self.inputs])
 
 
 class GraphError(TbudaError, ValueError):
@@ -134,6 +134,8 @@ class Graph:
 
         Raises `GraphError` naming a node on a cycle.
         """
+        if self._in_order():
+            return list(self.nodes.values())
         waiting = {node.name: len(node.inputs) for node in self}
         users = self.users()
         order: list[Node] = []
@@ -154,6 +156,21 @@ class Graph:
             stuck = next(name for name, count in waiting.items() if count > 0)
             raise GraphError(f"graph {self.name!r} has a cycle through {stuck!r}")
         return order
+
+    def _in_order(self) -> bool:
+        """Whether the node table is in topological order already: then it is the one that `topological` finds."""
+        before: set[str] = set()
+        outputs = False
+        for name, node in self.nodes.items():
+            if node.kind is NodeKind.OUTPUT:
+                outputs = True
+            elif outputs:
+                return False
+            for edge in node.inputs:
+                if edge.source not in before:
+                    return False
+            before.add(name)
+        return True
 
     # -- writing ---------------------------------------------------------------------------------------------
     def add(self, node: Node) -> Node:
@@ -188,7 +205,7 @@ class Graph:
             name = stack.pop()
             if name not in alive:
                 alive.add(name)
-                stack.extend(self.nodes[name].sources)
+                stack.extend([edge.source for edge in self.nodes[name].inputs])
         dead = [n for n in self if n.name not in alive and not (keep_inputs and n.kind is NodeKind.INPUT)]
         for node in dead:
             del self.nodes[node.name]
@@ -201,5 +218,8 @@ class Graph:
     def clone(self) -> Graph:
         """A copy whose nodes can be edited; arrays and ops are shared (neither is ever written in place)."""
         twin = Graph(self.name)
-        twin.nodes = {n.name: dataclasses.replace(n, attrs=dict(n.attrs)) for n in self}
+        for n in self:  # each field by itself: a third of the time of copy.copy
+            attrs = dict(n.attrs)
+            node = Node(n.name, n.kind, n.shape, n.op, n.inputs, n.df, n.origin, n.value, attrs, n.recipe)
+            twin.nodes[n.name] = node
         return twin

@@ -38,9 +38,9 @@ class Payload:
     @classmethod
     def absent(cls, digest: str) -> Payload:
         """A payload known by its digest alone, as parsed from text that holds no arrays; its array is empty."""
-        held = cls(np.zeros(0, np.int64))
-        held.digest = digest
-        return held
+        payload = cls(np.zeros(0, np.int64))
+        payload.digest = digest
+        return payload
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Payload) and other.digest == self.digest

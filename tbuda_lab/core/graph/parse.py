@@ -48,14 +48,14 @@ class Token(NamedTuple):
 
 
 class GraphSyntaxError(GraphError):
-    """Text that is no graph; the message starts with the line number."""
+    """Text that is not a graph; the message starts with the line number."""
 
 
 def parse_graph(text: str, arrays: Mapping[str, np.ndarray] | None = None) -> Graph:
     """The graph that `text` describes.
 
     arrays: values by digest (see `array_table`); nodes whose array is not there get none and keep the digest in their
-    attributes. Raises `GraphSyntaxError` with the line for text that is no graph, or asks for more than `MAX_MADE`.
+    attributes. Raises `GraphSyntaxError` with the line for text that is not a graph, or asks for more than `MAX_MADE`.
     """
     parser = _Parser(_tokens(text), arrays or {})
     try:
@@ -124,7 +124,7 @@ class _Parser:
                 raise ValueError("an escape that is none")
             return str(ast.literal_eval(text))
         except (ValueError, SyntaxError):
-            raise self.error(f"{text[:40]} is no text: an escape in it is unknown", 1) from None
+            raise self.error(f"{text[:40]} is not text: an escape in it is unknown", 1) from None
 
     # -- graph -----------------------------------------------------------------------------------------------
     def graph(self) -> Graph:
@@ -159,7 +159,7 @@ class _Parser:
         if self.accept("df"):
             word = self.expect("word")
             if word not in DataFormat.__members__:
-                raise self.error(f"{word!r} is no data format; known are {', '.join(DataFormat.__members__)}", 1)
+                raise self.error(f"{word!r} is not a data format; known: {', '.join(DataFormat.__members__)}", 1)
             node.df = DataFormat[word]
         digest = self.value(node) if self.accept("=") else ""
         if self.token.kind == "mark" and self.token.text == "{":
@@ -175,7 +175,7 @@ class _Parser:
     def operation(self, type_name: str) -> Op:
         cls = REGISTRY.get(type_name)
         if cls is None:
-            raise self.error(f"{type_name!r} is no known op", 1)
+            raise self.error(f"{type_name!r} is not a known op", 1)
         hints = typing.get_type_hints(cls)
         values: dict[str, Any] = {}
         if self.token.text == "[":
@@ -241,7 +241,7 @@ class _Parser:
         except _UNFIT:
             dtype = np.dtype(object)
         if dtype.kind not in "fiub":
-            raise self.error(f"{word!r} is no type of numbers", 1)
+            raise self.error(f"{word!r} is not a type of numbers", 1)
         return dtype
 
     def group(self, opening: str, closing: str, item: Any) -> list[Any]:
@@ -306,7 +306,7 @@ class _Parser:
                     return cls(**dict(self.group("(", ")", lambda inner=inner: self.field(inner))))
                 except _UNFIT as e:
                     raise self.error(f"{word}: {e}", 1) from None
-        raise self.error(f"{word!r} is no value", 1)
+        raise self.error(f"{word!r} is not a value", 1)
 
     def packed(self) -> Payload:
         dtype, shape = self.dtype(), self.literal()

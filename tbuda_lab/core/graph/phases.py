@@ -7,8 +7,8 @@ Which part an op is in follows from what needs it: an OUTPUT says its part in `a
 earliest part that needs it. So nops and queues that are inserted later need no mark of their own. An op may carry the
 mark itself, to be earlier than what reads it.
 
-An OUTPUT with `attrs[WRITES]` is no output of the model: its value goes into the ram of the PARAMETER of that name, and
-with `attrs[ACCUMULATES]` it is added to what lies there.
+An OUTPUT with `attrs[WRITES]` is not an output of the model: its value goes into the ram of the PARAMETER of that name,
+and with `attrs[ACCUMULATES]` it is added to what lies there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ TRAINABLE = "requires_grad"
 """Attribute of a PARAMETER that training changes."""
 
 LOSS = "loss"
-"""Attribute of an OUTPUT: it is the loss, whose gradient by itself is 1."""
+"""Attribute of an OUTPUT: it is the loss. The number is the gradient by it: 1, or 1 / n where the loss of a microbatch
+is the mean of its n elements' losses, which run one by one."""
 
 RECOMPUTE = "recompute"
 """Attribute of an op that calculates anew, for the backward part, what a forward op has calculated."""
@@ -35,6 +36,12 @@ ROLE = "role"
 
 CACHE = "cache"
 """ROLE of a PARAMETER that generation keeps from one run to the next: keys or values of earlier tokens."""
+
+DROPOUT = "dropout"
+"""Attribute of an INPUT that takes the mask of a dropout: the probability. The host draws a mask for each input."""
+
+STATISTIC = "statistic"
+"""ROLE of a PARAMETER that the forward part of training writes for inference: a running mean or variance."""
 
 PHASES = ("forward", "decode", "backward", "optimizer")
 DIRECTIONS = {"forward": "fwd", "decode": "decode", "backward": "bwd", "optimizer": "opt"}

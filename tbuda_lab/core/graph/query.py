@@ -28,7 +28,7 @@ class Query:
             if fault := pattern_fault(self.pattern):
                 raise GraphError(fault)
         elif self.kind not in ("op", "and", "or", "not"):
-            raise GraphError(f"{self.kind!r} is no kind of predicate; known are name, layer, op, and, or, not")
+            raise GraphError(f"{self.kind!r} is not a kind of predicate; known are name, layer, op, and, or, not")
 
     def __call__(self, node: Node) -> bool:
         if node.kind is not NodeKind.OP or node.op is None:
@@ -71,7 +71,7 @@ class Query:
             parts = tuple(Query.from_json(part) for part in data.get("parts", ()))
             return Query(str(data["kind"]), str(data.get("pattern", "")), parts)
         except (KeyError, TypeError, AttributeError) as e:
-            raise GraphError(f"{data!r} is no predicate") from e
+            raise GraphError(f"{data!r} is not a predicate") from e
 
 
 def name_regex(pattern: str) -> Query:

@@ -62,9 +62,9 @@ def array_table(graph: Graph) -> dict[str, np.ndarray]:
         if node.value is not None:
             table[array_digest(node.value)] = node.value
         for field in dataclasses.fields(node.op) if node.op is not None else ():
-            held = getattr(node.op, field.name)
-            if isinstance(held, Payload):
-                table[held.digest] = held.array
+            payload = getattr(node.op, field.name)
+            if isinstance(payload, Payload):
+                table[payload.digest] = payload.array
         if node.recipe is not None:
             table.update(array_table(node.recipe))
     return table
@@ -104,11 +104,11 @@ def literal(value: Any) -> str:
     raise TypeError(f"{value!r} of type {type(value).__name__} has no text form")
 
 
-def payload(held: Payload) -> str:
+def payload(value: Payload) -> str:
     """Small: `ints [...]`; medium: `packed <dtype> <shape> ~<differences, deflated, base64>`; large: `#digest`."""
-    array = held.array
+    array = value.array
     if array.size == 0 or array.size > PACKED:
-        return f"#{held.digest}"
+        return f"#{value.digest}"
     if array.ndim == 1 and array.size <= 2 * INLINE:
         return f"ints {array.dtype} {literal([int(n) for n in array])}"
     steps = np.diff(array.reshape(-1).astype(np.int64), prepend=0).astype("<i8")

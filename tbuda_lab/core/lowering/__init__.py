@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
@@ -17,7 +17,7 @@ from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
 from tbuda_lab.core.lowering.precision import apply_rules
 from tbuda_lab.core.lowering.separate import separate
-from tbuda_lab.core.lowering.split import split_parts
+from tbuda_lab.core.lowering.split import split_pairs, split_parts
 from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -57,6 +57,8 @@ def lower(
     _check_canonical(graph)
     parts = split_parts(graph, device, options) if options.enable_conv_splitting else None
     ctx = LoweringContext(graph, options.data_format, parts, options.fill_tiles_on_host)
+    pairs = split_pairs(graph, device, options) if options.enable_matmul_splitting else {}
+    with_second = {name for pair in pairs.values() for name in (pair.first, *pair.between)}
     for node in graph.topological():
         ctx.begin(node)
         if node.kind is NodeKind.INPUT:
@@ -72,7 +74,9 @@ def lower(
                 )
             )
             ctx.values[node.name] = stored(node.name, node.shape)
-        elif node.kind is NodeKind.OP:
+        elif node.name in pairs:
+            ctx.values[node.name] = matmul.pair_of_matmuls(ctx, pairs[node.name])
+        elif node.kind is NodeKind.OP and node.name not in with_second:
             assert node.op is not None
             operands = [
                 ctx.operand(s) if not _is_weight(node, port) else stored(s, graph[s].shape)
@@ -169,8 +173,7 @@ def _check_canonical(graph: Graph) -> None:
                 where,
                 "lowering",
                 f"{kind} has no hardware form",
-                "run it on the host (CPUDevice, or add_cpu_fallback_ops) or express it with "
-                "matmul, element-wise ops, reductions and reshapes",
+                f"{HOST_FIX}; CPU fallback (add_cpu_fallback_ops) does the latter",
             )
         )
     raise UnsupportedOp(f"{len(missing)} op(s) of graph {graph.name!r} cannot be lowered", findings,

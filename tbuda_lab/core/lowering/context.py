@@ -47,9 +47,10 @@ class LoweringContext:
         self._emitted = 0
 
     # -- nodes -----------------------------------------------------------------------------------------------
-    def begin(self, node: Node) -> None:
+    def begin(self, node: Node, part: int = 0) -> None:
+        """part: of an op that becomes several, which one; only the first takes the node's name."""
         self.node = node
-        self._emitted = 0
+        self._emitted = part
 
     def after(self, node: Node) -> None:
         """What is emitted next comes behind the ops of a node that is lowered already."""
@@ -112,13 +113,15 @@ class LoweringContext:
                     df=node.df,
                 )
             )
-            value_stored = stored(name, node.shape)
-            if not self.host_fills:
-                value_stored = dataclasses.replace(value_stored, fill_r=False, fill_c=False)
-            self.values[name] = value_stored
+            self.values[name] = self._stored(name, node.shape)
             if node.attrs.get(ROLE) == "accumulator":
                 self.values[name] = self._accumulated(name, node.shape)
         return self.values[name]
+
+    def _stored(self, name: str, shape: Shape) -> TileValue:
+        """The value of a parameter or constant."""
+        value = stored(name, shape)
+        return value if self.host_fills else dataclasses.replace(value, fill_r=False, fill_c=False)
 
     def _accumulated(self, name: str, shape: Shape) -> TileValue:
         """A sum of gradients: its padding holds what theirs holds. They are lowered before who reads the sum."""
@@ -142,7 +145,7 @@ class LoweringContext:
                 Node(own, node.kind, (1, 1, *shape), origin=node.origin, value=value, attrs=attrs, recipe=node.recipe,
                      df=node.df)
             )
-        return stored(own, self.out[own].shape[1:])
+        return self._stored(own, self.out[own].shape[1:])
 
     # -- operand forms ---------------------------------------------------------------------------------------
     def fill(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
@@ -274,8 +277,8 @@ class LoweringContext:
     def masked(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Make the padding rows or columns zero by multiplying with a 0/1 constant, where they are not known to be."""
         z, r, c = value.zrc
-        for wanted, existing, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
-            if not wanted or existing:
+        for needed, existing, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
+            if not needed or existing:
                 continue
             padded = tiles_of(size) * TILE
             mask = (np.arange(padded) < size).astype(np.float32)

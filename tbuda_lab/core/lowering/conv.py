@@ -2,7 +2,8 @@
 
 A picker gathers, for every kernel position, the pixel each output reads (slice t of its result is kernel position t,
 row-major over the kernel); hstack puts the positions side by side, and one dense matmul applies all the weights. Where
-one such pair would be too slow (see `split`), several share the kernel positions and their results are added.
+one such pair would be too slow (see `split`), several share the kernel positions and their results are added, or the
+output channels and their results stand side by side.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import broadcast, hstack
 from tbuda_lab.core.lowering.context import LoweringContext, lowers
-from tbuda_lab.core.lowering.hwops import HwBinary, HwDepthwise, HwMatmul
+from tbuda_lab.core.lowering.hwops import HwBinary, HwDepthwise, HwMatmul, HwSplice
 from tbuda_lab.core.lowering.split import is_depthwise, is_pointwise, shares
 from tbuda_lab.core.lowering.values import TileValue, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout
@@ -67,12 +68,15 @@ def conv2d_rows(ctx: LoweringContext, op: ops.ConvRows, operands: list[TileValue
     pointwise = is_pointwise(op, (kh, kw))
     depthwise = is_depthwise(op, cin, cout) and not pointwise
     layout = "conv2d_depthwise" if depthwise else "conv2d_dense"
-    if bias is not None:
-        row = ctx.fill(bias.relabel((1, bias.shape[-1])) if len(bias.shape) == 1 else bias, rows=True)
-        bias = row.through(broadcast("r", tiles_of(rows)), shape=(*shape[:-2], *shape[-2:]))
     entries, parts = None, ctx.parts.get(ctx.node.name, 1)
     if not pointwise:
         entries = conv_entries(op.in_hw, op.out_hw, kernel, stride, padding, dilation)
+    if positions == 1 and parts > 1:
+        columns = x if entries is None else _columns(ctx, x, entries, range(1), (rows, cin))
+        return _side_by_side(ctx, columns, groups, parts, shape)
+    if bias is not None:
+        row = ctx.fill(bias.relabel((1, bias.shape[-1])) if len(bias.shape) == 1 else bias, rows=True)
+        bias = row.through(broadcast("r", tiles_of(rows)), shape=(*shape[:-2], *shape[-2:]))
     sums: list[TileValue] = []
     for share in shares(positions, parts):
         columns = x if entries is None else _columns(ctx, x, entries, share, (rows, cin))
@@ -87,6 +91,25 @@ def conv2d_rows(ctx: LoweringContext, op: ops.ConvRows, operands: list[TileValue
         zero = all(p.zero_r for p in pair)
         sums = [*sums[2:], ctx.emit(HwBinary("add"), pair, shape, zero_r=zero, zero_c=True)]
     return sums[0]
+
+
+def _side_by_side(ctx: LoweringContext, columns: TileValue, groups: int, parts: int, shape: Shape) -> TileValue:
+    """A dense convolution with one kernel position in parts that each have as many output channels. columns: the pixels
+    that it reads; its bias is one stored row, or nothing."""
+    weights, *bias = ctx.node.sources[1:]
+    size = shape[-1] // parts
+    results: list[TileValue] = []
+    for part in range(parts):
+        first, last = part * size, (part + 1) * size
+        inputs = [columns, ctx.weights(weights, WeightLayout("conv2d_columns", groups, first, last))]
+        part_shape = (*shape[:-1], size)
+        for name in bias:
+            row = ctx.fill(ctx.weights(name, WeightLayout("columns", 1, first, last)), rows=True)
+            inputs.append(row.through(broadcast("r", tiles_of(shape[-2])), shape=part_shape))
+        zero_r = columns.zero_r and not bias
+        results.append(ctx.emit(HwMatmul(bias=bool(bias)), inputs, part_shape, zero_r=zero_r, zero_c=True))
+    ranges = tuple((0, size // TILE, size // TILE) for _ in results)
+    return ctx.emit(HwSplice("c", ranges), results, shape, zero_r=results[-1].zero_r, zero_c=True)
 
 
 def _columns(ctx: LoweringContext, x: TileValue, entries: np.ndarray, share: range, size: tuple[int, int]) -> TileValue:

@@ -6,7 +6,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, counted
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, ROLE, WRITES, phases
+from tbuda_lab.core.graph.phases import ACCUMULATES, ROLE, STATISTIC, WRITES, phases
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 
@@ -53,17 +53,36 @@ def _refuse_integers(graph: Graph) -> None:
 
 
 def _optimizer_nodes(graph: Graph) -> set[str]:
-    """The ops, state and constants of the optimizer, which calculates in Float32: 0.999, its distance to 1 and means of
-    squares have no place in 16 bits. (With exponents of 5 bits it has the default, which mixes with no others.)"""
+    """The ops, state and constants of the optimizer, and running statistics with the ops that change them: they
+    calculate in Float32, for 0.999, its distance to 1 and means of squares have no place in 16 bits. (With exponents
+    of 5 bits they have the default, which mixes with no others.)"""
     phase = phases(graph)
     optimizer_nodes = {name for name, part in phase.items() if part == "optimizer"}
     users = graph.users() if phase else {}
+    for node in graph.outputs:
+        target = graph.nodes.get(str(node.attrs.get(WRITES, "")))
+        if target is not None and target.attrs.get(ROLE) == STATISTIC:
+            optimizer_nodes |= {target.name, *_between(graph, target.name, node.sources[0])}
     for node in graph.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT) if phase else ():
         readers = [name for name, _ in users[node.name]]
         own = node.kind is NodeKind.CONSTANT and bool(readers) and all(name in optimizer_nodes for name in readers)
         if own or node.attrs.get(ROLE) == "state":
             optimizer_nodes.add(node.name)
     return optimizer_nodes
+
+
+def _between(graph: Graph, first: str, last: str) -> set[str]:
+    """The ops on the way from one value to another, the last one included."""
+    reached = {first}
+    order = graph.topological()
+    for node in order:
+        if any(source in reached for source in node.sources):
+            reached.add(node.name)
+    needed = {last}
+    for node in reversed(order):
+        if node.name in needed:
+            needed.update(node.sources)
+    return (reached & needed) - {first}
 
 
 def _assign_write(graph: Graph, output: Node, producer: Node) -> None:

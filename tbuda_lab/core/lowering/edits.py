@@ -82,18 +82,18 @@ def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: S
 
     Raises `OverrideError` naming every request that cannot be met, before anything else is computed.
     """
-    wanted = _latest(edits_of(overrides))
-    if not wanted:
+    edits = _latest(edits_of(overrides))
+    if not edits:
         return Edited(graph)
     editor = _Editor(graph.clone(), device, options)
     for kind in EDIT_KINDS:
-        for record in wanted:
+        for record in edits:
             if record.kind == kind and not editor.of_a_nop(record):
                 editor.run(record)
-    for record in wanted:
+    for record in edits:
         if editor.of_a_nop(record):
             editor.run(record)
-    if any(record.kind == "data_format" for record in wanted):
+    if any(record.kind == "data_format" for record in edits):
         for name, message, fix in mismatched(editor.graph):
             editor.errors.append(Diagnostic("error", name, "override-data_format", message, fix))
     if editor.errors:

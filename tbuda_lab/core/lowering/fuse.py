@@ -2,7 +2,7 @@
 
 A group grows from its last op upwards: a producer joins when everything that reads it is in the group already, so that
 nothing but the result leaves (lowering.md#fusing). Inside, a value goes on in the dest register or through a buffer of
-one ublock; `plan` says which. A one-hot matmul that only fills tiles is no op at all before arithmetic that can be
+one ublock; `plan` says which. A one-hot matmul that only fills tiles is not an op at all before arithmetic that can be
 fused: there the unpacker does it, as it reads (`tile_broadcast`; see `_spread`).
 """
 
@@ -43,8 +43,8 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
     `options.fuse_outputs`, and where names were given by hand, the ops of an output fuse too: a nop untilizes it."""
     apart = {*keep, *options.op_names_dont_fuse}
     if options.op_names_manual_fuse:
-        wanted = [re.compile(text) for text in options.op_names_manual_fuse]
-        apart |= {node.name for node in graph.ops if not any(w.fullmatch(node.name) for w in wanted)}
+        patterns = [re.compile(text) for text in options.op_names_manual_fuse]
+        apart |= {node.name for node in graph.ops if not any(w.fullmatch(node.name) for w in patterns)}
     outputs = options.fuse_outputs or bool(options.op_names_manual_fuse)
     spread = _spread(graph, graph.users(), apart, outputs)
     users = graph.users()

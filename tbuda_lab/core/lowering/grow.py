@@ -41,7 +41,7 @@ _CORES = np.geomspace(1.0, 32.0, 24)  # how many cores an op may be wanted on
 
 
 @dataclasses.dataclass
-class _Rows:
+class _SharedRows:
     """What is known of who shares rows with whom; edges are (reader, operand)."""
 
     parent: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -82,8 +82,8 @@ def grow(graph: Graph, device: DeviceSpec) -> None:
 
 
 # -- who shares rows -----------------------------------------------------------------------------------------------
-def _relations(graph: Graph) -> _Rows:
-    rows = _Rows()
+def _relations(graph: Graph) -> _SharedRows:
+    rows = _SharedRows()
     for node in graph.topological():
         op = node.op
         if node.kind is NodeKind.OUTPUT:
@@ -99,7 +99,7 @@ def _relations(graph: Graph) -> _Rows:
             _follow(graph, rows, node, (0, 2)[: 1 + op.bias])
         elif isinstance(op, HwSparseMatmul):
             edge = node.inputs[0]
-            if _kept(edge):
+            if _keeps_height(edge):
                 rows.picked.append((node.name, edge.source))
             else:
                 rows.fixed.add(edge.source)
@@ -110,12 +110,12 @@ def _relations(graph: Graph) -> _Rows:
     return rows
 
 
-def _kept(edge: Edge) -> bool:
+def _keeps_height(edge: Edge) -> bool:
     """Whether the rows of every slice come through the TMs as they are."""
     return all(tm.name in _KEEP_ROWS or (tm.name == "broadcast" and tm.args[0] != "r") for tm in edge.tms)
 
 
-def _follow(graph: Graph, rows: _Rows, node: Node, ports: Iterable[int]) -> None:
+def _follow(graph: Graph, rows: _SharedRows, node: Node, ports: Iterable[int]) -> None:
     """The op's rows are those of these operands."""
     height = tile_shape(node.shape)[1]
     for port in ports:
@@ -124,7 +124,7 @@ def _follow(graph: Graph, rows: _Rows, node: Node, ports: Iterable[int]) -> None
         own = tile_shape(source.shape)[1]
         if own == 1 and height > 1 and _spreads(edge, height):
             rows.spread.append((node.name, port))
-        elif not _kept(edge) or own != height:
+        elif not _keeps_height(edge) or own != height:
             rows.fixed.update((node.name, edge.source))
         elif source.kind is NodeKind.OP:
             rows.join(node.name, edge.source)
@@ -137,10 +137,10 @@ def _follow(graph: Graph, rows: _Rows, node: Node, ports: Iterable[int]) -> None
 def _spreads(edge: Edge, height: int) -> bool:
     over = [tm for tm in edge.tms if tm.name == "broadcast" and tm.args[0] == "r"]
     rest = [tm for tm in edge.tms if tm not in over]
-    return over == [broadcast("r", height)] and _kept(Edge(edge.source, tuple(rest)))
+    return over == [broadcast("r", height)] and _keeps_height(Edge(edge.source, tuple(rest)))
 
 
-def _sum(graph: Graph, rows: _Rows, node: Node) -> None:
+def _sum(graph: Graph, rows: _SharedRows, node: Node) -> None:
     """Operand 1 of a matmul is summed over its rows: they grow only against weights that can be zero there."""
     weights, edge = node.inputs[0], node.inputs[1]
     source = graph[edge.source]
@@ -195,7 +195,7 @@ def _waste(rows: int, columns: int, device: DeviceSpec) -> float:
 
 
 # -- the change ----------------------------------------------------------------------------------------------------
-def _apply(graph: Graph, rows: _Rows, grown: dict[str, int]) -> None:
+def _apply(graph: Graph, rows: _SharedRows, grown: dict[str, int]) -> None:
     def new_height(name: str) -> int | None:
         return grown.get(rows.find(name)) if graph[name].kind is NodeKind.OP else None
 

@@ -2,7 +2,7 @@
 
 A lowered tensor is (z, R, C), R and C padded to whole 32x32 tiles; a lowered node's `shape` is its logical 4-D shape
 (1, z, R, C), and `tile_shape` gives (z, rt, ct). TMs stand on the edges and are applied first to last before the op.
-Relu is no op: it is `relu` on the op that feeds it (the packer applies it).
+Relu is not an op: it is `relu` on the op that feeds it (the packer applies it).
 """
 
 from __future__ import annotations

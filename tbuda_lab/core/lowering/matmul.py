@@ -7,9 +7,11 @@ import numpy as np
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import broadcast
-from tbuda_lab.core.lowering.context import LoweringContext, lowers
+from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce
+from tbuda_lab.core.lowering.split import MatmulPair
 from tbuda_lab.core.lowering.values import TileValue, tiles_of
+from tbuda_lab.core.lowering.weights import WeightLayout
 
 LOWEST = float("-inf")
 LOWEST_FLOAT16 = -65504.0
@@ -44,6 +46,35 @@ def matmul(ctx: LoweringContext, op: ops.Matmul, operands: list[TileValue], shap
     return ctx.emit(
         HwMatmul(bias=bias is not None), inputs, shape, zero_r=zero_r, zero_c=zero_c, fill_r=fill_r, fill_c=fill_c
     )
+
+
+def pair_of_matmuls(ctx: LoweringContext, pair: MatmulPair) -> TileValue:
+    """Two matmuls and the element-wise ops between them, part by part; the results are added as they come."""
+    first, second = ctx.source[pair.first], ctx.source[pair.second]
+    size = first.shape[-1] // pair.parts
+    shape = (*first.shape[:-1], size)
+    total: TileValue | None = None
+    for part in range(pair.parts):
+        cut = slice(part * size, (part + 1) * size)
+        ctx.begin(first, part)
+        x = ctx.operand(first.sources[0])
+        stored = [ctx.weights(s, WeightLayout("columns", 1, cut.start, cut.stop)) for s in first.sources[1:]]
+        value = LOWERERS["matmul"](ctx, first.op, [x, *stored], shape)
+        for name in pair.between:
+            node = ctx.source[name]
+            assert node.op is not None
+            ctx.begin(node, part)
+            value = LOWERERS[node.op.type](ctx, node.op, [value], shape)
+        ctx.begin(second, part)
+        weights = ctx.weights(second.sources[1], WeightLayout("rows", 1, cut.start, cut.stop))
+        bias = [ctx.operand(s) for s in second.sources[2:]] if part == 0 else []
+        value = LOWERERS["matmul"](ctx, second.op, [value, weights, *bias], second.shape)
+        if total is not None:
+            ctx.begin(second, pair.parts - 1 + part)
+            value = LOWERERS["add"](ctx, ops.Add(), [total, value], second.shape)
+        total = value
+    assert total is not None
+    return total
 
 
 def _outer_product(ctx: LoweringContext, a: TileValue, b: TileValue, shape: Shape) -> TileValue:

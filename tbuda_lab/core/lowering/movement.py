@@ -152,15 +152,15 @@ def _rewidth(ctx: LoweringContext, x: TileValue, shape: Shape) -> TileValue:
         x = _cut_columns(ctx, x, cut)
     # Slices are now (z, cut), rows as before; wanted slices are (new_z, glue) with new_rows rows.
     source = np.arange(z * cut * rows).reshape(z, cut, rows).transpose(0, 2, 1).reshape(new_z, new_rows, glue)
-    wanted = source.transpose(0, 2, 1).reshape(-1)
-    in_order = np.array_equal(wanted, np.arange(wanted.size))
+    indices = source.transpose(0, 2, 1).reshape(-1)
+    in_order = np.array_equal(indices, np.arange(indices.size))
     grouped = (new_z * glue, new_rows, chunk)
     if x.zrc == grouped and in_order:
         x = x.relabel(grouped)
     elif rows % TILE == 0 and new_rows % TILE == 0 and in_order:
         x = _regroup_rows(ctx, x, grouped)
     else:
-        x = rows_from(ctx, x, grouped, wanted)
+        x = rows_from(ctx, x, grouped, indices)
     if glue > 1:
         x = _glue_columns(ctx, x, glue)
     return x.relabel(shape)
@@ -207,8 +207,8 @@ def _index_lead(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, take
 def gather_rows(ctx: LoweringContext, op: ops.GatherRows, operands: list[TileValue], shape: Shape) -> TileValue:
     (x,) = operands
     z, rows, _ = x.zrc
-    wanted = np.asarray(op.index.array).reshape(-1).astype(np.int64)
-    source = np.where(wanted[None, :] < 0, -1, np.arange(z)[:, None] * rows + wanted[None, :])
+    indices = np.asarray(op.index.array).reshape(-1).astype(np.int64)
+    source = np.where(indices[None, :] < 0, -1, np.arange(z)[:, None] * rows + indices[None, :])
     return rows_from(ctx, x, shape, source.reshape(-1))
 
 

@@ -1,11 +1,19 @@
-"""Convolutions that become several, whose results are added: each has some of the kernel positions.
+"""Convolutions and pairs of matmuls that become several, whose results are added or put side by side.
+
+Each part of a convolution has some of the kernel positions, or of the output channels.
 
 A depthwise op may not be cut along columns: it runs on no more cores than a column of the grid has. Where that takes
 long beside the whole model shared out over all cores, it sets the pace of an epoch in which most cores wait.
 
 The weights of a dense one are divided among the columns of a grid alone. Where the share of a column does not fit L1
 they could only be streamed from DRAM for every input; the parts keep theirs in L1, so a batch fetches them once (512 x
-512 x 3 x 3 in Float16_b on grayskull: 599 KB of weights per core, of 577 KB that there are; in two parts 333 KB).
+512 x 3 x 3 in Float16_b on grayskull: 599 KB of weights per core, of 577 KB that there are; in two parts 333 KB). Where
+there is one kernel position alone, as in a shortcut, a part has some of the output channels, and the results stand side
+by side (1024 x 2048 x 1 x 1: 532 KB of weights per core, in two parts 266 KB).
+
+So it is with two matmuls that have element-wise ops of one operand between them (1024 x 4096 x 1024 in Float16_b on
+grayskull: 1,065 KB each). A part has some columns of the first one's weights and the same rows of the second one's:
+what is between them is never put together, and the results of the second are added.
 
 Pickers of few channels have one column of tiles too, but cutting dense convolutions did not pay: the U-Net of the bench
 took 5 % fewer cycles on wormhole_b0 and 8 to 38 % more on grayskull.
@@ -19,8 +27,9 @@ import math
 from tbuda_lab.core import ops
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.lowering.values import tiles_of
+from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import ROLE, TRAINABLE
+from tbuda_lab.core.lowering.values import collapse, tiles_of
 from tbuda_lab.core.options import CompileOptions
 
 SHARE = 0.5
@@ -32,6 +41,15 @@ MOST = 4
 
 ROOM = 0.8
 """Part of L1 that weights may take: the rest is for what comes and goes."""
+
+MOST_OF_PAIR = 8
+"""Parts of a pair of matmuls at most."""
+
+_POINTWISE = frozenset((
+    "abs", "buffer", "cosine", "exp", "gelu", "leaky_relu", "log", "nop", "pow", "reciprocal", "relu", "sigmoid",
+    "sine", "sqrt", "tanh",
+))  # fmt: skip
+"""Ops whose result at a place depends on one operand at that place."""
 
 _PICK, _DEPTHWISE, _DENSE = 300.0, 225.0, 60.0
 """Cycles per tile, roughly (per pair of tiles of a dense matmul): they are only compared with each other."""
@@ -47,8 +65,8 @@ class _Work:
 
 
 def split_parts(graph: Graph, device: DeviceSpec, options: CompileOptions) -> dict[str, int]:
-    """Into how many parts to cut the kernel positions of each convolution in rows layout; those left whole are not
-    named."""
+    """Into how many parts to cut the kernel positions of each convolution in rows layout, or, if it has one, its output
+    channels; those left whole are not named."""
     works: dict[str, tuple[int, _Work]] = {}
     result: dict[str, int] = {}
     longest = total = 0.0
@@ -71,6 +89,86 @@ def split_parts(graph: Graph, device: DeviceSpec, options: CompileOptions) -> di
     return result
 
 
+@dataclasses.dataclass(frozen=True)
+class MatmulPair:
+    """Two matmuls with weights that are cut into `parts`, and the element-wise ops between them, by name."""
+
+    first: str
+    between: tuple[str, ...]
+    second: str
+    parts: int
+
+
+def split_pairs(graph: Graph, device: DeviceSpec, options: CompileOptions) -> dict[str, MatmulPair]:
+    """By its second matmul, every pair with weights that L1 would not hold, and does in parts. Only for batches: one
+    input fetches all weights once however they are cut."""
+    if options.microbatch == 1:
+        return {}
+    users = graph.users()
+    result: dict[str, MatmulPair] = {}
+    for first in graph.ops:
+        if not _cut_in_columns(graph, first, users):
+            continue
+        between: list[str] = []
+        node = first
+        while len(users[node.name]) == 1:
+            reader, port = users[node.name][0]
+            node = graph[reader]
+            if node.op is None or node.op.type not in _POINTWISE:
+                if port == 0 and _has_weights(graph, node, users):
+                    parts = parts_of_pair(graph, first, node, device, options)
+                    if parts > 1:
+                        result[node.name] = MatmulPair(first.name, tuple(between), node.name, parts)
+                break
+            between.append(node.name)
+    return result
+
+
+def _has_weights(graph: Graph, node: Node, users: dict[str, list[tuple[str, int]]]) -> bool:
+    """Whether a node is a matmul with weights that it alone reads and that no training changes."""
+    if not isinstance(node.op, ops.Matmul):
+        return False
+    weights = graph[node.inputs[1].source]
+    fixed = weights.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT) and not {ROLE, TRAINABLE} & weights.attrs.keys()
+    return fixed and len(users[weights.name]) == 1 and collapse(weights.shape)[0] == 1
+
+
+def _cut_in_columns(graph: Graph, node: Node, users: dict[str, list[tuple[str, int]]]) -> bool:
+    """Whether such a matmul has no bias but one stored row."""
+    return _has_weights(graph, node, users) and _stored_bias(graph, node)
+
+
+def _stored_bias(graph: Graph, node: Node) -> bool:
+    """Whether what an op adds to its product is one stored row, or nothing."""
+    stored = [graph[edge.source] for edge in node.inputs[2:]]
+    return all(
+        bias.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT)
+        and not {ROLE, TRAINABLE} & bias.attrs.keys()
+        and collapse(bias.shape) == (1, 1, node.shape[-1])
+        for bias in stored
+    )
+
+
+def parts_of_pair(graph: Graph, first: Node, second: Node, device: DeviceSpec, options: CompileOptions) -> int:
+    """Into how many parts of whole tiles a pair goes so that each keeps its weights in L1; 1 where it does whole, or
+    where no number of parts up to `MOST_OF_PAIR` would do."""
+    weights = [graph[node.inputs[1].source] for node in (first, second)]
+    sizes = [tile_bytes(w.df or options.data_format, align=device.tile_align) for w in weights]
+    depth, cols = (tiles_of(w.shape[-1 - axis]) for w, axis in zip(weights, (1, 0), strict=True))
+    between = first.shape[-1]
+    for parts in (n for n in range(1, MOST_OF_PAIR + 1) if between % (n * TILE) == 0):
+        width = between // (parts * TILE)
+        shares = depth * _of_column(width, device) * sizes[0], width * _of_column(cols, device) * sizes[1]
+        if max(shares) <= ROOM * device.l1_usable:
+            return parts
+    return 1
+
+
+def _of_column(tiles: int, device: DeviceSpec) -> int:
+    """Columns of tiles that go on one column of a grid at least."""
+    return tiles // max(d for d in range(1, device.cols + 1) if tiles % d == 0)
+
+
 def _work(graph: Graph, node: Node, op: ops.ConvRows, device: DeviceSpec) -> _Work:
     cout, per_group, kh, kw = graph[node.inputs[1].source].shape
     rows, before, after = tiles_of(op.out_hw[0] * op.out_hw[1]), tiles_of(per_group * op.groups), tiles_of(cout)
@@ -91,11 +189,17 @@ def _parts_in_l1(graph: Graph, node: Node, op: ops.ConvRows, device: DeviceSpec,
     where no number of parts up to `MOST` would do."""
     cout, per_group, kh, kw = graph[node.inputs[1].source].shape
     before, after = tiles_of(per_group * op.groups), tiles_of(cout)
-    wide = max(d for d in range(1, device.cols + 1) if after % d == 0)
     df = graph[node.inputs[1].source].df or options.data_format
-    position = before * (after // wide) * tile_bytes(df, align=device.tile_align)
+    tile, room = tile_bytes(df, align=device.tile_align), ROOM * device.l1_usable
+    if kh * kw == 1:
+        fits = (
+            parts for parts in range(1, MOST + 1)
+            if cout % (parts * TILE) == 0 and before * _of_column(after // parts, device) * tile <= room
+        )  # fmt: skip
+        return next(fits, 1) if _stored_bias(graph, node) else 1
+    position = before * _of_column(after, device) * tile
     for parts in range(1, min(MOST, kh * kw) + 1):
-        if math.ceil(kh * kw / parts) * position <= ROOM * device.l1_usable:
+        if math.ceil(kh * kw / parts) * position <= room:
             return parts
     return 1
 

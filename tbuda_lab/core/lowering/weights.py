@@ -9,11 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from tbuda_lab.core.graph import TILE, Shape
-from tbuda_lab.core.lowering.values import tiles_of
+from tbuda_lab.core.lowering.values import collapse, tiles_of
+from tbuda_lab.core.ops.evaluate import to_tensor
+
+_SLICES = ("rows", "columns")
+_CONV_COLUMNS = "conv2d_columns"
+LAYOUTS = ("conv2d_dense", "conv2d_depthwise", _CONV_COLUMNS, *_SLICES)
 
 
 class WeightLayout(NamedTuple):
-    """An arrangement of a convolution's weights, for kernel positions [first, last)."""
+    """An arrangement of a convolution's weights, for kernel positions [first, last) or ("conv2d_columns") for output
+    channels [first, last) alone; or the rows or columns [first, last) of a matmul's."""
 
     name: str
     groups: int
@@ -22,24 +28,35 @@ class WeightLayout(NamedTuple):
 
     def suffix(self, kernel: Sequence[int]) -> str:
         """What tells this arrangement of a parameter from others of it."""
-        whole = (self.first, self.last) == (0, math.prod(kernel))
+        whole = self.name not in (*_SLICES, _CONV_COLUMNS) and (self.first, self.last) == (0, math.prod(kernel))
         return self.name if whole else f"{self.name}.{self.first}_{self.last}"
 
 
 def arrange(layout: WeightLayout, weight: np.ndarray) -> np.ndarray:
     """A parameter (as the nD graph has it) in the arrangement `layout`; float32, two-dimensional."""
+    if layout.name in _SLICES:
+        table = weight.reshape(collapse(weight.shape)[1:])
+        return table[layout.first : layout.last] if layout.name == "rows" else table[:, layout.first : layout.last]
+    if layout.name == _CONV_COLUMNS:
+        return dense_weights(weight, layout.groups)[:, layout.first : layout.last]
     if layout.name == "conv2d_dense":
         table = dense_weights(weight, layout.groups)
     elif layout.name == "conv2d_depthwise":
         table = depthwise_weights(weight)
     else:
-        raise ValueError(f"unknown weight layout {layout.name!r}; known: conv2d_dense, conv2d_depthwise")
+        raise ValueError(f"unknown weight layout {layout.name!r}; known: {', '.join(LAYOUTS)}")
     depth = len(table) // math.prod(weight.shape[2:])
     return table[layout.first * depth : layout.last * depth]
 
 
 def arranged_shape(layout: WeightLayout, shape: Shape) -> Shape:
+    if layout.name in _SLICES:
+        _, rows, cols = collapse(shape)
+        size = layout.last - layout.first
+        return (size, cols) if layout.name == "rows" else (rows, size)
     cout, per_group, kh, kw = shape
+    if layout.name == _CONV_COLUMNS:
+        return kh * kw * _depth(per_group * layout.groups, kh * kw), layout.last - layout.first
     depth = TILE if layout.name == "conv2d_depthwise" else _depth(per_group * layout.groups, kh * kw)
     return (layout.last - layout.first) * depth, cout
 
@@ -54,7 +71,11 @@ def dense_weights(weight: np.ndarray, groups: int) -> np.ndarray:
     cout, per_group, kh, kw = weight.shape
     cin = per_group * groups
     padded = _depth(cin, kh * kw)
-    table = np.zeros((kh * kw, padded, cout), np.float32)
+    table = (np.empty if padded == cin and groups == 1 else np.zeros)((kh * kw, padded, cout), np.float32)
+    if groups == 1:  # torch copies a transposed array about twice as fast
+        taps = to_tensor(weight).reshape(cout, cin, kh * kw)
+        to_tensor(table)[:, :cin].copy_(taps.permute(2, 1, 0))
+        return table.reshape(kh * kw * padded, cout)
     taps_first = weight.reshape(groups, cout // groups, per_group, kh * kw).transpose(3, 0, 2, 1)
     view = table[:, :cin].reshape(kh * kw, groups, per_group, groups, cout // groups)
     diagonal = np.arange(groups)

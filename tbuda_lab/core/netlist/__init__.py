@@ -3,9 +3,8 @@
 from tbuda_lab.core.netlist.check import check
 from tbuda_lab.core.netlist.dump import Texts, dump, dumps, layout_of
 from tbuda_lab.core.netlist.expand import expand
-from tbuda_lab.core.netlist.findings import Finding
-from tbuda_lab.core.netlist.load import load, loads
-from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.reader.sections import load, loads
+from tbuda_lab.core.netlist.schema import Finding, Netlist
 from tbuda_lab.core.netlist.show import show
 
 __all__ = ["Finding", "Netlist", "Texts", "check", "dump", "dumps", "expand", "layout_of", "load", "loads", "show"]

@@ -129,11 +129,11 @@ class Archive:
                                  "is stored or deflated")
             if info.file_size > unpacked_most(info.compress_size, MAX_RATIO, PLENTY):
                 raise InputError(f"{info.filename} in {self.path} would unpack {info.compress_size} bytes to "
-                                 f"{info.file_size}: that is no file of a device image")
+                                 f"{info.file_size}: that is not a file of a device image")
         total, size = sum(member.size for member in self.members.values()), self.path.stat().st_size
         # members may also share what they take up
         if total > min(MAX_UNPACKED, unpacked_most(size, MAX_RATIO, PLENTY)):
-            raise InputError(f"{self.path} would unpack {size} bytes to {total}: that is no device image")
+            raise InputError(f"{self.path} would unpack {size} bytes to {total}: that is not a device image")
 
     def _add(self, name: str, size: int, handle: Any) -> None:
         plain = self._plain(name)

@@ -73,14 +73,14 @@ def manifest_name(archive: Archive) -> str:
     manifest_name = [n for n in archive.members if PurePosixPath(n).name == MANIFEST and len(PurePosixPath(
         n).parts) <= 2]
     if not manifest_name:
-        raise InputError(f"{archive.path} has no {MANIFEST}: it is no TTI archive, or one of an unknown version")
+        raise InputError(f"{archive.path} has no {MANIFEST}: it is not a TTI archive, or one of an unknown version")
     return min(manifest_name, key=lambda n: len(PurePosixPath(n).parts))
 
 
 def _manifest(text: str, name: str, path: Path) -> dict[str, Any]:
     manifest = parse_json(text, f"{name} in {path}")
     if not isinstance(manifest, dict):
-        raise InputError(f"{name} in {path} is no object")
+        raise InputError(f"{name} in {path} is not an object")
     return manifest
 
 
@@ -94,10 +94,11 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
     size = sum(member.size for member in image.members)
     facts = [
         ("name", _text(m.get("device_image_name"))), ("version", _text(m.get("version"))),
-        ("arch", _enum(m.get("arch"))), ("backend", _enum(m.get("devtype"))), ("chips", _text(m.get("chip_ids"))),
+        ("arch", _enum(m.get("arch"))), ("backend", _enum(m.get("devtype"))), ("chip ids", _text(m.get("chip_ids"))),
         ("grid", " rows x ".join(map(str, g)) + " columns" if isinstance(g := m.get("grid_size"), list) else ""),
         ("harvested", _harvested(m.get("harvested_rows"))), ("microbatch", _text(m.get("microbatch_size"))),
-        ("training", _text(m.get("training"))), ("inputs", _text(state.get("ordered_input_names"))),
+        ("training", ("yes" if t else "no") if isinstance(t := m.get("training"), bool) else _text(t)),
+        ("inputs", _text(state.get("ordered_input_names"))),
         ("input shapes", _text(state.get("ordered_input_shapes"))),
         ("outputs", _text(state.get("ordered_output_names"))),
         ("output shapes", _text(state.get("ordered_output_shapes"))),
@@ -107,7 +108,7 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
          + (f"; {image.pickles} of them pickles, which are not opened" if image.pickles else "")),
     ]  # fmt: skip
     name = PurePosixPath(image.path).name
-    use = "to be looked at: it has no graph that this could compile; `tbuda tti netlist` takes its netlist out"
+    use = "view only: it has no model graph to compile; `tbuda tti netlist` extracts its netlist"
     if ours:
         use = f"Session.open({name!r}) edits it, `tbuda run {name}` runs it, and TTDevice.load_image in scripts"
     facts.append(("use it", use))

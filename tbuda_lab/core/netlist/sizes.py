@@ -101,22 +101,22 @@ def l1_buffers(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str])
 def _input_tiles(op: NetOp, n: int) -> int:
     """Tiles of the buffer of input n, at the least."""
     sizes = op.input_buf_min_size_tiles or []
-    asked = sizes[n] if n < len(sizes) and sizes[n] > 0 else 0
+    size = sizes[n] if n < len(sizes) and sizes[n] > 0 else 0
     (m, k_n), (rt, ct) = op.blocking.mblock, op.blocking.ublock
     counts = op.attributes.get("kernel_broadcast")
     entry = counts.get(f"input_{n}") if isinstance(counts, dict) else None
     if isinstance(entry, int) and entry > 0:
-        return max(asked, entry)
+        return max(size, entry)
     u_kt = op.attributes.get("u_kt", 1)
     u_kt = u_kt if isinstance(u_kt, int) and u_kt > 0 else 1
     if op.type == "matmul":
         identity = op.attributes.get("identity") is True
         small = op.attributes.get("min_buffer_input", 0)
         if n == 0:
-            return max(asked, 1 if identity else 2 * rt * u_kt * (1 if small == 0 else m))
+            return max(size, 1 if identity else 2 * rt * u_kt * (1 if small == 0 else m))
         if n == 1:
-            return max(asked, 2 * u_kt * ct * (1 if small == 1 else k_n))
-        return max(asked, 1)
+            return max(size, 2 * u_kt * ct * (1 if small == 1 else k_n))
+        return max(size, 1)
     if op.type in ("splice", "fused_op", "embedding", "topk", "reduce", "depthwise", "tilizer"):
-        return max(asked, 2)
-    return max(asked, 2 * rt * ct)
+        return max(size, 2)
+    return max(size, 2 * rt * ct)

@@ -25,7 +25,7 @@ from tbuda_lab.core.ops.hostcall import HostCall
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.integer import FloorDivide, Remainder
 from tbuda_lab.core.ops.matmul import Matmul
-from tbuda_lab.core.ops.norm import Batchnorm, GroupNorm, Layernorm, LogSoftmax, Softmax
+from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows
 from tbuda_lab.core.ops.reduce import Argmax, CumSum, ReduceAvg, ReduceMax, ReduceSum
 from tbuda_lab.core.ops.slices import HSlice, HStack, Interleave, Stack, VSlice, VStack
@@ -67,9 +67,9 @@ from tbuda_lab.core.ops.unary import (
 )
 
 __all__ = [
-    "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BroadcastTo", "Buffer", "Cast", "Clip",
-    "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding", "EmbeddingBag",
-    "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu", "GeluDerivative", "Greater",
+    "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BatchnormTraining", "BroadcastTo", "Buffer",
+    "Cast", "Clip", "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding",
+    "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu", "GeluDerivative", "Greater",
     "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall", "Index", "Interleave", "Layernorm",
     "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "MaxPool2d",
     "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "Pad", "PatchesRows", "PixelShuffle",

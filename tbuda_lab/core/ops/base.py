@@ -59,7 +59,7 @@ class NdOp(Op):
 def axis_of(dim: int, rank: int, what: str) -> int:
     """`dim` counted from the front; raises `ShapeError` when a tensor of `rank` has no such dim."""
     if not -rank <= dim < rank:
-        raise ShapeError(f"{what}: dim {dim} does not exist in a tensor of rank {rank}; legal are {-rank}..{rank - 1}")
+        raise ShapeError(f"{what}: dim {dim} does not exist in a tensor of rank {rank}; legal: {-rank}..{rank - 1}")
     return dim % rank
 
 

@@ -25,7 +25,7 @@ class Binary(NdOp):
         return broadcast_shapes(a, b)
 
 
-class Comparison(Binary):
+class ComparisonOp(Binary):
     """A condition on two operands: 1.0 where it holds, else 0.0."""
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
@@ -159,7 +159,7 @@ class Heaviside(Binary):
 
 
 @op("greater")
-class Greater(Comparison):
+class Greater(ComparisonOp):
     """1 where a > b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ class Greater(Comparison):
 
 
 @op("greater_equal")
-class GreaterEqual(Comparison):
+class GreaterEqual(ComparisonOp):
     """1 where a >= b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class GreaterEqual(Comparison):
 
 
 @op("less")
-class Less(Comparison):
+class Less(ComparisonOp):
     """1 where a < b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class Less(Comparison):
 
 
 @op("less_equal")
-class LessEqual(Comparison):
+class LessEqual(ComparisonOp):
     """1 where a <= b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -203,7 +203,7 @@ class LessEqual(Comparison):
 
 
 @op("equal")
-class Equal(Comparison):
+class Equal(ComparisonOp):
     """1 where a = b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ class Equal(Comparison):
 
 
 @op("not_equal")
-class NotEqual(Comparison):
+class NotEqual(ComparisonOp):
     """1 where a differs from b."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:
@@ -225,7 +225,7 @@ class NotEqual(Comparison):
 
 
 @op("logical_and")
-class LogicalAnd(Comparison):
+class LogicalAnd(ComparisonOp):
     """1 where neither operand is 0."""
 
     def evaluate(self, a: Tensor, b: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ class Builder:
 
     def is_truth(self, name: str) -> bool:
         """Whether every element is known to be 0 or 1: results of comparisons, masks, and what only moves them."""
-        from tbuda_lab.core.ops.binary import Comparison
+        from tbuda_lab.core.ops.binary import ComparisonOp
         from tbuda_lab.core.ops.tm import MOVES
         from tbuda_lab.core.ops.unary import LogicalNot
 
@@ -96,7 +96,7 @@ class Builder:
                 return bool(((node.value == 0) | (node.value == 1)).all())
             if node.attrs.get("truth") or node.attrs.get("dtype") == "bool":
                 return True
-            if isinstance(node.op, (Comparison, LogicalNot)):
+            if isinstance(node.op, (ComparisonOp, LogicalNot)):
                 return True
             if not isinstance(node.op, MOVES):
                 return False

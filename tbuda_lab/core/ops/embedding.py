@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import Shape, op
 from tbuda_lab.core.ops.base import NdOp, need_rank, not_on_device
 
@@ -18,7 +19,10 @@ Tensor = torch.Tensor
 
 @op("embedding")
 class Embedding(NdOp):
-    """Rows of table (entries, width) at integer indices of any shape: indices.shape + (width,)."""
+    """Rows of table (entries, width) at integer indices of any shape: indices.shape + (width,).
+
+    `evaluate` raises `InputError` for an index that the table does not have.
+    """
 
     host = True
 
@@ -27,7 +31,11 @@ class Embedding(NdOp):
         return (*indices, table[1])
 
     def evaluate(self, table: Tensor, indices: Tensor) -> Tensor:
-        return torch.nn.functional.embedding(indices.to(torch.int64), table)
+        try:
+            return torch.nn.functional.embedding(indices.to(torch.int64), table)
+        except IndexError as error:
+            least, most = (int(found) for found in torch.aminmax(indices))
+            raise InputError(f"indices from {least} to {most} into a table of {table.shape[0]} rows") from error
 
     def canonicalise(self, b: Builder, node: Node, table: str, indices: str) -> str:
         raise not_on_device(node, "its indices are computed on the device; only look-ups by model inputs are supported")

@@ -64,7 +64,7 @@ def run_recipe(recipe: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dt
 
 def to_tensor(value: np.ndarray, dtype: torch.dtype | None = None) -> torch.Tensor:
     """A node's array as a tensor; shares memory where torch allows it."""
-    tensor = torch.from_numpy(value if value.flags.writeable else value.copy())
+    tensor = torch.from_numpy(value if value.flags.writeable else np.array(value))
     return _as(tensor, dtype)
 
 
@@ -89,7 +89,7 @@ def _value(
     if node.kind is NodeKind.OUTPUT:
         return operands[0] if node.recipe is None else run_recipe(node.recipe, {_only_input(node.recipe): operands[0]})
     if not isinstance(node.op, NdOp):
-        raise GraphError(f"{node.name!r} is no nD op; only nD graphs are evaluated here")
+        raise GraphError(f"{node.name!r} is not an nD op; only nD graphs are evaluated here")
     return node.op.evaluate(*_alike(operands))
 
 

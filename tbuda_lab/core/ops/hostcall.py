@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,21 +22,36 @@ INTEGER_CALLS = frozenset({
 })  # fmt: skip
 """Calls that the importers write for integers, among others."""
 
+COMPLEX_CALLS = frozenset({
+    "_conj", "_fft_c2c", "_fft_c2r", "_fft_r2c", "abs", "add", "angle", "bmm", "cat", "clone", "complex",
+    "conj_physical", "cos", "div", "exp", "expand", "flip", "imag", "linalg_eig", "linalg_eigvals", "log", "matmul",
+    "mean", "mm", "mul", "neg", "permute", "polar", "pow", "real", "reciprocal", "reshape", "resolve_conj", "roll",
+    "select", "sgn", "sin", "slice", "sqrt", "square", "squeeze", "stack", "sub", "sum", "tanh", "transpose",
+    "unsqueeze", "view", "view_as_complex", "view_as_real",
+})  # fmt: skip
+"""Calls that the torch importer writes for complex numbers."""
+
 FALLBACK_CALLS = frozenset({
-    "_adaptive_avg_pool3d", "_cdist_forward", "_embedding_bag", "_fft_c2r", "_fft_r2c", "_linalg_det", "_linalg_eigh",
-    "_linalg_slogdet", "_linalg_solve_ex", "_linalg_svd", "_pdist_forward", "acosh", "adaptive_max_pool2d", "addr",
+    "_adaptive_avg_pool3d", "_cdist_forward", "_embedding_bag", "_linalg_det", "_linalg_eigh",
+    "_linalg_slogdet", "_linalg_solve_ex", "_linalg_svd", "_pdist_forward", "_trilinear", "_upsample_bicubic2d_aa",
+    "_upsample_bilinear2d_aa", "acosh",
+    "adaptive_max_pool2d", "addr",
     "affine_grid_generator", "all", "aminmax", "any", "as_strided", "asinh", "atanh", "avg_pool3d", "bucketize",
     "cholesky", "cholesky_inverse", "cholesky_solve", "col2im", "copysign", "cosh", "count_nonzero", "cross", "cummax",
     "cummin", "diag_embed", "diagonal", "digamma", "dist", "embedding_bag", "erf", "erfc", "erfinv", "exp2", "expm1",
+    "fake_quantize_per_channel_affine_cachemask", "fake_quantize_per_tensor_affine_cachemask",
     "fft_irfft", "fft_rfft", "flip", "floor_divide", "fmax", "fmin", "fractional_max_pool2d", "gcd", "geqrf",
     "grid_sampler_2d", "grid_sampler_3d", "heaviside", "histc", "hypot", "i0", "igamma", "igammac", "im2col",
     "index_add", "index_copy", "index_fill", "index_reduce", "isin", "kthvalue", "lcm", "ldexp", "lerp", "lgamma",
     "linalg_cholesky_ex", "linalg_cross", "linalg_householder_product", "linalg_inv_ex", "linalg_lu",
-    "linalg_lu_factor_ex", "linalg_matrix_exp", "linalg_pinv", "linalg_qr", "linalg_solve_triangular", "log10", "log1p",
-    "log2", "logaddexp", "logaddexp2", "logcumsumexp", "logit", "lu_unpack", "masked_fill", "max_pool3d_with_indices",
+    "linalg_lu_factor_ex", "linalg_vector_norm",
+    "linalg_matrix_exp", "linalg_pinv", "linalg_qr", "linalg_solve_triangular", "log10", "log1p",
+    "log2", "logaddexp", "logaddexp2", "logcumsumexp", "logit", "lu_unpack", "masked_fill", "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
     "max_unpool2d", "max_unpool3d", "median", "mode", "mvlgamma", "nan_to_num", "nanmedian", "native_group_norm",
     "nextafter", "nll_loss_forward", "ormqr", "polar", "polygamma", "put", "reflection_pad3d", "renorm",
     "replication_pad3d", "roll", "rot90", "segment_reduce", "sgn", "sign", "signbit", "sinc", "sinh", "slogdet",
+    "special_bessel_j0", "special_bessel_j1",
     "special_entr", "special_erfcx", "special_i0e", "special_i1", "special_i1e", "special_log_ndtr", "special_ndtri",
     "special_xlog1py", "special_zeta", "take", "take_along_dim", "tan", "trace", "triangular_solve", "tril", "triu",
     "unfold", "upsample_bicubic2d", "upsample_linear1d", "upsample_trilinear3d", "vander", "var_mean", "xlogy",
@@ -43,21 +59,30 @@ FALLBACK_CALLS = frozenset({
 """Calls without a form for the device: models that make them are split (see `compiler.fallback`). All are functions of
 tensors and numbers alone: they read no file, write nothing, and draw no random number."""
 
-CALLS = INTEGER_CALLS | FALLBACK_CALLS
+HOST_FORMS = frozenset({"linalg_vector_norm", "max_pool2d_with_indices", "max_pool3d_with_indices"})
+"""Of these, calls that the device has a form for, and the host the rest of: other orders, the indices of a pool."""
+
+CALLS = INTEGER_CALLS | FALLBACK_CALLS | COMPLEX_CALLS
 """aten ops that a graph may name; a graph read from text can call nothing else."""
+
+
+def _example(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
 
 
 @op("host_call")
 class HostCall(NdOp):
     """Result number `result` of aten.<call>: operand k stands where `arguments` holds "$k", other arguments are plain.
 
-    `keywords`: (name, value) pairs. Truth values come out as 0.0 and 1.0.
+    `keywords`: (name, value) pairs. Truth values come out as 0.0 and 1.0. `complex_operands`: the numbers of operands
+    that hold complex numbers, with a last dim of 2 for the real and the imaginary part; complex results come out so.
     """
 
     call: str
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...] = ()
     result: int = 0
+    complex_operands: tuple[int, ...] = ()
 
     host = True
 
@@ -65,26 +90,33 @@ class HostCall(NdOp):
         if self.call not in CALLS:
             raise ShapeError(f"host_call knows no {self.call!r}")
 
+        tensors = [
+            torch.view_as_complex(x.float().contiguous()) if k in self.complex_operands else x
+            for k, x in enumerate(operands)
+        ]
+
+        if self.call == "masked_scatter":  # truth values are 0.0 and 1.0 in a graph
+            tensors[1] = tensors[1].bool()
+
         def filled(value: Any) -> Any:
             if isinstance(value, tuple):
                 return [filled(v) for v in value]
-            return operands[int(value[1:])] if isinstance(value, str) and value.startswith("$") else value
+            return tensors[int(value[1:])] if isinstance(value, str) and value.startswith("$") else value
 
         function = getattr(torch.ops.aten, self.call)
         out = function(*map(filled, self.arguments), **{k: filled(v) for k, v in self.keywords})
         chosen: torch.Tensor = out[self.result] if isinstance(out, tuple | list) else out
-        return chosen
+        return torch.view_as_real(chosen.resolve_conj()) if chosen.is_complex() else chosen
 
     def infer(self, *operands: Shape) -> Shape:
         """The shape torch gives; integer operands are tried where floats are refused (indices)."""
-        kinds = (torch.float32, torch.int64)
-        for first in kinds:
-            for rest in kinds:
-                try:
-                    examples = [torch.zeros(s, dtype=rest if k else first) for k, s in enumerate(operands)]
-                    return tuple(self._run(tuple(examples)).shape)
-                except (RuntimeError, IndexError, TypeError) as error:
-                    text = str(error).split("\n")[0]
+        text = ""  # of floats, which says most
+        for kinds in itertools.product((torch.float32, torch.int64, torch.int32), repeat=min(3, len(operands))):
+            try:
+                dtypes = itertools.chain(kinds, itertools.repeat(kinds[-1]))
+                return tuple(self._run(tuple(map(_example, operands, dtypes))).shape)
+            except (RuntimeError, IndexError, TypeError) as error:
+                text = text or str(error).split("\n")[0]
         raise ShapeError(f"{self.call} of {', '.join(map(str, operands))}: {text}")
 
     def evaluate(self, *operands: torch.Tensor) -> torch.Tensor:

@@ -146,6 +146,43 @@ class Batchnorm(NdOp):
         return b.add(b.multiply(x, b.reshape(scale, column)), b.reshape(shift, column))
 
 
+@op("batchnorm_training")
+class BatchnormTraining(NdOp):
+    """Batch norm by mean and variance of x itself, one element of a batch. The stored mean and var are not read: from
+    each x they take `momentum` of its mean and unbiased variance, which the pass `running_statistics` writes down."""
+
+    epsilon: float = 1e-5
+    momentum: float = 0.1
+
+    def infer(self, x: Shape, weight: Shape, bias: Shape, mean: Shape, var: Shape) -> Shape:
+        if len(x) < 3 or x[0] != 1 or any(s != (x[1],) for s in (weight, bias, mean, var)):
+            raise ShapeError(f"batchnorm_training of {x}: one element, and vectors of the channels, dim 1")
+        return x
+
+    def evaluate(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        return functional.batch_norm(x, None, None, weight, bias, True, 0.0, self.epsilon)
+
+    def canonicalise(self, b: Builder, node: Node, x: str, weight: str, bias: str, mean: str, var: str) -> str:
+        return b.op(GroupNorm(b.shape(x)[1], self.epsilon), x, weight, bias)
+
+    def statistics(self, b: Builder, x: str, mean: str, var: str) -> tuple[str, str]:
+        """The stored mean and var after x: (1 - momentum) of theirs and `momentum` of x's, whose variance is by one
+        less than the values of a channel. x as `GroupNorm` has it, so that both share the means."""
+        shape, part = b.shape(x), self.momentum
+        hw = (int(np.prod(shape[2:-1])), shape[-1])
+        count = hw[0] * hw[1]
+        rows = b.op(ToRows(), b.reshape(x, (1, shape[1], *hw)))
+        own_mean = b.op(ReduceAvg(-2), rows)
+        centred = b.subtract(rows, own_mean)
+        own_var = b.op(ReduceAvg(-2), b.multiply(centred, centred))
+
+        def moved(stored: str, own: str, share: float) -> str:
+            flat = b.reshape(own, (shape[1],))
+            return b.add(b.multiply(stored, 1.0 - part), b.multiply(flat, share))
+
+        return moved(mean, own_mean, part), moved(var, own_var, part * count / (count - 1))
+
+
 @op("group_norm")
 class GroupNorm(NdOp):
     """Mean and variance over each group of channels (dim 1) and all later dims; weight and bias per channel."""

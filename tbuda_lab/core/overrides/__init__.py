@@ -14,11 +14,11 @@ from tbuda_lab.core.overrides.forms import (
     to_json,
     value_text,
 )
-from tbuda_lab.core.overrides.kind import Compiled, Fault, Kind, Malformed, OpLimits
+from tbuda_lab.core.overrides.kind import CompileFacts, Fault, Kind, Malformed, OpLimits
 from tbuda_lab.core.overrides.record import FIRST, Each, Override, Target, broken, frozen, target_text
 
 __all__ = [
-    "EDIT_KINDS", "FIRST", "KINDS", "OVERRIDE_KINDS", "Compiled", "Each", "Fault", "Kind", "Malformed", "OpLimits",
+    "EDIT_KINDS", "FIRST", "KINDS", "OVERRIDE_KINDS", "CompileFacts", "Each", "Fault", "Kind", "Malformed", "OpLimits",
     "Override", "Resolve", "Target", "broken", "from_json", "frozen", "malformed", "named_python", "override_python",
     "parsed", "refuse_malformed", "target_text", "to_json", "value_text",
 ]

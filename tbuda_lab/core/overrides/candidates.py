@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from tbuda_lab.core.literals import python_comment
 from tbuda_lab.core.overrides.kind import (
-    Compiled,
+    CompileFacts,
     Fault,
     Kind,
     Malformed,
@@ -66,7 +66,7 @@ class OpSize(_Shape):
         return f"resize {target} to {self.rows}x{self.cols}"
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return int(got.row["grid_r"]), int(got.row["grid_c"])
 
 
@@ -102,7 +102,7 @@ class StreamDirection(Kind):
         return f"stream {target} {self.direction}"
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return str(got.row["stream"]) or "n"
 
 
@@ -142,7 +142,7 @@ class StreamShape(_Shape):
         return f"stream {target} {self.rows}x{self.cols}"
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return int(got.row["stream_r"]), int(got.row["stream_c"])
 
 
@@ -180,7 +180,7 @@ class InnerStep(Kind):
         return f"u_kt of {target} = {self.tiles}"
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return int(got.row["u_kt"])
 
 
@@ -222,10 +222,10 @@ class InputBuffers(Kind):
     from_json = staticmethod(ports_from_json)
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         # an operand that waits in L1 from before the first input, as preloaded weights do, has no buffer to enlarge
         sizes = got.buffered
-        return {port: factor if port < len(sizes) and sizes[port] else 0 for port, factor in asked.items()}
+        return {port: factor if port < len(sizes) and sizes[port] else 0 for port, factor in value.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +260,7 @@ class OutputBuffer(Kind):
         return python_call(self.call, target, multiplier=self.blocks)
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return int(got.row["buf_size_mb"])
 
 
@@ -286,7 +286,7 @@ class DramParameters(Kind):
         return self.in_dram
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return not got.preloads(None)
 
 
@@ -313,7 +313,7 @@ class Prologue(Kind):
         strange = [port for port, _ in self.operands if port not in limits.parameters]
         if not strange:
             return None
-        return f"operand {strange[0]!r} is no parameter, so there is nothing to preload", self.legal(limits)
+        return f"operand {strange[0]!r} is not a parameter, so there is nothing to preload", self.legal(limits)
 
     @classmethod
     def legal(cls, limits: OpLimits) -> str:
@@ -330,5 +330,5 @@ class Prologue(Kind):
     from_json = staticmethod(ports_from_json)
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
-        return {port: got.preloads(port) for port in asked}
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+        return {port: got.preloads(port) for port in value}

@@ -21,14 +21,14 @@ from tbuda_lab.core.overrides.candidates import (
 )
 from tbuda_lab.core.overrides.graphs import Fidelity, NopOnEdge, OutputFormat, QueueOnEdge
 from tbuda_lab.core.overrides.kind import Fault, Kind, Malformed
-from tbuda_lab.core.overrides.places import ChipBreak, EpochBreak, OpPlacement, QueuePlacement, ScheduleConstraint
+from tbuda_lab.core.overrides.places import ChipStart, EpochStart, OpPin, QueuePin, ScheduleConstraint
 from tbuda_lab.core.overrides.record import FIRST, Each, Override, target_text
 
 KINDS: dict[str, type[Kind]] = {
     k.kind: k
     for k in (
         OpSize, StreamDirection, StreamShape, InnerStep, InputBuffers, OutputBuffer, DramParameters, Prologue,
-        OpPlacement, EpochBreak, ChipBreak, QueuePlacement, NopOnEdge, QueueOnEdge, ScheduleConstraint, OutputFormat,
+        OpPin, EpochStart, ChipStart, QueuePin, NopOnEdge, QueueOnEdge, ScheduleConstraint, OutputFormat,
         Fidelity,
     )
 }  # fmt: skip
@@ -59,7 +59,8 @@ def malformed(record: Override) -> Fault | None:
         if not all(isinstance(name, str) for name in target):
             return f"a list of targets holds names, not {target!r}", "names of ops or queues"
     elif not (isinstance(target, str | Each | re.Pattern) or callable(target)):
-        return f"a target is no {type(target).__name__}", "a name, names, a compiled pattern, or a predicate on names"
+        fix = "a name, names, a compiled pattern, or a predicate on names"
+        return f"a target cannot be a {type(target).__name__}", fix
     kind = KINDS.get(record.kind)
     if kind is None or not kind.early:
         return None
@@ -79,7 +80,7 @@ def refuse_malformed(overrides: Sequence[Override]) -> None:
             where = record.target if isinstance(record.target, str) else record.kind
             diagnostics.append(Diagnostic("error", where, f"override-{record.kind}", *fault))
     if diagnostics:
-        raise OverrideError(f"{counted(len(diagnostics), 'override')} cannot be honoured", diagnostics)
+        raise OverrideError(f"{counted(len(diagnostics), 'override')} cannot be met", diagnostics)
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------

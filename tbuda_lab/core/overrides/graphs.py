@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.literals import python_comment, python_literal
-from tbuda_lab.core.overrides.kind import Compiled, Kind, Malformed, given, python_call, read_fields
+from tbuda_lab.core.overrides.kind import CompileFacts, Kind, Malformed, python_call, read_fields, without_none
 
 
 def _readers(value: Any) -> tuple[str, ...] | None:
@@ -27,12 +27,12 @@ class _OnEdge(Kind):
     dest: tuple[str, ...] | None
 
     @classmethod
-    def met(cls, asked: Any, got: Any) -> bool:
+    def met(cls, value: Any, got: Any) -> bool:
         return bool(got)
 
     @staticmethod
-    def readers_of(asked: Any) -> tuple[str, ...] | None:
-        return _readers(asked.get("dest")) if isinstance(asked, dict) else None
+    def readers_of(value: Any) -> tuple[str, ...] | None:
+        return _readers(value.get("dest")) if isinstance(value, dict) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class NopOnEdge(_OnEdge):
         if self.dest is None:
             return python_comment(f"insert_nop between {target} and all its readers")
         readers = self.dest[0] if len(self.dest) == 1 else list(self.dest)
-        words = given(
+        words = without_none(
             hoist_tms=None if self.hoist_tms else False,
             nop_count=None if self.nop_count == 1 else self.nop_count,
             daisy_chain=True if self.daisy_chain else None,
@@ -83,8 +83,8 @@ class NopOnEdge(_OnEdge):
         return python_call(self.call, target, readers, **words)
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
-        return got.nops(cls.readers_of(asked))
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+        return got.nops(cls.readers_of(value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,8 +120,8 @@ class QueueOnEdge(_OnEdge):
         return "\n".join(f"{call}({python_literal((target, name, self.port))})" for name in self.dest)
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
-        return got.cuts(cls.readers_of(asked))
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+        return got.cuts(cls.readers_of(value))
 
 
 class _Named(Kind):
@@ -166,7 +166,7 @@ class OutputFormat(_Named):
     members: ClassVar[type[DataFormat] | type[MathFidelity]] = DataFormat
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return got.output_format
 
 
@@ -183,5 +183,5 @@ class Fidelity(_Named):
     members: ClassVar[type[DataFormat] | type[MathFidelity]] = MathFidelity
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return got.fidelity

@@ -43,7 +43,7 @@ class OpLimits:
     output_blocks: int
 
 
-class Compiled(Protocol):
+class CompileFacts(Protocol):
     """What a compile made of one op or queue, by name; each question is for the names it makes sense for."""
 
     @property
@@ -164,16 +164,16 @@ class Kind:
 
     # -- what came of it -------------------------------------------------------------------------------------
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
-        """What an op or queue has of what was asked (`asked`: the value, as given)."""
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+        """What an op or queue has of what was asked (`value`: that of the override)."""
         raise NotImplementedError
 
     @classmethod
-    def met(cls, asked: Any, got: Any) -> bool:
+    def met(cls, value: Any, got: Any) -> bool:
         """Whether what was obtained is what was asked."""
-        if isinstance(asked, Mapping) and isinstance(got, Mapping):
-            return {k: got.get(k) for k in asked} == {k: _tupled(v) for k, v in asked.items()}
-        return bool(got == _tupled(asked))
+        if isinstance(value, Mapping) and isinstance(got, Mapping):
+            return {k: got.get(k) for k in value} == {k: _tupled(v) for k, v in value.items()}
+        return bool(got == _tupled(value))
 
 
 def _tupled(value: Any) -> Any:
@@ -199,10 +199,10 @@ def read_fields(kind: type[Kind], value: Any) -> dict[str, Any]:
     names = [f.name for f in dataclasses.fields(kind)]
     fix = f"{kind.kind} takes a mapping with {', '.join(map(repr, names))}"
     if not isinstance(value, Mapping):
-        raise Malformed(f"{value!r} is no mapping", fix)
+        raise Malformed(f"{value!r} is not a mapping", fix)
     strange = [name for name in value if name not in names]
     if strange:
-        raise Malformed(f"there is no {strange[0]!r} in it", fix)
+        raise Malformed(f"it has no key {strange[0]!r}", fix)
     return dict(value)
 
 
@@ -227,6 +227,6 @@ def python_call(function: str, *arguments: Any, **keywords: Any) -> str:
     return f"pybuda.config.{function}({', '.join(words)})"
 
 
-def given(**words: Any) -> dict[str, Any]:
+def without_none(**words: Any) -> dict[str, Any]:
     """Those that are not None."""
     return {name: value for name, value in words.items() if value is not None}

@@ -8,21 +8,21 @@ from typing import Any, ClassVar, Self
 
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.overrides.kind import (
-    Compiled,
+    CompileFacts,
     Fault,
     Kind,
     Malformed,
-    given,
     is_whole,
     python_call,
     read_fields,
     read_pair,
+    without_none,
 )
 from tbuda_lab.core.overrides.record import FIRST
 
 
 @dataclasses.dataclass(frozen=True)
-class OpPlacement(Kind):
+class OpPin(Kind):
     """A pin: the (row, column) of an op's top left core, its turned grid, its chip; None leaves a part free."""
 
     start: tuple[int, int] | None = None
@@ -36,7 +36,7 @@ class OpPlacement(Kind):
     def parse(cls, value: Any) -> Self:
         fields = read_fields(cls, value)
         if not any(part is not None for part in fields.values()):
-            raise Malformed("it asks for nothing", "op_placement takes a mapping with 'start', 'transpose', 'chip'")
+            raise Malformed("it sets nothing", "op_placement takes a mapping with 'start', 'transpose', 'chip'")
         if isinstance(fields.get("start"), list):
             fields["start"] = tuple(fields["start"])
         return cls(**fields)
@@ -85,16 +85,16 @@ class OpPlacement(Kind):
 
     def python(self, target: str | list[str]) -> str:
         # by keywords: PyBuda's own example by position does not fit its signature
-        words = given(start=self.start, transpose_op=self.transpose, chip_id=self.chip)
+        words = without_none(start=self.start, transpose_op=self.transpose, chip_id=self.chip)
         return python_call(self.call, target, **words)
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return got.place
 
 
 @dataclasses.dataclass(frozen=True)
-class EpochBreak(Kind):
+class EpochStart(Kind):
     """A new epoch at an op. Of a list of names: before whichever is scheduled first; of a pattern or predicate: before
     each match, or with `FIRST` before the first of them."""
 
@@ -110,7 +110,7 @@ class EpochBreak(Kind):
     def parse(cls, value: Any) -> Self:
         if value not in (True, False, FIRST):
             fix = f"True, or {FIRST!r} before the first of several ops"
-            raise Malformed(f"a break is there or not, it is no {value!r}", fix)
+            raise Malformed(f"an epoch break is True or False, not {value!r}", fix)
         return cls(bool(value), value == FIRST)
 
     @property
@@ -125,16 +125,16 @@ class EpochBreak(Kind):
         return python_call(self.call, target)
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return got.begins_epoch
 
     @classmethod
-    def met(cls, asked: Any, got: Any) -> bool:
-        return bool(got) or not asked
+    def met(cls, value: Any, got: Any) -> bool:
+        return bool(got) or not value
 
 
 @dataclasses.dataclass(frozen=True)
-class ChipBreak(EpochBreak):
+class ChipStart(EpochStart):
     """The next chip from an op on."""
 
     kind: ClassVar[str] = "chip_break"
@@ -162,16 +162,16 @@ class ScheduleConstraint(Kind):
         return python_call(self.call, target)
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return got.position
 
     @classmethod
-    def met(cls, asked: Any, got: Any) -> bool:
+    def met(cls, value: Any, got: Any) -> bool:
         return True  # an order that cannot be had stops the compile
 
 
 @dataclasses.dataclass(frozen=True)
-class QueuePlacement(Kind):
+class QueuePin(Kind):
     """The chip of a queue and its DRAM channel there; None leaves one free."""
 
     chip: int | None = None
@@ -185,7 +185,7 @@ class QueuePlacement(Kind):
     def parse(cls, value: Any) -> Self:
         fields = read_fields(cls, value)
         if not any(part is not None for part in fields.values()):
-            raise Malformed("it asks for nothing", "queue_channel takes a mapping with 'chip', 'channel'")
+            raise Malformed("it sets nothing", "queue_channel takes a mapping with 'chip', 'channel'")
         return cls(**fields)
 
     @property
@@ -208,8 +208,8 @@ class QueuePlacement(Kind):
         return f"queue {target} {' '.join(words)}"
 
     def python(self, target: str | list[str]) -> str:
-        return python_call(self.call, target, **given(channel=self.channel, chip_id=self.chip))
+        return python_call(self.call, target, **without_none(channel=self.channel, chip_id=self.chip))
 
     @classmethod
-    def obtained(cls, got: Compiled, asked: Any) -> Any:
+    def obtained(cls, got: CompileFacts, value: Any) -> Any:
         return got.queue

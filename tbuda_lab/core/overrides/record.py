@@ -63,8 +63,8 @@ class Override:
         if isinstance(self.target, str):
             return [n for n in names if n == self.target]
         if isinstance(self.target, tuple | Each):
-            wanted = set(self.target if isinstance(self.target, tuple) else self.target.names)
-            return [n for n in names if n in wanted]
+            targets = set(self.target if isinstance(self.target, tuple) else self.target.names)
+            return [n for n in names if n in targets]
         if isinstance(self.target, re.Pattern):
             pattern = self.target
             return [n for n in names if pattern.fullmatch(n)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -57,11 +58,15 @@ class Rewriter:
     def __init__(self, old: Graph, options: CompileOptions = DEFAULTS, same_shapes: bool = True) -> None:
         self.old = old
         self.new = Graph(old.name)
-        self.users = old.users()
         self.at: dict[str, str] = {}
         self.options = options
         self.same_shapes = same_shapes
         self.rewrites = 0
+
+    @functools.cached_property
+    def users(self) -> dict[str, list[tuple[str, int]]]:
+        """The consumers of the old graph's values, as `Graph.users` has them."""
+        return self.old.users()
 
     def builder(self, node: Node) -> Builder:
         """A builder whose nodes descend from `node`: its origin, and the op it was in the user's model."""
@@ -82,6 +87,14 @@ class Rewriter:
         edges = tuple(Edge(o) for o in operands)
         self.new.add(dataclasses.replace(node, name=name or node.name, op=op, inputs=edges, shape=shape))
         return name or node.name
+
+    def _stays(self, node: Node, operands: tuple[str, ...]) -> bool:
+        """Takes an op over as it is, if it reads the same values in the same shapes."""
+        old, new = self.old.nodes, self.new.nodes
+        if not self.same_shapes or operands != node.sources or any([new[o].shape != old[o].shape for o in operands]):
+            return False
+        self.new.add(node)
+        return True
 
     def single_user(self, name: str) -> str | None:
         """The one consumer (old name) of an old value, or None if it has several or feeds one node twice."""
@@ -121,7 +134,7 @@ class Rewriter:
             before = len(self.new)
             result = visit(self, node, operands)
             if result is None:
-                result = self.keep(node, None, operands)
+                result = node.name if self._stays(node, operands) else self.keep(node, None, operands)
             else:
                 self.rewrites += 1
                 if self.same_shapes:

@@ -1,4 +1,7 @@
-"""Ops on stored values are computed at compile time."""
+"""Ops on stored values are computed at compile time.
+
+Folded parameters and constants go by the name of the model's own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE
 from tbuda_lab.core.ops import Reshape, Squeeze, Transpose, Unsqueeze
 from tbuda_lab.core.ops.base import NdOp
@@ -50,8 +53,8 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
         if r.options.training is not None and trained:
             folded.attrs[TRAINABLE] = True
         folded.recipe = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(leaf) for leaf in leaves])
-        asked = {leaf.df for leaf in leaves if leaf.kind is NodeKind.PARAMETER}
-        folded.df = asked.pop() if len(asked) == 1 else None  # weights of one format keep it when they are folded
+        formats = {leaf.df for leaf in leaves if leaf.kind is NodeKind.PARAMETER}
+        folded.df = formats.pop() if len(formats) == 1 else None  # weights of one format keep it when they are folded
     elif not own and len(leaves) == 1 and node.op.type == "reshape":  # an operand that its op's decomposition reshapes
         folded.attrs[FOLDED_FROM] = leaves[0].attrs.get(FOLDED_FROM, leaves[0].name)
     r.new.add(folded)
@@ -69,3 +72,36 @@ def _only_relabels(r: Rewriter, node: Node, leaf: Node) -> bool:
     nothing else reads the weight. The gradient is then the same, in another order."""
     alone = len(r.users[node.sources[0]]) == 1
     return ROLE not in leaf.attrs and alone and isinstance(node.op, (Reshape, Transpose, Squeeze, Unsqueeze))
+
+
+@dataclasses.dataclass(frozen=True)
+class NameParameters(Pass):
+    """A folded parameter or constant takes the name of the first one of the model that it comes from, `<name>_<k>` if
+    several do: on several chips the netlist parser itself makes names `<queue>.<chip>`."""
+
+    name = "name_parameters"
+    doc = "Give folded parameters and constants the names of the model's own"
+
+    def apply(self, graph: Graph) -> Report:
+        renamed: dict[str, str] = {}
+        taken = set(graph.nodes)
+        for node in graph.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
+            folded_from = node.attrs.pop(FOLDED_FROM, None)
+            if node.recipe is None and folded_from is None:
+                continue
+            sources = [folded_from] if node.recipe is None else [n.name for n in node.recipe.inputs]
+            if not sources or node.name == sources[0]:
+                continue
+            stem, k, name = sources[0], 0, sources[0]
+            while name in taken:
+                k += 1
+                name = f"{stem}_{k}"
+            taken.add(name)
+            renamed[node.name] = name
+        nodes = {}
+        for node in graph:
+            node.name = renamed.get(node.name, node.name)
+            node.inputs = tuple(Edge(renamed.get(e.source, e.source), e.tms) for e in node.inputs)
+            nodes[node.name] = node
+        graph.nodes = nodes
+        return Report(self.name, len(renamed))

@@ -64,15 +64,15 @@ class FiniteRows(Pass):
     doc = "Find the softmaxes that can see no infinity"
 
     def apply(self, graph: Graph) -> Report:
-        known: dict[str, Bounds] = {}
+        bounds: dict[str, Bounds] = {}
         largest = 65_504.0 if _some_small_range(self.options) else float(np.finfo(np.float32).max) / 2
         marked = []
         for node in graph.topological():
-            low, high = bounds_of(node, [known[s] for s in node.sources], [graph[s] for s in node.sources])
+            low, high = bounds_of(node, [bounds[s] for s in node.sources], [graph[s] for s in node.sources])
             # What overflows the format is an infinity from there on.
-            known[node.name] = (low if low >= -largest else -math.inf), (high if high <= largest else math.inf)
+            bounds[node.name] = (low if low >= -largest else -math.inf), (high if high <= largest else math.inf)
             op = node.op
-            if isinstance(op, Softmax | LogSoftmax) and not op.finite and known[node.sources[0]][1] <= largest:
+            if isinstance(op, Softmax | LogSoftmax) and not op.finite and bounds[node.sources[0]][1] <= largest:
                 node.op = dataclasses.replace(op, finite=True)
                 marked.append(node.name)
         return Report(self.name, len(marked), tuple(marked))
@@ -80,11 +80,11 @@ class FiniteRows(Pass):
 
 def _some_small_range(options: CompileOptions) -> bool:
     """Whether any op may be calculated in a format with 5 bits of exponent."""
-    asked = [options.data_format, options.fp32_fallback]
+    formats = [options.data_format, options.fp32_fallback]
     for rule in options.precision:
-        asked += [df for df in (rule.output_df, rule.intermediate_df, rule.accumulate_df) if df is not None]
-        asked += [df for _, df, _ in rule.inputs]
-    return any(df.family == "a" for df in asked)
+        formats += [df for df in (rule.output_df, rule.intermediate_df, rule.accumulate_df) if df is not None]
+        formats += [df for _, df, _ in rule.inputs]
+    return any(df.family == "a" for df in formats)
 
 
 def bounds_of(node: Node, x: list[Bounds], sources: list[Node]) -> Bounds:
@@ -159,7 +159,7 @@ def _sum(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _product(a: Bounds, b: Bounds) -> Bounds:
-    """Of infinite bounds nothing is known: zero times infinity is no number."""
+    """Of infinite bounds nothing is known: zero times infinity is not a number."""
     if not all(map(math.isfinite, (*a, *b))):
         return UNKNOWN
     corners = [p * q for p in a for q in b]

@@ -44,16 +44,16 @@ class Fracture(Pass):
             if name not in graph:
                 names = ", ".join(list(graph.nodes)[:8])
                 raise _fault(name, "there is no op or parameter of this name", f"{names}, ...")
-            asked = [(dim, count) for dim, count in zip(dims, factors, strict=True) if count > 1]
+            parts = [(dim, count) for dim, count in zip(dims, factors, strict=True) if count > 1]
             if graph[name].kind is NodeKind.PARAMETER:
                 users = [u for u, port in graph.users()[name] if port == 1 and isinstance(graph[u].op, Matmul)]
                 if not users:
                     raise _fault(name, "no matmul has it as its weight", "name the op that reads it")
                 for user in users:
-                    cuts.setdefault(user, []).extend((INNER if d == -2 else d, n) for d, n in asked)
+                    cuts.setdefault(user, []).extend((INNER if d == -2 else d, n) for d, n in parts)
             else:
-                cuts.setdefault(name, []).extend(asked)
-            notes += [f"{name}: {count} parts along dim {dim}" for dim, count in asked]
+                cuts.setdefault(name, []).extend(parts)
+            notes += [f"{name}: {count} parts along dim {dim}" for dim, count in parts]
 
         def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
             if node.name not in cuts or not cuts[node.name]:
@@ -74,11 +74,11 @@ def named_by_place(graph: Graph, groups: Sequence[Group]) -> tuple[tuple[Group, 
     of that kind, each for the first one that stands behind the one before it.
     """
     unknown = {name: _NUMBERED.fullmatch(name) for name, _, _ in groups if name not in graph}
-    wanted = sorted((int(m[2]), name, m[1]) for name, m in unknown.items() if m is not None)
+    numbered = sorted((int(m[2]), name, m[1]) for name, m in unknown.items() if m is not None)
     order = [node for output in graph.outputs for node in _depth_first(graph, output)]
     chosen: dict[str, str] = {}
     at = 0
-    for _, name, kind in wanted:
+    for _, name, kind in numbered:
         place = next((k for k in range(at, len(order)) if _is_kind(order[k], kind)), None)
         if place is not None:
             chosen[name], at = order[place].name, place + 1

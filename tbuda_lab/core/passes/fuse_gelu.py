@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.ops import Add, Divide, Erf, Gelu, Multiply, Pow, Tanh
+from tbuda_lab.core.ops import Add, Divide, Erf, Gelu, Multiply, Pow, Subtract, Tanh
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
 
 TOLERANCE = 1e-4
@@ -16,7 +16,8 @@ CUBIC = 0.044715
 
 @dataclasses.dataclass(frozen=True)
 class FuseGelu(Pass):
-    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 and x (1 + erf(x / sqrt(2))) / 2, factors in any order."""
+    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2, x (1 + erf(x / sqrt(2))) / 2 and x (1 - erf(-x / sqrt(2))) / 2,
+    which JAX writes; factors in any order."""
 
     name = "fuse_gelu"
     doc = "Recognise gelu written as tanh or erf and arithmetic"
@@ -51,6 +52,11 @@ class _Matcher:
         if len(factors) != 2 or not _close(number, 0.5):
             return None
         for x, bracket in (factors, factors[::-1]):
+            less = self.graph[bracket]
+            if isinstance(less.op, Subtract) and self.number(less.sources[0]) == 1.0:
+                curve = self.graph[less.sources[1]]
+                if isinstance(curve.op, Erf) and self.is_scaled(curve.sources[0], x, -1):
+                    return x, "none"
             terms, offset = self.terms(bracket)
             if len(terms) != 1 or not _close(offset, 1.0):
                 continue
@@ -96,9 +102,9 @@ class _Matcher:
         a, b = (self.terms(source) for source in node.sources)
         return a[0] + b[0], a[1] + b[1]
 
-    def is_scaled(self, name: str, x: str) -> bool:
+    def is_scaled(self, name: str, x: str, sign: int = 1) -> bool:
         factors, number = self.factors(name)
-        return factors == [x] and _close(number, math.sqrt(0.5))
+        return factors == [x] and _close(number, sign * math.sqrt(0.5))
 
     def is_cubic(self, name: str, x: str) -> bool:
         """sqrt(2/pi) * (x + 0.044715 * x^3)."""

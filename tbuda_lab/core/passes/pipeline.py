@@ -9,10 +9,10 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.verify import verify
 from tbuda_lab.core.ops.builder import DEFAULTS
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.passes.autograd.training import Autograd, Differentiable
+from tbuda_lab.core.passes.autograd.training import Autograd, Differentiable, RunningStatistics
 from tbuda_lab.core.passes.base import Pass, Report
 from tbuda_lab.core.passes.cleanup import DropImplicitBroadcasts, RemoveNoOps, ShareEqual, TameConstants
-from tbuda_lab.core.passes.consteval import ConstEval
+from tbuda_lab.core.passes.consteval import ConstEval, NameParameters
 from tbuda_lab.core.passes.decompose import Decompose
 from tbuda_lab.core.passes.finite_rows import FiniteRows
 from tbuda_lab.core.passes.flat_rows import FlatRows
@@ -20,7 +20,6 @@ from tbuda_lab.core.passes.fold_scale import FoldScale, FuseBias
 from tbuda_lab.core.passes.fracture import Fracture
 from tbuda_lab.core.passes.fuse_gelu import FuseGelu
 from tbuda_lab.core.passes.host_moves import HostMoves
-from tbuda_lab.core.passes.naming import NameParameters
 from tbuda_lab.core.passes.pad_conv import FusePadConv
 from tbuda_lab.core.passes.prestride import Prestride
 from tbuda_lab.core.passes.prologue import HostPrologue
@@ -75,6 +74,7 @@ WITH_RULES = (
 those of the canonical forms are not."""
 
 TRAINING_PIPELINE: tuple[Pass, ...] = (
+    RunningStatistics(),
     Fracture(),
     ConstEval(),
     TameConstants(),

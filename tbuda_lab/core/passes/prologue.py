@@ -8,7 +8,7 @@ from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.ops import Cast, Concatenate
 from tbuda_lab.core.ops.base import NdOp
-from tbuda_lab.core.ops.binary import Add, Binary, Comparison, Maximum, Minimum, Multiply, Subtract, Where
+from tbuda_lab.core.ops.binary import Add, Binary, ComparisonOp, Maximum, Minimum, Multiply, Subtract, Where
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Clip, LogicalNot, Unary
 from tbuda_lab.core.passes import recipe
@@ -119,7 +119,7 @@ def _integers(order: list[Node]) -> set[str]:
             own = [s for s in node.sources if s in integers]
             others = [values[s] for s in node.sources if s not in integers]
             whole = isinstance(node.op, WHOLE) and all(map(_is_whole_number, others))  # numbers are written as floats
-            integer = bool(own) and (not others or whole) and not isinstance(node.op, Comparison)
+            integer = bool(own) and (not others or whole) and not isinstance(node.op, ComparisonOp)
         else:
             integer = False
         if integer:

@@ -1,4 +1,7 @@
-"""Keeps images in rows layout from convolution to convolution."""
+"""Keeps images in rows layout from convolution to convolution.
+
+What a chain of data moves does to an image: which pixels and which channels it takes, in what order.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import math
 
 import numpy as np
 
-from tbuda_lab.core.graph import Graph, Node, Payload, Shape
+from tbuda_lab.core.graph import Graph, Node, Op, Payload, Shape
 from tbuda_lab.core.ops import (
     BroadcastTo,
     Concatenate,
@@ -25,10 +28,9 @@ from tbuda_lab.core.ops import (
 from tbuda_lab.core.ops.binary import Binary
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.conv import Pair
-from tbuda_lab.core.ops.tm import gather
+from tbuda_lab.core.ops.tm import gather, pick
 from tbuda_lab.core.ops.unary import Unary
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
-from tbuda_lab.core.passes.image_moves import Moved
 
 REDUCES = (ReduceSum, ReduceAvg, ReduceMax)
 MOVES = (Reshape, Transpose, BroadcastTo, GatherRows)
@@ -116,6 +118,8 @@ class _Layout:
             return self.pad(r, node, op, operands[0])
         if isinstance(op, Index):
             return self.index(r, node, op, operands[0])
+        if len(operands) > 1:  # a matmul, say: its operands are images
+            return None
         rows, hw = self.rows[operands[0]]
         channels = r.new[rows].shape[3]
         if isinstance(op, BroadcastTo) and (spread := self.broadcast(r, node, operands[0])) is not None:
@@ -273,3 +277,54 @@ class ExpandRows(Pass):
             return None
 
         return Report(self.name, Rewriter(graph, self.options).run(visit))
+
+
+@dataclasses.dataclass(frozen=True)
+class Moved:
+    """A value made of the elements of one image.
+
+    rows: the image as (1, 1, H*W, C). pixels: H*W. source: for every element its position in (C, H*W), flat.
+    """
+
+    rows: str
+    pixels: int
+    source: np.ndarray
+
+    @staticmethod
+    def image(rows: str, channels: int, hw: Pair) -> Moved:
+        """The image itself."""
+        pixels = hw[0] * hw[1]
+        return Moved(rows, pixels, np.arange(channels * pixels).reshape(1, channels, *hw))
+
+    def then(self, op: Op) -> Moved | None:
+        """After one more move; None for what is none, or brings zeros in."""
+        x = self.source
+        if isinstance(op, Reshape):
+            x = x.reshape(op.shape)
+        elif isinstance(op, Transpose):
+            x = x.swapaxes(op.dim0, op.dim1)
+        elif isinstance(op, BroadcastTo):
+            x = np.broadcast_to(x, op.shape)
+        elif isinstance(op, Index):
+            x = x[(slice(None),) * (op.dim % x.ndim) + (slice(op.start, op.stop, op.stride),)]
+        elif isinstance(op, GatherRows) and int(op.index.array.min()) >= 0:
+            x = x.take(op.index.array.reshape(-1), axis=-2)
+        else:
+            return None
+        return dataclasses.replace(self, source=x)
+
+    def in_rows(self, b: Builder) -> str | None:
+        """The value as an image of some pixels and some channels, in rows; None where one depends on the other."""
+        x = self.source
+        if x.ndim != 4 or x.shape[0] != 1:
+            return None
+        channels, places = x[0, :, 0, 0] // self.pixels, x[0, 0] % self.pixels
+        if not np.array_equal(x[0], channels[:, None, None] * self.pixels + places):
+            return None
+        return pick(b, _pixels(b, self.rows, places.reshape(-1)), -1, channels)
+
+
+def _pixels(b: Builder, rows: str, at: np.ndarray) -> str:
+    if np.array_equal(at, np.arange(at[0], at[0] + at.size)):
+        return pick(b, rows, -2, at)
+    return b.op(GatherRows(Payload(at)), rows)

@@ -178,10 +178,10 @@ class Shuffle:
                 runs.append([f])
         ordered = sorted(runs)
         sizes = [math.prod(self.sizes[f] for f in run) for run in ordered]
-        wanted = [ordered.index(run) for run in runs]
+        permutation = [ordered.index(run) for run in runs]
         pad = max(0, 4 - len(sizes))
         shape = [1] * pad + sizes
-        target = list(range(pad)) + [pad + w for w in wanted]
+        target = list(range(pad)) + [pad + w for w in permutation]
         done: list[Op] = [Reshape(tuple(shape))] if tuple(shape) != self.in_shape else []
         now = list(range(len(shape)))
         for i in range(len(now)):

@@ -4,8 +4,8 @@ from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues
 from tbuda_lab.core.placer.interactive import InteractivePlacer
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.place import (
-    Begun,
     Outcome,
+    StartedPlacement,
     balance_and_place,
     begin,
     pins_and_breaks,
@@ -20,7 +20,6 @@ from tbuda_lab.core.placer.why import Explanation, WhyNot, legal_grids, why, why
 __all__ = [
     "POLICIES",
     "Before",
-    "Begun",
     "Explanation",
     "Fusion",
     "InteractivePlacer",
@@ -28,6 +27,7 @@ __all__ = [
     "Parts",
     "Pattern",
     "Problem",
+    "StartedPlacement",
     "WhyNot",
     "assemble",
     "balance_and_place",

@@ -187,13 +187,13 @@ def input_buffers(
     """Least tiles per core of input buffers, by op and operand (0: the backend chooses): what forks ask for, and what
     the user does with a multiplier. segments: some or all epochs; parts: what `Parts.of` says of them."""
     tiles = {op: sizes for part in parts for op, sizes in part.buffering.input_tiles.items()}
-    asked: dict[str, dict[int, int]] = {}
+    requested: dict[str, dict[int, int]] = {}
     for record in overrides:
         if record.kind == "input_buffer_multiplier":
             for name in record.matches(problem.order):
-                asked.setdefault(name, {}).update(record.value)
+                requested.setdefault(name, {}).update(record.value)
     rows = {op: row for s in segments for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
-    for name, factors in asked.items():
+    for name, factors in requested.items():
         op = problem.number[name]
         if op not in rows:
             continue

@@ -19,17 +19,22 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, broken
 from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
 from tbuda_lab.core.placer.model.cost_cache import CostCache
-from tbuda_lab.core.placer.model.problem import Pin, Problem
+from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
 from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
-from tbuda_lab.core.placer.policies.held_edges import flowing_epochs
+from tbuda_lab.core.placer.policies.full_buffers import flowing_epochs
 from tbuda_lab.core.placer.policies.objective import objective
-from tbuda_lab.core.placer.policies.optimal import optimal
+from tbuda_lab.core.placer.policies.optimal import forget_searches, optimal
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
 from tbuda_lab.core.placer.policies.swaps import improve
-from tbuda_lab.core.placer.search.chip_stages import chips_of
-from tbuda_lab.core.placer.search.infeasible_repair import hops, infeasible_notes, repair_infeasible
+from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost, slowest_stage
+from tbuda_lab.core.placer.search.infeasible_repair import (
+    hops,
+    infeasible_notes,
+    narrow_crossings,
+    repair_infeasible,
+)
 from tbuda_lab.core.placer.search.large_neighbourhood import Curve, search_on
 from tbuda_lab.core.placer.search.merge_epochs import merge_epochs
 from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, repair_stalls
@@ -38,7 +43,7 @@ from tbuda_lab.core.placer.validate import bad_pin, chip_breaks, unmatched_targe
 Progress = Callable[[float, str], None]
 
 _HOP_ROUNDS = 4
-"""A nop that carries a tensor to another chip may itself be read on two: how often more are added."""
+"""A nop that carries a tensor one chip further may itself be read on two: how often more are added, for every chip."""
 
 
 def place(
@@ -94,7 +99,7 @@ class Outcome:
 
 
 @dataclasses.dataclass(frozen=True)
-class Begun:
+class StartedPlacement:
     """A placement without overrides whose epochs are chosen and priced, so that it can be held against another one; all
     that may make it better still, and complete, is left to `place_and_repair`. policy: its full name."""
 
@@ -111,17 +116,17 @@ def begin(
     cancel: threading.Event | None = None,
     on_progress: Progress | None = None,
     costs: CostCache | None = None,
-) -> Begun:
+) -> StartedPlacement:
     """The epochs of a lowered graph, as far as that tells what they cost. costs: as of `place_and_repair`, which goes
     on from there. Raises `PlacementError` where an op fits no epoch."""
     check = ProgressCheck(cancel, on_progress)
     name, run = policy(options.balancer_policy)
-    problem = posed(graph, models, device, options, (), costs)
+    problem = make_problem(graph, models, device, options, (), costs)
 
-    def told(fraction: float) -> None:
+    def progress(fraction: float) -> None:
         check(0.05 + 0.8 * fraction)
 
-    return Begun(problem, name, tuple((optimal if name == "Optimal" else run)(problem, told)))
+    return StartedPlacement(problem, name, tuple((optimal if name == "Optimal" else run)(problem, progress)))
 
 
 def place_and_repair(
@@ -133,7 +138,7 @@ def place_and_repair(
     cancel: threading.Event | None = None,
     on_progress: Progress | None = None,
     costs: CostCache | None = None,
-    begun: Begun | None = None,
+    begun: StartedPlacement | None = None,
 ) -> Outcome:
     """`place`, with nops and queues inserted where an op would fit no epoch, where a refused edge keeps epochs apart
     (see `merge_epochs`), and where an epoch would not flow (see `repair_stalls`); `enable_fork_join_buffering` False
@@ -163,18 +168,25 @@ def place_and_repair(
             raise error from None
         message = infeasible_notes(edits, error)
     pinned = tuple(overrides)
-    for _ in range(_HOP_ROUNDS):
-        added, pins, notes = hops(problem.graph, rectangles(problem, segments, chips_of(problem, segments))[0], device)
+    for _ in range(_HOP_ROUNDS * len(device.chips)):
+        spots, epochs = rectangles(problem, segments, chips_of(problem, segments))
+        added, pins, notes = hops(problem.graph, spots, device)
+        narrows = not added
+        if narrows:
+            added, pins, notes = narrow_crossings(problem, spots, epochs)
         if not added:
             break
-        graph, edits, message, pinned = (
-            edit(graph, device, options, added).graph,
-            (*edits, *added),
-            [*message, *notes],
-            (*pinned, *pins),
-        )
-        models = op_models(graph, device, options, overrides)
-        problem, segments, name, result = choose_placement(graph, models, device, options, pinned, check, costs)
+        longer = edit(graph, device, options, added).graph
+        asked = (*pinned, *pins)
+        models = op_models(longer, device, options, asked)
+        try:
+            problem, segments, name, result = choose_placement(longer, models, device, options, asked, check, costs)
+        except (OverrideError, PlacementError):
+            if narrows:  # rule N11 warns
+                break
+            raise
+        graph, pinned, edits, message = longer, asked, (*edits, *added), [*message, *notes]
+    plain = problem
     if options.enable_fork_join_buffering:
         if name != "SingleOpPerEpoch":
             merged = merge_epochs(problem, segments, lambda fraction: check(0.88, "merging epochs"))
@@ -204,9 +216,12 @@ def place_and_repair(
         # the search counts on the pace of the first inputs; what it comes to is the time of the whole batch
         final = _time(problem, segments)
         curve = (*(point for point in curve[:-1] if point[1] >= final), (went.steps, final))
+    forget_searches(costs)
     if edits:
         result = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
-    value = objective(problem, segments) if name == "Optimal" or options.enable_fork_join_buffering else None
+    value = None
+    if name == "Optimal" or options.enable_fork_join_buffering:
+        value = objective(problem, segments, _in_order(plain, problem.order))
     chosen = Chosen(tuple(segments), name, (*result, *message), value, curve)
     outcome = assembled(problem, chosen, edits, overrides, check)
     check(1.0, "placed")
@@ -239,18 +254,28 @@ def _flowing(
 ) -> tuple[Problem, list[Segment], tuple[Override, ...], tuple[Diagnostic, ...]]:
     """Repaired epochs with other candidates where full buffers hold them up all the same, if that is faster: (problem,
     epochs, what was inserted for it, notes)."""
-    flowing = flowing_epochs(problem, segments)
-    if flowing == tuple(segments):
-        return problem, segments, (), ()
-    again = repair_stalls(problem, flowing, overrides)
-    if _time(again.problem, again.segments) >= _time(problem, segments):
-        return problem, segments, (), ()
-    return again.problem, list(again.segments), again.edits, again.notes
+    tried: list[tuple[Segment, ...]] = [tuple(segments)]
+    for streams in (True, False):
+        flowing = flowing_epochs(problem, segments, streams)
+        if flowing in tried:
+            continue
+        tried.append(flowing)
+        again = repair_stalls(problem, flowing, overrides)
+        if _time(again.problem, again.segments) < _time(problem, segments):
+            return again.problem, list(again.segments), again.edits, again.notes
+    return problem, segments, (), ()
+
+
+def _in_order(plain: Problem, order: Sequence[str]) -> Problem:
+    """The problem before ops were inserted, with its ops in the order that they have now."""
+    kept = tuple(name for name in order if name in plain.number)
+    return plain if kept == plain.order else plain.regraphed(plain.graph, plain.models, kept)
 
 
 def _time(problem: Problem, segments: Sequence[Segment]) -> float:
-    value = objective(problem, segments)
-    return value.slowest_chip if len(problem.device.chips) > 1 else value.time
+    if len(problem.device.chips) > 1:
+        return slowest_stage(problem, segments)
+    return float(sum(epoch_cost(problem, s) for s in segments))
 
 
 def _kept_order(order: Sequence[str], overrides: Sequence[Override]) -> tuple[list[tuple[str, str]], set[str]]:
@@ -281,14 +306,14 @@ def choose_placement(
     overrides: Sequence[Override],
     check: ProgressCheck,
     costs: CostCache | None = None,
-    begun: Begun | None = None,
+    begun: StartedPlacement | None = None,
 ) -> tuple[Problem, list[Segment], str, list[Diagnostic]]:
     """(problem, epochs, name of the policy, what there is to say)."""
     name, run = policy(options.balancer_policy)
     check(0.0, "scheduling")
     diagnostics = unmatched_targets(graph, overrides)
     if begun is None:
-        problem = posed(graph, models, device, options, overrides, costs)
+        problem = make_problem(graph, models, device, options, overrides, costs)
     else:
         problem, run = begun.problem, _continued(begun)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
@@ -301,7 +326,7 @@ def choose_placement(
     return problem, segments, name, diagnostics
 
 
-def _continued(begun: Begun) -> Policy:
+def _continued(begun: StartedPlacement) -> Policy:
     """The policy that goes on from there."""
 
     def chosen(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
@@ -310,7 +335,7 @@ def _continued(begun: Begun) -> Policy:
     return never_worse(chosen, OTHERS) if begun.policy == "Optimal" else chosen
 
 
-def posed(
+def make_problem(
     graph: Graph,
     models: Mapping[str, OpModels],
     device: DeviceSpec,
@@ -335,10 +360,10 @@ def pins_and_breaks(
     device: DeviceSpec,
     overrides: Sequence[Override],
     order: Sequence[str] = (),
-) -> tuple[dict[str, Pin], frozenset[str]]:
+) -> tuple[dict[str, FixedPlace], frozenset[str]]:
     """Pinned places and epoch breaks. order: the schedule, which tells the first op of a list (else the graph's)."""
     names = [n.name for n in graph.ops]
-    pins: dict[str, Pin] = {}
+    pins: dict[str, FixedPlace] = {}
     breaks: set[str] = set()
     wrong: list[Diagnostic] = []
     for record in overrides:
@@ -355,9 +380,9 @@ def pins_and_breaks(
             if problem is not None:
                 wrong.append(problem)
                 continue
-            pins[name] = Pin(None if start is None else (int(start[0]), int(start[1])), transpose, chip)
+            pins[name] = FixedPlace(None if start is None else (int(start[0]), int(start[1])), transpose, chip)
     if wrong:
-        raise OverrideError("op placements that cannot be honoured", wrong)
+        raise OverrideError("op placements cannot be met", wrong)
     return pins, frozenset(breaks)
 
 

@@ -3,6 +3,8 @@
 Written is what a search decided: what it inserted, the order of the ops, rows and spots of every epoch, what it has to
 say. Queues, addresses and the report follow from that by the same code as in the compile that decided. A record may
 come from a file: everything in it is checked before it is used, and what does not fit the graph is refused.
+
+Reads records of decisions, which may come from a file: everything is checked before it is used.
 """
 
 from __future__ import annotations
@@ -23,10 +25,9 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, from_json, to_json
 from tbuda_lab.core.placer.model.cost_cache import CostCache
-from tbuda_lab.core.placer.model.problem import Pin, Problem
+from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.place import Chosen, Outcome, assembled
-from tbuda_lab.core.placer.record_reader import Reader, number, rows_of, text_of, whole
 
 _EDITING = ("together", "in turn")
 """How the inserted nops and queues come to the same graph: by one edit of the graph, or one after the other."""
@@ -48,14 +49,14 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
     """The decisions behind a placement of `graph` as JSON holds them. None for the rare one that does not follow from
     its decisions: its graph is not `graph` with the edits made again."""
     problem, chosen = outcome.problem, outcome.chosen
-    wanted = structure_digest(outcome.graph)
+    digest = structure_digest(outcome.graph)
     for editing in _EDITING:
-        if structure_digest(_edited(graph, outcome.edits, editing, problem.device, options)) == wanted:
+        if structure_digest(_edited(graph, outcome.edits, editing, problem.device, options)) == digest:
             break
     else:
         return None
     return {
-        "graph": wanted,
+        "graph": digest,
         "tables": _tables_digest(problem.models),
         "editing": editing,
         "edits": [to_json(o, _unresolved) for o in outcome.edits],
@@ -92,7 +93,7 @@ def from_record(
     record that is damaged, or of another graph, device or options; `PlacementError` and `OverrideError` where queues
     find no place.
     """
-    read = Reader(record)
+    read = RecordReader(record)
     edits = tuple(_inserted(o) for o in read.list("edits"))
     if edits:
         graph = _edited(graph, edits, read.text("editing"), device, options)
@@ -105,8 +106,8 @@ def from_record(
     names = set(order)
     pins = {name: _pin(value) for name, value in read.map("pins").items() if name in names}
     breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
-    asked = (*overrides, *(_inserted(o) for o in read.list("overrides")))
-    problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, asked, costs)
+    all_overrides = (*overrides, *(_inserted(o) for o in read.list("overrides")))
+    problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, all_overrides, costs)
     for first, last, reason in rows_of(read.list("refusals"), 3):
         problem.refusals[whole(first), whole(last)] = text_of(reason)
     value = None if read["objective"] is None else _objective(read.list("objective"))
@@ -123,8 +124,8 @@ def _unresolved(override: Override) -> tuple[str, ...]:
     raise TypeError(f"the placer names what it inserts: {override}")
 
 
-def _inserted(given: Any) -> Override:
-    return dataclasses.replace(from_json(given), source="placer")
+def _inserted(value: Any) -> Override:
+    return dataclasses.replace(from_json(value), source="placer")
 
 
 def _edited(
@@ -184,11 +185,67 @@ def _objective(values: Sequence[Any]) -> Objective:
     return Objective(**{**numbers, "inputs": whole(numbers["inputs"])})
 
 
-def _pin(value: Any) -> Pin:
+def _pin(value: Any) -> FixedPlace:
     ((start, transpose, chip),) = rows_of([value], 3)
     if start is not None:
         ((row, column),) = rows_of([start], 2)
         start = whole(row), whole(column)
     if not isinstance(transpose, bool | None):
         raise InputError("a record with a pin that says nothing")
-    return Pin(start, transpose, None if chip is None else whole(chip))
+    return FixedPlace(start, transpose, None if chip is None else whole(chip))
+
+
+class RecordReader:
+    """Fields of a record by name, each of the kind that it is read as. Raises `InputError`."""
+
+    def __init__(self, record: Any) -> None:
+        if not isinstance(record, dict):
+            raise InputError("a record is an object")
+        self._fields: dict[str, Any] = record
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._fields:
+            raise InputError(f"a record without {name!r}")
+        return self._fields[name]
+
+    def text(self, name: str) -> str:
+        return text_of(self[name])
+
+    def list(self, name: str) -> list[Any]:
+        result = self[name]
+        if not isinstance(result, list):
+            raise InputError(f"a record whose {name!r} is not a list")
+        return result
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        return tuple(map(text_of, self.list(name)))
+
+    def map(self, name: str) -> dict[str, Any]:
+        result = self[name]
+        if not isinstance(result, dict):
+            raise InputError(f"a record whose {name!r} is not an object")
+        return result
+
+
+def rows_of(values: Sequence[Any], count: int) -> Sequence[Sequence[Any]]:
+    if not all(isinstance(v, list | tuple) and len(v) == count for v in values):
+        raise InputError(f"a record with a list that has not {count} parts")
+    return values
+
+
+def text_of(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"a record with {value!r} where a text belongs")
+    return value
+
+
+def whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"a record with {value!r} where a whole number belongs")
+    return value
+
+
+def number(value: Any) -> Any:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InputError(f"a record with {value!r} where a number belongs")
+    return value

@@ -18,12 +18,12 @@ from tbuda_lab.core.errors import Diagnostic, OverrideError, counted, need_known
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import OVERRIDE_KINDS, Malformed, Override, broken, target_text
-from tbuda_lab.core.overrides.places import OpPlacement, QueuePlacement
+from tbuda_lab.core.overrides.places import OpPin, QueuePin
 from tbuda_lab.core.placer import policies
 from tbuda_lab.core.placer.memory.dram import ALGORITHMS
 from tbuda_lab.core.placer.model.schedule import POLICIES as SCHEDULERS
 from tbuda_lab.core.placer.model.schedule import constrained, schedule
-from tbuda_lab.core.placer.search import chip_order
+from tbuda_lab.core.placer.search import chip_stages
 
 _ORDERED = ("schedule_constraint", "chip_break")
 
@@ -33,7 +33,7 @@ def refuse_unknown(options: CompileOptions) -> None:
     need_known(
         ("balancer policy", policies.full_name(options.balancer_policy), policies.NAMES),
         ("scheduler policy", options.scheduler_policy, SCHEDULERS),
-        ("chip placement policy", options.chip_placement_policy, chip_order.POLICIES),
+        ("chip placement policy", options.chip_placement_policy, chip_stages.POLICIES),
         ("DRAM placement algorithm", options.dram_placement_algorithm, ALGORITHMS),
     )
 
@@ -55,7 +55,7 @@ def refuse_impossible(
         except OverrideError as error:
             diagnostics += [d for d in error.diagnostics if d not in diagnostics]
     if diagnostics:
-        raise OverrideError(f"{counted(len(diagnostics), 'override')} cannot be honoured", diagnostics)
+        raise OverrideError(f"{counted(len(diagnostics), 'override')} cannot be met", diagnostics)
 
 
 def _kinds(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
@@ -96,7 +96,7 @@ def _pins(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: 
                 message = bad_pin(name, grids, device, record.value)
                 wrong += [] if message is None else [message]
     if wrong:
-        raise OverrideError("op placements that cannot be honoured", wrong)
+        raise OverrideError("op placements cannot be met", wrong)
 
 
 def _pair(value: object) -> bool:
@@ -114,7 +114,7 @@ def _grids(profile: OpProfile, device: DeviceSpec) -> list[tuple[int, int]]:
 def bad_pin(name: str, grids: Sequence[tuple[int, ...]], device: DeviceSpec, value: object) -> Diagnostic | None:
     """What is wrong with a place that an op was given, or None. grids: (rows, columns) that it may take."""
     try:
-        fault = OpPlacement.parse(value).on_device(grids, device)
+        fault = OpPin.parse(value).on_device(grids, device)
     except Malformed as error:
         fault = error.fault
     return None if fault is None else Diagnostic("error", name, "override-op_placement", *fault)
@@ -122,7 +122,7 @@ def bad_pin(name: str, grids: Sequence[tuple[int, ...]], device: DeviceSpec, val
 
 def bad_queue_place(name: str, device: DeviceSpec, chip: object, channel: object) -> Diagnostic | None:
     """What is wrong with a chip and channel that a queue was given, or None."""
-    result = QueuePlacement(chip, channel).on_device(device)  # type: ignore[arg-type]  # judged there
+    result = QueuePin(chip, channel).on_device(device)  # type: ignore[arg-type]  # judged there
     return None if result is None else Diagnostic("error", name, f"queue-{result[0]}", *result[1])
 
 
@@ -135,7 +135,7 @@ def _queues(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides
                 entry = bad_queue_place(name, device, value.get("chip"), value.get("channel"))
                 wrong += [] if entry is None else [entry]
     if wrong:
-        raise OverrideError("queue placements that cannot be honoured", wrong)
+        raise OverrideError("queue placements cannot be met", wrong)
 
 
 def queue_names(graph: Graph) -> list[str]:
@@ -149,10 +149,10 @@ def queue_names(graph: Graph) -> list[str]:
 
 
 def _order(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
-    asked = [o for o in overrides if o.kind in _ORDERED]
-    if asked:
-        order = constrained(graph, schedule(graph, options.scheduler_policy), asked)
-        chip_breaks(order, device, asked)
+    ordered = [o for o in overrides if o.kind in _ORDERED]
+    if ordered:
+        order = constrained(graph, schedule(graph, options.scheduler_policy), ordered)
+        chip_breaks(order, device, ordered)
 
 
 def chip_breaks(order: Sequence[str], device: DeviceSpec, overrides: Sequence[Override]) -> frozenset[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import spoken
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
-from tbuda_lab.core.balancer.reasons import MEANING, REMEDY, describe
+from tbuda_lab.core.balancer.models import MEANING, REMEDY, describe
 from tbuda_lab.core.balancer.types import Placement, Reason
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
@@ -59,10 +59,10 @@ def why(placement: Placement, op: str, device_cores: int) -> Explanation:
     free = device_cores - report.cores
     blocks = limiter == report.limiter_cycles
     too = "" if op == report.limiter_op else f", and so is {report.limiter_op}"
-    held = "" if what == "kernel" else f", limited by {spoken(what)}; the kernel alone takes {kernel:,}"
+    limit = "" if what == "kernel" else f", limited by {spoken(what)}; the kernel alone takes {kernel:,}"
     sentences = [
         f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch} and takes "
-        f"{limiter:,} cycles per input{held}."
+        f"{limiter:,} cycles per input{limit}."
     ]
     if not blocks:
         slowest = f"{report.limiter_op} takes {report.limiter_cycles:,}"
@@ -70,7 +70,7 @@ def why(placement: Placement, op: str, device_cores: int) -> Explanation:
     elif report.no_larger and op == report.limiter_op:
         sentences.append(f"It is the slowest op of the epoch. Why it is not on more cores: {report.no_larger}.")
     elif not faster:
-        none = "none of the candidates that its override leaves" if table.held else "no legal candidate"
+        none = "none of the candidates that its override leaves" if table.overridden else "no legal candidate"
         sentences.append(f"It is the slowest op of the epoch{too}, and {none} has a faster kernel.")
     else:
         grid, cores, cycles = faster[0]
@@ -80,7 +80,7 @@ def why(placement: Placement, op: str, device_cores: int) -> Explanation:
             f"({cycles:,} cycles), takes {_more(extra)}; {free} are free."
         )
     rest = describe(histogram)
-    left = " that its override leaves" if table.held else ""
+    left = " that its override leaves" if table.overridden else ""
     if len(table.rows) == 1:  # it was chosen, so it is legal
         sentences.append(f"It is the only candidate{left}.")
     elif not refused:

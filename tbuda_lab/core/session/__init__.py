@@ -21,7 +21,7 @@ from tbuda_lab.core.session.commands import (
 )
 from tbuda_lab.core.session.compiles import GRAPH_STAGES, REACHED
 from tbuda_lab.core.session.explain import OpCard, Reasons
-from tbuda_lab.core.session.exports import EXPORTS, Export, ExportSetting, Kind
+from tbuda_lab.core.session.exports import EXPORTS, Export, ExportKind, ExportSetting
 from tbuda_lab.core.session.gestures import GRAMMAR
 from tbuda_lab.core.session.legal import LEGAL, LegalTable, ReasonText, ShapeReason
 from tbuda_lab.core.session.records import OverrideRecord
@@ -45,9 +45,9 @@ __all__ = [
     "Diff",
     "EpochBreak",
     "Export",
+    "ExportKind",
     "ExportSetting",
     "FormatOp",
-    "Kind",
     "LegalTable",
     "OpCard",
     "OpChange",

@@ -22,7 +22,7 @@ _MANY = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class PaceStall:
+class EpochStall:
     """A stall that slows its epoch down, by ops counted from the first of the epoch. reader: the first op on the short
     branch, or the join; cycles: of the whole batch."""
 
@@ -32,11 +32,11 @@ class PaceStall:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pace:
+class EpochCycles:
     """cycles: of the whole batch, with the switch to the epoch; time: what they are spent on."""
 
     cycles: int
-    stalls: tuple[PaceStall, ...]
+    stalls: tuple[EpochStall, ...]
     time: EpochTime
 
 
@@ -52,10 +52,9 @@ def time_of(placed: Placed, batch: int | None = None) -> BatchTime:
 
 def _time(placed: Placed, batch: int) -> BatchTime:
     if len(set(placed.chips)) > 1:  # epochs of one time may feed each other
-        epochs = placed.placement().epochs
-        whole = _Whole(placed.problem.graph, placed.placement(), placed.problem.device, placed.overrides)
+        epochs, whole = placed.placement().epochs, _whole(placed)
         return summed(epochs, batch, epoch_times(simulate(whole, batch), whole))
-    times = tuple(pace.time for pace in paces_of(placed, batch))
+    times = tuple(epoch.time for epoch in epoch_cycles_of(placed, batch))
     return BatchTime(batch, sum(time.cycles for time in times), times)
 
 
@@ -67,45 +66,51 @@ class _Whole:
     placement: Placement
     device: DeviceSpec
     overrides: tuple[Override, ...]
+    loaded_once: bool
 
 
-def paces_of(placed: Placed, batch: int) -> list[Pace]:
+def _whole(placed: Placed) -> _Whole:
+    problem = placed.problem
+    return _Whole(problem.graph, placed.placement(), problem.device, placed.overrides, problem.options.loaded_once)
+
+
+def epoch_cycles_of(placed: Placed, batch: int) -> list[EpochCycles]:
     """By epoch, for a placement on one chip (where no epoch runs beside another) and a batch that each takes in one go.
     What `epochsim.simulate` says of the whole placement is the sum; equal epochs are simulated once."""
     problem = placed.problem
-    asked = [o for o in placed.overrides if o.kind == "input_buffer_multiplier"]
+    multipliers = [o for o in placed.overrides if o.kind == "input_buffer_multiplier"]
     keys = []
     for segment in placed.segments:
         names = problem.order[segment.first : segment.last]
-        factors = tuple((names.index(n), frozen(o.value)) for o in asked for n in o.matches(names))
-        keys.append(("pace", batch, problem.structure(segment.first, segment.last), segment.rows, factors))
+        factors = tuple((names.index(n), frozen(o.value)) for o in multipliers for n in o.matches(names))
+        keys.append(("epoch cycles", batch, problem.structure(segment.first, segment.last), segment.rows, factors))
     answers = problem.costs.answers
     if sum(key not in answers for key in set(keys)) > _MANY and placed.complete:
-        whole = _Whole(problem.graph, placed.placement(), problem.device, placed.overrides)
+        whole = _whole(placed)
         trace = simulate(whole, batch)
         times = epoch_times(trace, whole)
         for index, (key, segment) in enumerate(zip(keys, placed.segments, strict=True)):
-            answers[key] = _paced(placed, segment, trace, index, times[index])
+            answers[key] = _cycles_of(placed, segment, trace, index, times[index])
     for key, segment in zip(keys, placed.segments, strict=True):
         if key not in answers:
-            answers[key] = _pace(placed, segment, batch)
-    return [cast(Pace, answers[key]) for key in keys]
+            answers[key] = _simulated(placed, segment, batch)
+    return [cast(EpochCycles, answers[key]) for key in keys]
 
 
-def _pace(placed: Placed, segment: Segment, batch: int) -> Pace:
+def _simulated(placed: Placed, segment: Segment, batch: int) -> EpochCycles:
     problem = placed.problem
     one = trial(problem, segment, placed.overrides)
     sizes = input_buffers(problem, [segment], placed.overrides, [Parts().of(problem, segment)])
     result = dataclasses.replace(one, placement=dataclasses.replace(one.placement, input_buffers=sizes))
     trace = simulate(result, batch)
-    return _paced(placed, segment, trace, 0, epoch_times(trace, result)[0])
+    return _cycles_of(placed, segment, trace, 0, epoch_times(trace, result)[0])
 
 
-def _paced(placed: Placed, segment: Segment, trace: EpochTrace, index: int, time: EpochTime) -> Pace:
+def _cycles_of(placed: Placed, segment: Segment, trace: EpochTrace, index: int, time: EpochTime) -> EpochCycles:
     at = {name: i for i, name in enumerate(placed.problem.order[segment.first : segment.last])}
     stalls = tuple(
-        PaceStall(at[s.fork], at[s.short[0] if s.short else s.join], s.cycles)
+        EpochStall(at[s.fork], at[s.short[0] if s.short else s.join], s.cycles)
         for s in trace.stalls
         if s.critical and s.epoch == index
     )
-    return Pace(trace.epochs[index].cycles, stalls, time)
+    return EpochCycles(trace.epochs[index].cycles, stalls, time)

@@ -24,10 +24,8 @@ from tbuda_lab.core.overrides import (
 )
 from tbuda_lab.core.overrides.candidates import InnerStep, OpSize, Prologue, StreamDirection, StreamShape
 from tbuda_lab.core.overrides.graphs import Fidelity, NopOnEdge, OutputFormat, QueueOnEdge
-from tbuda_lab.core.overrides.kind import given, is_whole, python_call
-from tbuda_lab.core.overrides.places import ChipBreak as ChipBreakKind
-from tbuda_lab.core.overrides.places import EpochBreak as EpochBreakKind
-from tbuda_lab.core.overrides.places import OpPlacement, QueuePlacement, ScheduleConstraint
+from tbuda_lab.core.overrides.kind import is_whole, python_call, without_none
+from tbuda_lab.core.overrides.places import ChipStart, EpochStart, OpPin, QueuePin, ScheduleConstraint
 
 
 def refuse(where: str, message: str, fix: str) -> OverrideError:
@@ -143,8 +141,8 @@ class PlaceOp(Command):
             raise refuse(self.op, *fault)
 
     @property
-    def _pin(self) -> OpPlacement:
-        return OpPlacement(self.start, self.transpose, self.chip)
+    def _pin(self) -> OpPin:
+        return OpPin(self.start, self.transpose, self.chip)
 
     def asks(self) -> tuple[tuple[str, Kind], ...]:
         return ((self.op, self._pin),)
@@ -157,7 +155,7 @@ class EpochBreak(Command):
     op: str
     on: bool = True
     name: ClassVar[str] = "break"
-    override: ClassVar[type[EpochBreakKind]] = EpochBreakKind
+    override: ClassVar[type[EpochStart]] = EpochStart
 
     @property
     def label(self) -> str:
@@ -179,7 +177,7 @@ class ChipBreak(EpochBreak):
     """Start placing on the next chip at an op; `on=False` takes the break away."""
 
     name: ClassVar[str] = "chip-break"
-    override: ClassVar[type[EpochBreakKind]] = ChipBreakKind
+    override: ClassVar[type[EpochStart]] = ChipStart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +264,7 @@ class QueueChannel(Command):
             raise refuse(self.queue, "a queue goes to a channel or a chip, both numbers", "whole numbers from 0")
 
     def asks(self) -> tuple[tuple[str, Kind], ...]:
-        return ((self.queue, QueuePlacement(self.chip, self.channel)),)
+        return ((self.queue, QueuePin(self.chip, self.channel)),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -489,14 +487,14 @@ class SetOptions(Command):
         plain = {names.get(k, k): v for k, v in self.changes if k != "precision"}
         lines = [python_call("set_configuration_options", **plain)] if plain else []
         for rule in dict(self.changes).get("precision", ()):
-            asked = given(
+            arguments = without_none(
                 op_type=rule.op_type, name_regex=rule.name, output_df=rule.output_df, accumulate_df=rule.accumulate_df,
                 intermediate_df=rule.intermediate_df, math_fidelity=rule.math_fidelity,
                 input_df={k: (df, also) for k, df, also in rule.inputs} or None,
                 input_parameter_indices_to_optimize=list(rule.weight_bits) or None,
                 epoch_type=rule.part, is_gradient_op=rule.gradients,
             )  # fmt: skip
-            lines.append(python_call("configure_mixed_precision", **asked))
+            lines.append(python_call("configure_mixed_precision", **arguments))
         return "\n".join(lines)
 
 

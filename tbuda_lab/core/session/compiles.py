@@ -12,10 +12,11 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import Clock, CompileResult, Request
-from tbuda_lab.core.compiler.pipeline import Front
-from tbuda_lab.core.compiler.whole_numbers import host_outputs
+from tbuda_lab.core.compiler.integer_outputs import host_outputs
+from tbuda_lab.core.compiler.pipeline import FrontEndResult
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.runcontrol import wait_for
 from tbuda_lab.core.session.state import no_collections
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Compiles:
     def compile(self, upto: str = "netlisted") -> CompileResult | None:
         """See `Session.compile`."""
         if upto not in REACHED[1:7]:
-            raise InputError(f"nothing is {upto!r}; there are {', '.join(REACHED[1:7])}")
+            raise InputError(f"{upto!r} is not a state of a compile; states: {', '.join(REACHED[1:7])}")
         with self._state.work_lock:
             if upto != "netlisted":
                 return self._part(upto)
@@ -162,11 +163,7 @@ class Compiles:
 
     def wait(self, timeout: float | None = None) -> CompileResult:
         """See `Session.wait`."""
-        worker = self._state.worker
-        if worker is not None:
-            worker.join(timeout)
-            if worker.is_alive():
-                raise TimeoutError(f"still at work after {timeout} s")
+        wait_for(self._state.worker, timeout)
         if self._session.error is not None:
             raise self._session.error
         if self._session.result is None or self._session.stale:
@@ -197,6 +194,6 @@ class Compiles:
             front = self.guarded(lambda: self.front(self._state.history.state))
         return front.passed if stage == "passed" else front.lowered
 
-    def front(self, state: Request) -> Front:
+    def front(self, state: Request) -> FrontEndResult:
         clock = self.clock(None)
         return self._state.pipeline.front(self.trace(), state.options, clock, state.overrides)

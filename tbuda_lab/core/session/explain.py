@@ -84,8 +84,8 @@ def card_of(session: Session, op: str) -> OpCard:
         facts.append(("limiter cycles", f"{limiter:,} ({what}); of the epoch {epoch.limiter_cycles:,}"))
     table = placement.models[op]
     facts.append(("candidates", f"{len(table.legal()):,} legal of {len(table.rows):,}"))
-    asked = tuple(r for r in session.records if op in r.matched)
-    return OpCard(op, tuple((name, str(text)) for name, text in facts if str(text)), asked)
+    records = tuple(r for r in session.records if op in r.matched)
+    return OpCard(op, tuple((name, str(text)) for name, text in facts if str(text)), records)
 
 
 _ALTERNATIVES = 5
@@ -253,8 +253,8 @@ def picked_by(session: Session, op: str) -> str:
         raise InputError(f"{op!r} is not an op of the placed graph")
     state = session._state.history.state
     now = placed.ops()[op]
-    held = [o for o in session.overrides if o.matches([op])]
-    fixed = {o.kind: o for o in held}
+    matching = [o for o in session.overrides if o.matches([op])]
+    fixed = {o.kind: o for o in matching}
     sentences: list[str] = []
     if "op_size" in fixed:
         sentences.append(f"Its shape is set by an override{_source(fixed['op_size'])}.")

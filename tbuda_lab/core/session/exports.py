@@ -64,7 +64,7 @@ _TYPES: dict[type, str] = {bool: "true or false", int: "a whole number from 0", 
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class ExportKind:
     """A kind of export. `call`: the Python call with `{}` where the arguments go; `suffix`: of the usual file name."""
 
     name: str
@@ -77,11 +77,11 @@ class Kind:
     preview: Callable[..., str] | None = None  # (session, **settings): what will come of it, in words
 
 
-EXPORTS: dict[str, Kind] = {}
+EXPORTS: dict[str, ExportKind] = {}
 """Kinds of export by name, in the order in which a dialog shows them."""
 
 
-def register(kind: Kind) -> Kind:
+def register(kind: ExportKind) -> ExportKind:
     """Add a kind; a second one of the same name is an error of the program."""
     if kind.name in EXPORTS:
         raise ValueError(f"export {kind.name!r} is there already")
@@ -94,7 +94,7 @@ class Export:
     """One export: what, to which file, with which settings (those not given have their defaults)."""
 
     session: Session
-    kind: Kind
+    kind: ExportKind
     path: Path
     settings: Mapping[str, bool | int | str]
 
@@ -225,11 +225,11 @@ def op_columns(session: Session) -> dict[str, list[Any]]:
     op_columns: dict[str, list[Any]] = {
         n: frame.text(f"op_{n}") if n in TEXTS else frame.columns[f"op_{n}"].tolist() for n in names
     }
-    asked: dict[str, list[str]] = {}
+    overrides: dict[str, list[str]] = {}
     for record in records_of(session.overrides, result, pending=False):
         for op in record.matched:
-            asked.setdefault(op, []).append(record.kind)
-    op_columns["overrides"] = [" ".join(asked.get(op, ())) for op in op_columns["name"]]
+            overrides.setdefault(op, []).append(record.kind)
+    op_columns["overrides"] = [" ".join(overrides.get(op, ())) for op in op_columns["name"]]
     return op_columns
 
 
@@ -280,7 +280,7 @@ def _plain(value: Any) -> Any:
 
 
 register(
-    Kind(
+    ExportKind(
         "netlist", "Netlist", "The netlist as YAML, and beside it the cycles of every op", ".netlist.yaml",
         "session.export_netlist({})", export_netlist,
         (
@@ -290,21 +290,21 @@ register(
     )
 )  # fmt: skip
 register(
-    Kind(
+    ExportKind(
         "overrides", "Overrides", "The edits as PyBuda's calls, or as JSON", ".overrides.py",
         "session.export_overrides({})", export_overrides,
         (ExportSetting("form", "python", "python, json, or both", ("python", "json", "both")),),
     )
 )  # fmt: skip
 register(
-    Kind(
+    ExportKind(
         "table", "Table", "One line per op: place, candidate, cycles, memory (CSV; Parquet if it ends in .parquet)",
         ".ops.csv",
         "session.export_table({})", export_table,
     )
 )  # fmt: skip
 register(
-    Kind(
+    ExportKind(
         "trace", "Timeline", "When each op works and what it waits for (Chrome trace JSON)", ".trace.json",
         "session.export_trace({})", export_trace,
         (ExportSetting("batch", 8, "how many inputs"),),
@@ -374,11 +374,11 @@ def open_image(
 ) -> Session:
     """A session on the graph of an image, with its device, options and overrides; see `Session.open`."""
     from tbuda_lab.core.tti import load_image
-    from tbuda_lab.core.tti.loaded import given
+    from tbuda_lab.core.tti.loaded import with_parameters
     from tbuda_lab.core.tti.sample import sample_of
 
     loaded = load_image(path)
-    graph = given(loaded.graph, {n: _array(v) for n, v in (parameters or {}).items()})
+    graph = with_parameters(loaded.graph, {n: _array(v) for n, v in (parameters or {}).items()})
     missing = [n for n in loaded.missing if n not in (parameters or {})]
     if missing:
         raise InputError(f"{path} was written without weights: give them, parameters={{{missing[0]!r}: ..., ...}} "
@@ -411,7 +411,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 register(
-    Kind(
+    ExportKind(
         "tti", "TTI", "The compiled model in one archive, which runs without the model", ".tti",
         "session.export_tti({})", export_tti,
         (

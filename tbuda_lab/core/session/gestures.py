@@ -105,4 +105,4 @@ def parse(text: str) -> Command | str:
                     parts[name] = parts[name][1:-1]
             return make(parts)
     fix = "; ".join(GRAMMAR)
-    raise InputError(f"{text!r} is no gesture", [Diagnostic("error", text, "gesture", "not understood", fix)])
+    raise InputError(f"{text!r} is not an edit", [Diagnostic("error", text, "gesture", "not understood", fix)])

@@ -127,7 +127,7 @@ def command_data(command: Command, resolve: Resolve) -> dict[str, Any]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 def read_journal(path: Path) -> JournalFile:
     """Raises `InputError` with file, line and what is wrong."""
-    return parse_journal(bounded_text(path, MAX_BYTES, "is no session file"), path.name)
+    return parse_journal(bounded_text(path, MAX_BYTES, "is not a session file"), path.name)
 
 
 def parse_journal(text: str, name: str = "session") -> JournalFile:
@@ -144,15 +144,15 @@ def parse_journal(text: str, name: str = "session") -> JournalFile:
         reader.fail(1, f"unknown device {head.get('device')!r}", f"known: {', '.join((*ARCHS, *BOARDS))}")
     rows = head.get("harvested_rows")
     if rows is not None and not (isinstance(rows, list) and all(type(r) is int and 0 <= r < 64 for r in rows)):
-        reader.fail(1, "harvested_rows is no list of row numbers", "physical rows, from 0")
+        reader.fail(1, "harvested_rows is not a list of row numbers", "physical rows, from 0")
     options = reader.guard(1, lambda: CompileOptions(**options_from_json(head.get("options", {}))))
     records = head.get("overrides", [])
     if not isinstance(records, list):
-        reader.fail(1, "overrides is no list", "a list of kind, target and value")
+        reader.fail(1, "overrides is not a list", "a list of kind, target and value")
     overrides = tuple(reader.guard(1, partial(from_json, r)) for r in records)
     title = head.get("name", "model")
     if not isinstance(title, str):
-        reader.fail(1, "name is no text", "the name of the model")
+        reader.fail(1, "name is not text", "the name of the model")
     header = Header(title, str(head["device"]), None if rows is None else tuple(rows), options, overrides)
     return JournalFile(header, tuple(_actions(reader, commands)))
 
@@ -325,7 +325,7 @@ def parse_overrides(text: str, name: str = "overrides") -> tuple[Override, ...]:
         fail(name, f"format is {entry!r}", f"a file of overrides has the format {OVERRIDES_FORMAT!r}")
     records = data.get("overrides")
     if not isinstance(records, list) or len(records) > MAX_OVERRIDES:
-        fail(name, "overrides is no list", f"a list of kind, target and value, at most {MAX_OVERRIDES}")
+        fail(name, "overrides is not a list", f"a list of kind, target and value, at most {MAX_OVERRIDES}")
     result = []
     for index, record in enumerate(records):
         try:
@@ -341,12 +341,12 @@ def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[EditS
 
     Raises `InputError` where the states between would hold more than `MAX_HELD` overrides.
     """
-    held = 0
+    depth = 0
     for number, action in enumerate(actions, 1):
         if action[0] == "do":
             history.do(*action[1:])
-            held += len(history.state.overrides)
-            if held > MAX_HELD:
+            depth += len(history.state.overrides)
+            if depth > MAX_HELD:
                 where, count = f"step {number:,} of {len(actions):,}", len(history.state.overrides)
                 message = f"the states of these steps hold more than {MAX_HELD:,} overrides, {count:,} of them here"
                 fix = "begin a new file from the overrides of this one"

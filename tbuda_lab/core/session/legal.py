@@ -13,7 +13,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import Demands, Load, demands, dram_divider, limiter_name
 from tbuda_lab.core.balancer.edges import EdgeReason, refusal, stream_verdict
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
-from tbuda_lab.core.balancer.reasons import MEANING, REMEDY
+from tbuda_lab.core.balancer.models import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.netlist.routing.rules import RouteRule
@@ -32,7 +32,7 @@ FACTORS = (1, 2, 3, 4, 6, 8)
 """Buffer multipliers that are offered."""
 
 
-class Now(TypedDict):
+class CurrentChoices(TypedDict):
     """What an op has: its u_kt (0 without an inner dimension), its stream, and the buffer multipliers that are set."""
 
     u_kt: int
@@ -52,7 +52,7 @@ class OpChoices:
     u_kt: tuple[tuple[int, int], ...]
     streams: tuple[tuple[tuple[str, int, int], int], ...]
     buffers: tuple[tuple[tuple[int, int], ...], ...]
-    now: Now
+    now: CurrentChoices
 
 
 def choices_of(session: Session, op: str) -> OpChoices:
@@ -72,7 +72,7 @@ def choices_of(session: Session, op: str) -> OpChoices:
             if len(rows):
                 choices.append((factor, int(rows["cycles"].min())))
         buffers.append(tuple(choices))
-    asked = {o.kind: o.value for o in session.overrides if o.matches([op])}
+    requested = {o.kind: o.value for o in session.overrides if o.matches([op])}
     return OpChoices(
         op,
         inner_steps(session, op),
@@ -81,7 +81,7 @@ def choices_of(session: Session, op: str) -> OpChoices:
         {
             "u_kt": int(row["u_kt"]),
             "stream": (str(row["stream"]) or "n", int(row["stream_r"]), int(row["stream_c"])),
-            "buffers": dict(asked.get("input_buffer_multiplier", {})),
+            "buffers": dict(requested.get("input_buffer_multiplier", {})),
         },
     )
 

@@ -19,15 +19,15 @@ from tbuda_lab.core.graph import TILE, Node
 from tbuda_lab.core.lowering.evaluate import apply, evaluate_ops
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.verification import PCC_WANTED, Comparison, compare
+from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
 
-_FAR = 0.05  # of the largest wanted magnitude: a tile that differs by more is pointed at
+_FAR = 0.05  # of the largest expected magnitude: a tile that differs by more is pointed at
 
 
 @dataclasses.dataclass(frozen=True)
 class OpCheck:
     """One op against torch. tiles: (z, rows, columns) float32, largest difference within each tile; first: the first
-    tile that differs by more than 5 % of the largest wanted magnitude, None where none does."""
+    tile that differs by more than 5 % of the largest expected magnitude, None where none does."""
 
     comparison: Comparison
     tiles: np.ndarray
@@ -47,12 +47,12 @@ class OpChecks:
     ops: tuple[OpCheck, ...]
     unchecked: tuple[str, ...]
     stages: dict[str, tuple[Comparison, ...]]
-    wanted: float = PCC_WANTED
+    min_pcc: float = MIN_PCC
 
     @property
     def first_failure(self) -> OpCheck | None:
-        """The first op of the schedule whose correlation is below what is wanted."""
-        return next((c for c in self.ops if not c.comparison.passes(self.wanted)), None)
+        """The first op of the schedule whose correlation is below `min_pcc`."""
+        return next((c for c in self.ops if not c.comparison.passes(self.min_pcc)), None)
 
     def __getitem__(self, op: str) -> OpCheck:
         for check in self.ops:
@@ -62,7 +62,7 @@ class OpChecks:
 
 
 def check_ops(
-    runner: Runner, sample: Any, wanted: float = PCC_WANTED, cancel: threading.Event | None = None
+    runner: Runner, sample: Any, min_pcc: float = MIN_PCC, cancel: threading.Event | None = None
 ) -> OpChecks:
     """Run the first element of a sample and compare every op's output with the lowered graph evaluated in float32.
 
@@ -88,18 +88,18 @@ def check_ops(
         tuple(checks[n] for n in schedule if n in checks),
         tuple(n for n in schedule if n not in checks),
         _stages(result, feed, left),
-        wanted,
+        min_pcc,
     )
 
 
 class OpWatch:
     """Compares the first output of every op with torch while a run goes (`take` is an executor's `on_op`), and calls
-    `stop` once, with the first op that correlates less than `wanted`. sample: the first one that runs."""
+    `stop` once, with the first op that correlates less than `min_pcc`. sample: the first one that runs."""
 
     def __init__(
-        self, result: CompileResult, sample: Any, wanted: float, stop: Callable[[OpCheck], None]
+        self, result: CompileResult, sample: Any, min_pcc: float, stop: Callable[[OpCheck], None]
     ) -> None:
-        self.result, self.wanted, self._stop = result, wanted, stop
+        self.result, self.min_pcc, self._stop = result, min_pcc, stop
         feed = next(iter(elements(result.graph, frontend.feeds(result.graph, sample))))
         self._references = evaluate_ops(result.lowered, lowered_inputs(result, feed))
         self._ready: dict[str, tuple[Node, torch.Tensor]] = {}
@@ -119,7 +119,7 @@ class OpWatch:
         node, reference = self._ready.pop(name)
         got = whole_output(self.result, name, np.array(output[0], np.float32))
         check = self._checks[name] = _compared(node, reference.numpy(), got)
-        if self.failure is None and not check.comparison.passes(self.wanted):
+        if self.failure is None and not check.comparison.passes(self.min_pcc):
             self.failure = check
             self._stop(check)
 
@@ -128,7 +128,7 @@ class OpWatch:
         """What was compared so far."""
         schedule = [n for n in self.result.placement.schedule if n in self._checks]
         checked = tuple(c for n in schedule if (c := self._checks[n]) is not None)
-        return OpChecks(checked, tuple(n for n in schedule if self._checks[n] is None), {}, self.wanted)
+        return OpChecks(checked, tuple(n for n in schedule if self._checks[n] is None), {}, self.min_pcc)
 
 
 def lowered_inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -169,11 +169,11 @@ def whole_output(result: CompileResult, name: str, stored: np.ndarray) -> np.nda
     return apply(unstream_tms(table.profile, table.rows[at]), torch.from_numpy(stored)).numpy()
 
 
-def _compared(node: Node, wanted: np.ndarray, got: np.ndarray) -> OpCheck:
+def _compared(node: Node, expected: np.ndarray, got: np.ndarray) -> OpCheck:
     _, _, rows, cols = node.shape
-    if got.shape != wanted.shape:
-        raise ValueError(f"{node.name}: the executor gave {got.shape}, the lowered graph {wanted.shape}")
-    a, b = wanted[:, :rows, :cols], got[:, :rows, :cols]
+    if got.shape != expected.shape:
+        raise ValueError(f"{node.name}: the executor gave {got.shape}, the lowered graph {expected.shape}")
+    a, b = expected[:, :rows, :cols], got[:, :rows, :cols]
     comparison = compare(node.name, a, b)
     tiles = _by_tile(np.abs(a - b))
     with np.errstate(invalid="ignore"):
@@ -209,9 +209,9 @@ def _stages(
     }
 
 
-def _same(wanted: dict[str, torch.Tensor], got: dict[str, torch.Tensor]) -> tuple[Comparison, ...]:
+def _same(expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor]) -> tuple[Comparison, ...]:
     return tuple(
-        compare(name, wanted[name].float().numpy(), value.float().numpy())
+        compare(name, expected[name].float().numpy(), value.float().numpy())
         for name, value in got.items()
-        if name in wanted and tuple(wanted[name].shape) == tuple(value.shape)
+        if name in expected and tuple(expected[name].shape) == tuple(value.shape)
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class OpProfile:
+class OpTime:
     """An op's part of the time of the model. Cycles per input.
 
     time: what the model takes because of this op (see `Profile`); share: of all of it. cycles: of the op itself, its
@@ -83,11 +83,11 @@ class Profile:
     total: float
     batch: int
     switch: float
-    ops: tuple[OpProfile, ...]
+    ops: tuple[OpTime, ...]
 
     def modules(self, depth: int | None = None) -> tuple[ModuleProfile, ...]:
         """The same by module, most time first. depth: of how many parts of a module's path, None for all."""
-        groups: dict[str, list[OpProfile]] = {}
+        groups: dict[str, list[OpTime]] = {}
         for op in self.ops:
             path = op.module.split(".")
             groups.setdefault(".".join(path if depth is None else path[:depth]), []).append(op)
@@ -114,7 +114,7 @@ def profile_of(result: CompileResult, times: BatchTime, edits: Iterable[Suggesti
             node, candidate = result.lowered[name], placement.candidate(name)
             work = float(candidate["cycles"]) * float(candidate["cores"]) / (cores * total) if total else 0.0
             rows.append(
-                OpProfile(
+                OpTime(
                     name, node_type(node), node.origin.module, epoch.index, spent[name],
                     spent[name] / total if total else 0.0, op.cycles, op.kernel, work, op.bound.value,
                     traffic.get(name, 0.0), best.get(name),

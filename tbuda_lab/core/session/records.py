@@ -11,7 +11,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.edits import cut_edges, nops_between
 from tbuda_lab.core.overrides import KINDS, Override, broken, named_python, override_python, target_text
-from tbuda_lab.core.overrides.places import EpochBreak
+from tbuda_lab.core.overrides.places import EpochStart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +58,8 @@ def _judged(override: Override, result: CompileResult) -> OverrideRecord:
     if not matched:
         because = "; ".join(f"{d.message}; {d.fix}" for d in message) or _absent(override, result)
         return _record(override, matched, obtained, "unmatched", because)
-    asked = broken(override, matched) if issubclass(kind, EpochBreak) else matched
-    wrong = [name for name in asked if not kind.met(override.value, obtained[name])]
+    targets = broken(override, matched) if issubclass(kind, EpochStart) else matched
+    wrong = [name for name in targets if not kind.met(override.value, obtained[name])]
     state = "missed" if wrong else "obtained"
     if wrong:
         parts = [f"{name} has {obtained[name]!r}" for name in wrong[:3]]

@@ -22,7 +22,7 @@ from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner, filled, joined
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.opchecks import OpCheck, OpChecks, OpWatch, check_ops
-from tbuda_lab.core.verification import PCC_WANTED, Comparison, compare
+from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
 from tbuda_lab.sim.io import QueueIo
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Runs:
         return timelines.get(batch, per_run)
 
     def verify_ops(
-        self, inputs: Any = None, mode: str = "golden", wanted: float = PCC_WANTED, *, runner: Runner | None = None
+        self, inputs: Any = None, mode: str = "golden", min_pcc: float = MIN_PCC, *, runner: Runner | None = None
     ) -> OpChecks:
         """See `Session.verify_ops`."""
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
@@ -171,7 +171,7 @@ class Runs:
             if runner is not None and runner.result is not result:
                 raise InputError("that runner belongs to another placement")
             guarded = self._session.compiles.guarded
-            verify_ops = guarded(lambda: check_ops(runner or Runner(result, mode), sample, wanted, cancel))
+            verify_ops = guarded(lambda: check_ops(runner or Runner(result, mode), sample, min_pcc, cancel))
         self._state.events.emit("checked", verify_ops)
         return verify_ops
 
@@ -190,8 +190,8 @@ class Runs:
             self._state.runner = None  # one that is stopped midway has queues half full
             if inputs is not None and not isinstance(inputs, Iterable):
                 raise InputError(f"run takes a list of samples, not {type(inputs).__name__}")
-            given = [self._session.sample_inputs] if inputs is None else list(inputs)
-            samples = self._session.compiles.guarded(lambda: filled(result, given)) if inputs is None else given
+            batch = [self._session.sample_inputs] if inputs is None else list(inputs)
+            samples = self._session.compiles.guarded(lambda: filled(result, batch)) if inputs is None else batch
             watch: OpWatch | None = None
             if break_below is not None and samples:
 
@@ -224,7 +224,7 @@ class Runs:
             outputs = [self._with_host(row, sample) for row, sample in zip(outputs, samples, strict=True)]
             self._state.events.emit("stage", "run", 1.0)
             self._state.events.emit("ran", outputs)
-            return outputs[: len(given)]
+            return outputs[: len(batch)]
 
     def _with_host(self, row: list[torch.Tensor], sample: Any) -> list[torch.Tensor]:
         """The outputs of a sample with those that the host computes, in the model's order."""
@@ -245,10 +245,10 @@ class Runs:
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
         samples = None if inputs is None else filled(self._session.compile(), [sample])
         got = self.run(samples, mode, break_below=break_below)[0]
-        wanted = frontend.reference(self._session.model, sample)
+        expected = frontend.reference(self._session.model, sample)
         verify = [
             compare(f"output {i}", w.detach().float().numpy(), g.detach().float().numpy())
-            for i, (w, g) in enumerate(zip(wanted, got, strict=True))
+            for i, (w, g) in enumerate(zip(expected, got, strict=True))
         ]
         self._state.events.emit("verified", verify)
         return verify

@@ -49,7 +49,7 @@ from tbuda_lab.core.session.training import Training, TrainingStep, pybuda_modul
 from tbuda_lab.core.session.tune import TunedFormats, tune_formats
 from tbuda_lab.core.session.whatif import Diff, WhatIf
 from tbuda_lab.core.trainer import Trainer
-from tbuda_lab.core.verification import PCC_WANTED, Comparison
+from tbuda_lab.core.verification import MIN_PCC, Comparison
 
 __all__ = ["EVENTS", "GRAPH_STAGES", "Session", "as_sample"]
 
@@ -447,13 +447,13 @@ class Session:
         return self.runs.timeline(batch, per_run)
 
     def verify_ops(
-        self, inputs: Any = None, mode: str = "golden", wanted: float = PCC_WANTED, *, runner: Runner | None = None
+        self, inputs: Any = None, mode: str = "golden", min_pcc: float = MIN_PCC, *, runner: Runner | None = None
     ) -> OpChecks:
         """Run one sample and compare every op's tensor with torch in float32: see `opchecks.check_ops`.
 
         runner: a runner of the current result, to look at what it holds. Raises what the run raises.
         """
-        return self.runs.verify_ops(inputs, mode, wanted, runner=runner)
+        return self.runs.verify_ops(inputs, mode, min_pcc, runner=runner)
 
     def run(
         self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, break_below: float | None = None

@@ -1,5 +1,8 @@
 """The state that the parts of a session share, the list of sessions of this process,
-and a pause of the garbage collector."""
+and a pause of the garbage collector.
+
+Named events with plain listeners; the one way stages tell views what happens.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.pipeline import LruCache, Pipeline
-from tbuda_lab.core.events import Events
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.history import History
@@ -22,6 +24,27 @@ from tbuda_lab.core.session.journal import Journal
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
+from typing import Any
+
+Listener = Callable[..., None]
+
+
+class Events:
+    """Listeners by event name, called in the order they were added, in the thread that emits."""
+
+    def __init__(self, *names: str) -> None:
+        self._listeners: dict[str, list[Listener]] = {name: [] for name in names}
+
+    def on(self, name: str, listener: Listener) -> Callable[[], None]:
+        """Add a listener; returns a function that removes it. Raises `KeyError` naming the known events."""
+        if name not in self._listeners:
+            raise KeyError(f"no event {name!r}; known: {', '.join(self._listeners)}")
+        self._listeners[name].append(listener)
+        return lambda: self._listeners[name].remove(listener)
+
+    def emit(self, name: str, *args: Any) -> None:
+        for listener in tuple(self._listeners[name]):
+            listener(*args)
 
 
 EVENTS = (

@@ -15,7 +15,7 @@ import numpy as np
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, PlacementError, TbudaError
 from tbuda_lab.core.placer.interactive.placed import Placed
-from tbuda_lab.core.session.batch_times import paces_of
+from tbuda_lab.core.session.batch_times import epoch_cycles_of
 from tbuda_lab.core.session.commands import ClearOp, Command, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
 from tbuda_lab.core.session.legal import inner_steps, streams_of
 from tbuda_lab.core.session.temporal import epochs_of, into_epoch, state_after
@@ -135,7 +135,7 @@ def split_bounds(placed: Placed, index: int) -> np.ndarray:
     """(ops - 1,) cycles per input that the two parts of an epoch take at least, by where it is cut: each part is given
     the whole device, rectangles are liquid, DRAM is idle, and what is read from the other part costs nothing more."""
     problem, segment, places = placed.problem, placed.segments[index], placed.epoch(index).places
-    fronts = [problem.frontier(op, *places[op], 0) for op in range(segment.first, segment.last)]
+    fronts = [problem.costs.frontier(problem.tables[op], *places[op], 0) for op in range(segment.first, segment.last)]
     low = min(float(f.cycles[-1]) for f in fronts)
     high = max(float(f.cycles[0]) for f in fronts)
     targets = np.geomspace(max(1.0, low), max(high, low + 1.0), _TARGETS)
@@ -199,13 +199,13 @@ def simulated(session: Session, placed: Placed, state: Request | None, batch: in
     """(cycles of a batch that each epoch takes in one go, as `epochsim.simulate` has them; the stalls that slow an
     epoch down) of a placement. state: what it is of, None for the current one."""
     if len(placed.problem.device.chips) == 1:
-        paces, order = paces_of(placed, batch), placed.problem.order
+        epochs, order = epoch_cycles_of(placed, batch), placed.problem.order
         stalls = [
             SpaceWait(index, stall.cycles, order[s.first + stall.fork], order[s.first + stall.reader])
-            for index, (s, pace) in enumerate(zip(placed.segments, paces, strict=True))
-            for stall in pace.stalls
+            for index, (s, epoch) in enumerate(zip(placed.segments, epochs, strict=True))
+            for stall in epoch.stalls
         ]
-        return sum(pace.cycles for pace in paces), stalls
+        return sum(epoch.cycles for epoch in epochs), stalls
     result = session.compile() if state is None else session.preview(state)
     trace = simulate(result, batch)
     return trace.cycles, [
@@ -328,14 +328,16 @@ class Search:
         return Suggestion(hint.commands, hint.epoch, int(promised), effect.gain, effect, hint.kind)
 
     def _resizes(self, kinds: Sequence[Sequence[int]]) -> None:
-        """Resizes of what limits its epoch, most promising first; at most `2 n + 8` are tried."""
+        """Resizes of what limits its epoch, most promising first; at most `2 n + 8` are tried. A kind of epoch has
+        `_PER_EPOCH` of them; for each that gains nothing one more."""
         queue: list[tuple[float, int, int, int]] = []  # -bound, epoch, of its resizes, kind
         result: dict[int, list[Hint]] = {}
         for kind, epochs in enumerate(kinds):
             result[kind] = resizes(self.session, self.placed, epochs[0])
-            queue += [(-hint.bound, epochs[0], at, kind) for at, hint in enumerate(result[kind])]
+            queue += [(-hint.bound, epochs[0], at, kind) for at, hint in enumerate(result[kind][:_PER_EPOCH])]
         heapq.heapify(queue)
         proven: list[Suggestion] = []
+        unqueued = [iter(range(_PER_EPOCH, len(of_kind))) for of_kind in result.values()]
         tried, most = 0, 2 * self.n + 8
         while queue and tried < most:
             bound, epoch, at, kind = heapq.heappop(queue)
@@ -351,6 +353,8 @@ class Search:
                 if epoch == first:
                     for other in kinds[kind][1:]:
                         heapq.heappush(queue, (-one.gain, other, at, kind))
+            elif (following := next(unqueued[kind], None)) is not None:
+                heapq.heappush(queue, (-result[kind][following].bound, first, following, kind))
 
     def _others(self, kinds: Sequence[Sequence[int]]) -> None:
         every = list(hints(self.session, self.placed, kinds, self.cancel))
@@ -394,7 +398,7 @@ def suggestions(
 
 
 def resizes(session: Session, placed: Placed, index: int) -> list[Hint]:
-    """Resizes of the op that limits an epoch, and of those that take as long; the best few by what the tables say."""
+    """Resizes of the op that limits an epoch, and of those that take as long; the best by the tables first."""
     segment, facts = placed.segments[index], placed.epoch(index)
     took = facts.now()
     order, tables = placed.problem.order, placed.problem.tables
@@ -409,7 +413,7 @@ def resizes(session: Session, placed: Placed, index: int) -> list[Hint]:
     where, gains = np.argwhere(good), segment.limiter_cycles - after[good]
     resizes = []
     # equal gains: fewer cores first, they displace less
-    for i in np.lexsort((shapes["cores"][good], -gains))[:_PER_EPOCH].tolist():
+    for i in np.lexsort((shapes["cores"][good], -gains)).tolist():
         size = (int(where[i, 0]) + 1, int(where[i, 1]) + 1)
         commands = tuple(ResizeOp(order[segment.first + at], size) for at in np.flatnonzero(tied).tolist())
         resizes.append(Hint("resize", index, commands, float(gains[i])))

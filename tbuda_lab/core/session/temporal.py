@@ -228,8 +228,8 @@ def stops(session: Session, op: str, kind: str = "epoch_break", names: Sequence[
     if op not in number:
         raise InputError(f"{op!r} is not an op of the placed graph")
     at = number[op]
-    wanted = [number[n] for n in names if n in number] if names else range(1, len(order))
-    for there in sorted(wanted, key=lambda n: (abs(n - at), n)):
+    numbers = [number[n] for n in names if n in number] if names else range(1, len(order))
+    for there in sorted(numbers, key=lambda n: (abs(n - at), n)):
         name = order[there]
         try:
             after = placed if there == at else session.placed(state_after(session, *shift_break(op, name, kind)))

@@ -99,10 +99,10 @@ class Training:
         batches: (inputs, targets) as `for_training` was given. `control` pauses between steps, and `control.step_input`
         goes one on; `cancel` ends it with `Cancelled` between ops. Raises `InputError` for a batch that does not fit.
         """
-        given = list(batches) if isinstance(batches, Sequence) else batches
+        pairs = list(batches) if isinstance(batches, Sequence) else batches
         with self._state.work_lock:
             trainer = self.trainer
-            cancel = self._wanted()
+            cancel = self._cancel_event()
             used: float | None = None
 
             def step(inputs: Any, targets: Any) -> tuple[float, float]:
@@ -117,10 +117,10 @@ class Training:
                 return float(torch.cat([o.reshape(-1) for o in outputs]).mean()), rate
 
             def steps() -> Iterator[Callable[[], tuple[float, float]]]:
-                for inputs, targets in given:
+                for inputs, targets in pairs:
                     yield functools.partial(step, inputs, targets)
 
-            return self.repeat(steps(), len(given) if isinstance(given, list) else 0)
+            return self.repeat(steps(), len(pairs) if isinstance(pairs, list) else 0)
 
     def repeat(self, steps: Iterable[Callable[[], tuple[float, float]]], total: int = 0) -> list[TrainingStep]:
         """Steps that somebody else calculates, as `train` goes about its own: counted, told, paused, cancelled between
@@ -128,7 +128,7 @@ class Training:
         nobody knows."""
         done: list[TrainingStep] = []
         with self._state.work_lock:
-            cancel = self._wanted()
+            cancel = self._cancel_event()
             try:
                 for step in steps:
                     if self._session.control.gate(cancel.is_set, lambda: self._tell(done, total, paused=True)):
@@ -146,7 +146,7 @@ class Training:
                 self._session.control.reset()
         return done
 
-    def _wanted(self) -> threading.Event:
+    def _cancel_event(self) -> threading.Event:
         """What cancels the training that begins; a cancel of the work before was not meant for it."""
         if self._state.cancel.is_set():
             self._state.cancel = threading.Event()
@@ -166,8 +166,9 @@ class Training:
             gradients = trainer.gradients()
             result = self._session.result
         assert isinstance(result, CompileResult)
-        wanted = _autograd(result.graph, feed, trainer.parameters())
-        return [compare(name, wanted[name].numpy(), gradients[name].numpy()) for name in gradients if name in wanted]
+        expected = _autograd(result.graph, feed, trainer.parameters())
+        both = [name for name in gradients if name in expected]
+        return [compare(name, expected[name].numpy(), gradients[name].numpy()) for name in both]
 
     def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
         """See `Session.gradients_by_op`."""
@@ -187,12 +188,12 @@ class Training:
         """A batch by the names of the graph's inputs, the model's first and then the targets."""
         graph = trainer.result.graph
         names = [n.name for n in graph.inputs if not n.attrs.get("target")]
-        wanted = [n.name for n in graph.inputs if n.attrs.get("target")]
-        given, goal = as_sample(inputs), tuple(as_sample(targets))
-        values = given if isinstance(given, dict) else dict(zip(names, given, strict=False))
-        if set(values) != set(names) or len(goal) != len(wanted):
-            raise InputError(f"a batch is inputs for {', '.join(names)} and {len(wanted)} targets")
-        return {**values, **dict(zip(wanted, goal, strict=True))}
+        target_names = [n.name for n in graph.inputs if n.attrs.get("target")]
+        sample, goal = as_sample(inputs), tuple(as_sample(targets))
+        values = sample if isinstance(sample, dict) else dict(zip(names, sample, strict=False))
+        if set(values) != set(names) or len(goal) != len(target_names):
+            raise InputError(f"a batch is inputs for {', '.join(names)} and {len(target_names)} targets")
+        return {**values, **dict(zip(target_names, goal, strict=True))}
 
 
 def pybuda_module(name: str, model: Any) -> Module:
@@ -202,7 +203,7 @@ def pybuda_module(name: str, model: Any) -> Module:
 
 def _autograd(graph: Graph, feed: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]
               ) -> dict[str, torch.Tensor]:  # fmt: skip
-    """Gradients of the sum of the losses of all elements by the weights, with torch's own autograd."""
+    """Gradients of the loss of a batch by the weights, with torch's own autograd."""
     leaves = {
         node.name: weights.get(node.name, torch.zeros(())).double().requires_grad_()
         for node in graph.of_kind(NodeKind.PARAMETER) if node.attrs.get(TRAINABLE) and node.name in weights
@@ -221,6 +222,6 @@ def _autograd(graph: Graph, feed: Mapping[str, torch.Tensor], weights: Mapping[s
             elif isinstance(node.op, NdOp):
                 values[node.name] = node.op.evaluate(*(values[s] for s in node.sources))
             elif node.attrs.get(LOSS):
-                total = total + values[node.sources[0]].sum()
+                total = total + values[node.sources[0]].sum() * float(node.attrs[LOSS])
     result = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     return {name: g for name, g in zip(leaves, result, strict=True) if g is not None}

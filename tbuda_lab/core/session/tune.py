@@ -98,8 +98,8 @@ def tune_formats(
         with state.edit_lock:
             state.cancel = stop = cancel or threading.Event()
         sample = session.sample_inputs if inputs is None else inputs
-        wanted = _reference(result, sample)
-        before = _correlation(result, sample, wanted, stop)
+        expected = _reference(result, sample)
+        before = _correlation(result, sample, expected, stop)
         cycles_before = session.time(result).per_input
         if before < min_pcc:
             raise InputError(f"the present formats give a correlation of {before:.6f}, not {min_pcc:g}; start from "
@@ -119,7 +119,7 @@ def tune_formats(
             state.events.emit("stage", "tune", min(1.0, len(trials) / steps))
             rules = (*existing, *_ordered(changes[:count]))
             compiled = state.pipeline.compile(graph, SetOptions(precision=rules).apply(request), Clock(None, stop))
-            pcc = _correlation(compiled, sample, wanted, stop)
+            pcc = _correlation(compiled, sample, expected, stop)
             trials.append((count, pcc, session.time(compiled).per_input))
             return pcc >= min_pcc
 
@@ -161,12 +161,12 @@ def _reference(result: CompileResult, sample: Any) -> list[torch.Tensor]:
 
 
 def _correlation(
-    result: CompileResult, sample: Any, wanted: list[torch.Tensor], cancel: threading.Event | None
+    result: CompileResult, sample: Any, expected: list[torch.Tensor], cancel: threading.Event | None
 ) -> float:
     """The lowest correlation of any output, with the machine's own rounding."""
     samples = filled(result, [sample])
     got = Runner(result, "device").run(samples, cancel=cancel)[0]
-    return min(compare(str(k), w.numpy(), g.numpy()).pcc for k, (w, g) in enumerate(zip(wanted, got, strict=True)))
+    return min(compare(str(k), w.numpy(), g.numpy()).pcc for k, (w, g) in enumerate(zip(expected, got, strict=True)))
 
 
 def ranked(result: CompileResult, sample: Any) -> list[FormatChange]:

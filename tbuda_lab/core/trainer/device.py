@@ -55,7 +55,7 @@ class Trainer:
     def forward(self, feed: Feed, cancel: threading.Event | None = None) -> list[torch.Tensor]:
         """Outputs for a batch, in order of the graph's. feed: the model's inputs by name, elements along dim 0.
 
-        Raises `InputError` for a batch that is no whole number of microbatches, or for which there is no room.
+        Raises `InputError` for a batch that is not a whole number of microbatches, or for which there is no room.
         """
         flat = list(elements(self.result.graph, dict(feed)))
         microbatch = self.result.options.microbatch
@@ -114,9 +114,9 @@ class Trainer:
         gradients: by output name the gradient by it, for outputs that are no loss. zero_grad: whether the sums of the
         weights' gradients begin anew. Raises `InputError` when no batch waits or a gradient is missing.
         """
-        given = dict(gradients or {})
-        wanted = [b for b in self.result.inputs if b.gradient_of]
-        missing = [b.gradient_of for b in wanted if b.gradient_of not in given]
+        seeds = dict(gradients or {})
+        seeded = [b for b in self.result.inputs if b.gradient_of]
+        missing = [b.gradient_of for b in seeded if b.gradient_of not in seeds]
         if missing:
             raise InputError(f"backward needs the gradients by {', '.join(missing)}")
         if not self.waiting:
@@ -126,8 +126,8 @@ class Trainer:
         rows: list[tuple[torch.Tensor, ...]] = []
         for start in range(0, count, microbatch):
             for at in range(start, start + microbatch):
-                for source in wanted:
-                    value = given[source.gradient_of]
+                for source in seeded:
+                    value = seeds[source.gradient_of]
                     one = value[at : at + 1] if count > 1 and value.shape[:1] == (count,) else value
                     self.executor.push(source.queue, source.encode({source.sources[0]: one}))
             params = {"p_loop_count": 1}

@@ -142,8 +142,8 @@ class SplitTrainer:
                                             for values, out in zip(flat, answers, strict=True)]  # fmt: skip
                 continue
             trainer = self.trainers[section.graph.name]
-            given = {n.name: _whole([values[n.name] for values in flat], n) for n in section.graph.inputs}
-            outputs = trainer.forward(given, cancel)
+            section_feed = {n.name: _whole([values[n.name] for values in flat], n) for n in section.graph.inputs}
+            outputs = trainer.forward(section_feed, cancel)
             for node, whole in zip(section.graph.outputs, outputs, strict=True):
                 for k, (values, out) in enumerate(zip(flat, answers, strict=True)):
                     part = _part(whole, k, len(flat), node)
@@ -159,9 +159,9 @@ class SplitTrainer:
 
     def _on_host(self, section: Section, values: Values, out: Values) -> tuple[Values, Values]:
         """One element through a host section; leaves and results, with torch's tape between them."""
-        wanted = set(gradients_into(self.result.graph, section, self.plan.input_gradients))
+        differentiable = set(gradients_into(self.result.graph, section, self.plan.input_gradients))
         leaves = {n.name: values[n.name].detach() for n in section.graph.inputs}
-        for name in wanted:
+        for name in differentiable:
             leaves[name] = leaves[name].clone().requires_grad_()
         parameters = {name: w.value for name, w in self.host.items() if name in section.graph}
         every = evaluate_nodes(section.graph, {**leaves, **parameters}, differentiable=True)
@@ -184,7 +184,7 @@ class SplitTrainer:
         """The backward pass of the oldest batch that waits, section by section from the last; as `Trainer.backward`."""
         if not self.waiting:
             raise InputError("no forward pass waits for its backward pass; run forward first")
-        count, (tape, shared), given = self.waiting.pop(0), self._tapes.popleft(), dict(gradients or {})
+        count, (tape, shared), seeds = self.waiting.pop(0), self._tapes.popleft(), dict(gradients or {})
         if zero_grad:
             for weight in self.host.values():
                 weight.value.grad = None
@@ -199,7 +199,7 @@ class SplitTrainer:
             if section.place == "host":
                 for k, (leaves, results) in enumerate(tape[graph.name]):
                     _backward(graph, results, arriving[k], {n: _part(g, k, count, self.result.graph[n])
-                                                           for n, g in given.items() if n in results})  # fmt: skip
+                                                           for n, g in seeds.items() if n in results})  # fmt: skip
                     for name, leaf in leaves.items():
                         if leaf.grad is not None:
                             arrive(k, name, leaf.grad)
@@ -214,7 +214,7 @@ class SplitTrainer:
                     zeros = torch.zeros(node.shape)
                     by_output[name] = _whole([a.get(node.sources[0], zeros) for a in arriving], node)
                 else:
-                    by_output[name] = given.get(name, torch.zeros(node.shape))
+                    by_output[name] = seeds.get(name, torch.zeros(node.shape))
             for name, whole in trainer.backward(by_output, zero_grad, cancel).items():
                 summed = count > 1 and whole.shape == graph[name].shape  # by a value that all elements share
                 for k in range(count):
@@ -327,7 +327,7 @@ def _part(whole: torch.Tensor, k: int, count: int, node: Node) -> torch.Tensor:
     return whole[k : k + 1] if whole.shape[:1] == (count,) and node.shape[:1] == (1,) else whole
 
 
-def _backward(graph: Graph, results: Values, arriving: Values, given: Values) -> None:
+def _backward(graph: Graph, results: Values, arriving: Values, seeds: Values) -> None:
     """Gradients of one element into the leaves of a host section."""
     pairs = []
     for node in graph.outputs:
@@ -335,7 +335,7 @@ def _backward(graph: Graph, results: Values, arriving: Values, given: Values) ->
         if node.name.endswith(SENT):
             gradient = arriving.get(node.sources[0])
         else:
-            gradient = torch.ones_like(result) if node.attrs.get(LOSS) else given.get(node.name)
+            gradient = torch.full_like(result, node.attrs[LOSS]) if node.attrs.get(LOSS) else seeds.get(node.name)
         if result.requires_grad and gradient is not None:
             pairs.append((result, gradient.reshape(result.shape).to(result.dtype)))
     if pairs:

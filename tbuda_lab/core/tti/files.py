@@ -18,7 +18,7 @@ from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.text import array_digest, array_table
 from tbuda_lab.core.tti.loaded import Loaded
 from tbuda_lab.core.tti.manifest import BUILD, FOLDER, ImageFacts, manifest_of
-from tbuda_lab.core.tti.plain import to_plain
+from tbuda_lab.core.tti.plain_json import to_plain
 from tbuda_lab.core.tti.tensors import DUMP_FORMATS, node_of, stored_bytes
 from tbuda_lab.core.tti.weights import without_weights
 

@@ -1,12 +1,19 @@
-"""A compile as a device image holds it: what runs it, and what gives it new weights. Nothing is traced or placed."""
+"""A compile as a device image holds it: what runs it, and what gives it new weights. Nothing is traced or placed.
+
+An image made for some chips, run on others of the same number: only the numbers of the chips change.
+
+Which nodes of a traced graph hold the parameters of which module.
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer.types import copied_from
@@ -15,6 +22,7 @@ from tbuda_lab.core.compiler import CompileResult, host_parameters
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_csv
 from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.lowering import lower
@@ -86,7 +94,7 @@ class Loaded:
         where it is. Raises `InputError` for an unknown name, a wrong shape, weights that are still missing, or weights
         for which the model would be another one.
         """
-        graph = given(self.graph, values)
+        graph = with_parameters(self.graph, values)
         still = absent(graph)
         if still:
             raise InputError(f"{self.name}: no values for {_listed(still)}: the image was written without weights; set "
@@ -105,7 +113,7 @@ class Loaded:
                  if q not in contents or (q in self.parameters and contents[q].shape != self.parameters[q].shape)]
         wrong += [o.queue for o in self.outputs if o.name not in recipes]
         if wrong:
-            raise InputError(f"{self.name}: queue {wrong[0]!r} of the image is filled in another way by this version; "
+            raise InputError(f"{self.name}: queue {wrong[0]!r} of the image is filled differently by this version; "
                              "compile the model again (Session.open, then compile)")
         parameters = {**self.parameters, **{q: contents[q] for q in self.weighted}}
         return dataclasses.replace(
@@ -115,12 +123,12 @@ class Loaded:
         )
 
 
-def given(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
+def with_parameters(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
     """A copy of a traced graph with these values of parameters. Raises `InputError` listing all that do not fit."""
-    twin = graph.clone()
+    copy = graph.clone()
     problems = []
     for name, value in values.items():
-        node = twin.nodes.get(name)
+        node = copy.nodes.get(name)
         if node is None or node.kind is not NodeKind.PARAMETER:
             listed = _listed([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
             problems.append(Diagnostic("error", name, "weights", f"no such parameter; there are {listed}"))
@@ -134,7 +142,7 @@ def given(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
             node.attrs.pop(DIGEST, None)
     if problems:
         raise InputError("the weights do not fit the model", problems)
-    return twin
+    return copy
 
 
 def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...] = ()) -> Loaded:
@@ -153,7 +161,7 @@ def as_trained(loaded: Loaded, values: Mapping[str, np.ndarray], contents: Mappi
     """An image with weights and the optimizer's state as they are after training. values: weights by name; contents:
     what the rams hold, by queue."""
     parameters = in_order(loaded.netlist, {**loaded.parameters, **contents})
-    return dataclasses.replace(loaded, graph=given(loaded.graph, values), parameters=parameters)
+    return dataclasses.replace(loaded, graph=with_parameters(loaded.graph, values), parameters=parameters)
 
 
 def in_order(netlist: Netlist, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -163,3 +171,80 @@ def in_order(netlist: Netlist, parameters: Mapping[str, np.ndarray]) -> dict[str
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def on_chips(loaded: Loaded, chips: Sequence[int]) -> Loaded:
+    """The image with its chips renamed, in order. Raises `InputError` unless as many different numbers are given."""
+    new = tuple(chips)
+    old = loaded.device.chips
+    if len(new) != len(old) or len(set(new)) != len(new) or any(type(c) is not int or c < 0 for c in new):
+        raise InputError(f"{loaded.name} runs on {len(old)} chip(s): give as many different numbers, not {list(new)}")
+    if new == old:
+        return loaded
+    to = dict(zip(old, new, strict=True))
+    device = dataclasses.replace(
+        loaded.device, chips=new, mmio_chips=tuple(to[c] for c in loaded.device.mmio_chips),
+        links=tuple((to[a], to[b], n) for a, b, n in loaded.device.links),
+    )
+    return dataclasses.replace(
+        loaded, device=device, netlist=_renamed(loaded.netlist, to),
+        overrides=tuple(_override(o, to) for o in loaded.overrides),
+    )
+
+
+def _renamed(netlist: Netlist, to: dict[int, int]) -> Netlist:
+    twin = copy.copy(netlist)
+    twin.queues = {n: dataclasses.replace(q, target_device=_target(q.target_device, to))
+                   for n, q in netlist.queues.items()}
+    twin.graphs = {}
+    for name, graph in netlist.graphs.items():
+        twin.graphs[name] = copy.copy(graph)
+        twin.graphs[name].target_device = _target(graph.target_device, to)
+    return twin
+
+
+def _target(chip: int | list[int], to: dict[int, int]) -> int | list[int]:
+    return [to.get(c, c) for c in chip] if isinstance(chip, list) else to.get(chip, chip)
+
+
+def _override(override: Override, to: dict[int, int]) -> Override:
+    value = override.value
+    if isinstance(value, dict) and type(value.get("chip")) is int:
+        return dataclasses.replace(override, value={**value, "chip": to.get(value["chip"], value["chip"])})
+    return override
+
+
+def module_facts(modules: Sequence[Module], graph: Graph) -> tuple[ModuleFacts, ...]:
+    """The modules of a device, in order: each with its parameters and buffers that the graph reads."""
+    parameter_names = {node.name for node in graph.of_kind(NodeKind.PARAMETER)}
+    taken: set[str] = set()
+    module_facts = []
+    for module in modules:
+        names: dict[str, str] = {}
+        for own in _own_names(module):
+            # a name that an earlier module has is written with the module before it (see frontend.pybuda.joined)
+            node = next((n for n in (own, f"{module.get_name()}.{own}") if n in parameter_names and n not in taken),
+                None)
+            if node is not None:
+                names[own] = node
+        taken |= set(names.values())
+        kind = type(module.module) if isinstance(module, PyTorchModule) else type(module)
+        module_facts.append(ModuleFacts(module.get_name(), kind.__name__, names))
+    return tuple(module_facts)
+
+
+def model_facts(model: Any, name: str, graph: Graph) -> tuple[ModuleFacts, ...]:
+    """The same for whatever a session is given: a torch module or a graph is one module of the session's name."""
+    if isinstance(model, Module):
+        return module_facts([model], graph)
+    if isinstance(model, list | tuple):
+        return module_facts(model, graph)
+    kind = type(model).__name__ if isinstance(model, torch.nn.Module) else "Graph"
+    return (ModuleFacts(name, kind, {n.name: n.name for n in graph.of_kind(NodeKind.PARAMETER)}),)
+
+
+def _own_names(module: Module) -> list[str]:
+    names = [p.get_name() for p in module.get_parameters()]
+    if isinstance(module, PyTorchModule):
+        names += [name for name, _ in module.module.named_buffers()]
+    return names

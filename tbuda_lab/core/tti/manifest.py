@@ -17,7 +17,7 @@ from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.options import options_to_json
 from tbuda_lab.core.overrides import Override, to_json
 from tbuda_lab.core.tti.loaded import Loaded
-from tbuda_lab.core.tti.plain import to_plain
+from tbuda_lab.core.tti.plain_json import to_plain
 
 VERSION = "1.1.0+tbuda.1"
 """Of the archive: PyBuda's own, and ours behind the plus."""

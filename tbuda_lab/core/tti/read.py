@@ -30,7 +30,7 @@ from tbuda_lab.core.options import CompileOptions, TrainingOptions, options_from
 from tbuda_lab.core.overrides import from_json
 from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, in_order
 from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION
-from tbuda_lab.core.tti.plain import of_plain
+from tbuda_lab.core.tti.plain_json import of_plain
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 
 T = TypeVar("T")
@@ -78,16 +78,16 @@ class _ImageReader:
     def _section(self, image: Image) -> dict[str, Any]:
         if not ours(image.manifest):
             pickles = [m.name for m in image.members if is_pickle(m.name)]
-            why = f" and {len(pickles)} of its files, such as {pickles[0]}, are pickles, which stay closed" if pickles \
-                else ""
+            why = f" and {len(pickles)} of its files, such as {pickles[0]}, are pickles, which are never opened" \
+                if pickles else ""
             raise InputError(
                 f"{self.path} was not written by tbuda_lab: it does not contain the model's graph{why}. What works: "
                 "tbuda_lab.widgets.open_tti shows its manifest and netlist, `tbuda tti netlist` writes the netlist to "
                 "a file, and `tbuda netlist run` runs that on arrays")
         version = image.manifest.get("version")
         if version != VERSION:
-            raise InputError(f"{self.path} is an image of version {version!r}, this reads {VERSION!r}; open_tti shows "
-                             "what is in it")
+            raise InputError(f"{self.path} is an image of version {version!r}, this version reads {VERSION!r}; "
+                             "open_tti shows what is in it")
         return self._dict(image.manifest, SECTION)
 
     def loaded(self) -> Loaded:
@@ -162,7 +162,7 @@ class _ImageReader:
             graph = parse_graph(text, arrays)
             result = problems(graph)
         except (GraphError, RecursionError, ValueError, TypeError) as error:
-            raise self._wrong(f"{file} is no graph: {error}") from error
+            raise self._wrong(f"{file} is not a graph: {error}") from error
         if result:
             raise self._wrong(f"{file}: {result[0]}")
         self.graphs[file] = graph
@@ -217,7 +217,7 @@ class _ImageReader:
         if section is None:
             return None, ()
         if not isinstance(section, dict):
-            raise self._wrong("training is no object")
+            raise self._wrong("training is not an object")
         plan = of_plain(TrainingOptions, section.get("plan"), f"{self.path}: training")
         if plan.batches < 1:
             raise self._wrong(f"training keeps {plan.batches} batches")
@@ -225,7 +225,7 @@ class _ImageReader:
 
     def _weight(self, record: Any, arrays: Mapping[str, np.ndarray], netlist: Netlist) -> WeightBinding:
         if not isinstance(record, dict):
-            raise self._wrong("a weight is no object")
+            raise self._wrong("a weight is not an object")
         file = record.get("recipe")
         weight = of_plain(WeightBinding, {**record, "recipe": None}, f"{self.path}: weights")
         rams = [(weight.queue, weight.shape), *((s.queue, s.shape) for s in weight.states)]
@@ -233,7 +233,7 @@ class _ImageReader:
         for queue, shape in rams:
             entry = netlist.queues.get(queue)
             if entry is None or entry.type != "ram":
-                raise self._wrong(f"weight {weight.name!r} is in {queue!r}, which is no ram of the netlist")
+                raise self._wrong(f"weight {weight.name!r} is in {queue!r}, which is not a ram of the netlist")
             if min(shape, default=1) < 1 or any(
                 size > most for size, most in zip(collapse(shape), _shape(entry), strict=True)
             ):
@@ -245,14 +245,14 @@ class _ImageReader:
             math.prod(recipe.inputs[0].shape) == math.prod(recipe.outputs[0].shape) == weight.size
         )
         if not moved or not all(isinstance(node.op, MOVES) for node in recipe.ops):
-            raise self._wrong(f"weight {weight.name!r} is not a new order of the model's own")
+            raise self._wrong(f"weight {weight.name!r} does not hold the elements of the model's weight")
         return dataclasses.replace(weight, recipe=recipe)
 
     def _end(
         self, record: Any, arrays: Mapping[str, np.ndarray], netlist: Netlist
     ) -> tuple[str, str, tuple[int, ...], Graph | None]:
         if not isinstance(record, dict):
-            raise self._wrong("an input or output is no object")
+            raise self._wrong("an input or output is not an object")
         name, queue, file = self._text_field(record, "name"), self._text_field(record, "queue"), record.get("recipe")
         if queue not in netlist.queues:
             raise self._wrong(f"{name!r} is bound to queue {queue!r}, which the netlist does not have")
@@ -265,7 +265,7 @@ class _ImageReader:
         if isinstance(data, list) and len(data) == 2 and data[0] in ("vstack", "hstack", "vslice", "hslice") \
                 and isinstance(data[1], list) and len(data[1]) == 1 and type(data[1][0]) is int and data[1][0] > 0:
             return TM(data[0], tuple(data[1]))
-        raise self._wrong(f"{data!r} is nothing that the host does to an output")
+        raise self._wrong(f"{data!r} is not a known host operation on an output")
 
     def _parameters(self, netlist: Netlist) -> dict[str, np.ndarray]:
         parameters = {}
@@ -273,9 +273,9 @@ class _ImageReader:
             for queue, node in self._dict(self.state, part).items():
                 if queue not in netlist.queues:
                     raise self._wrong(f"a tensor is given for queue {queue!r}, which the netlist does not have")
-                value, wanted = self._tensor(node, f"queue {queue}"), _shape(netlist.queues[queue])
-                if value.shape != wanted:
-                    raise self._wrong(f"queue {queue!r} takes {wanted}, its tensor has shape {value.shape}")
+                value, expected = self._tensor(node, f"queue {queue}"), _shape(netlist.queues[queue])
+                if value.shape != expected:
+                    raise self._wrong(f"queue {queue!r} takes {expected}, its tensor has shape {value.shape}")
                 parameters[queue] = value
         return in_order(netlist, parameters)
 
@@ -307,13 +307,13 @@ class _ImageReader:
     def _dict(self, record: Mapping[str, Any], name: str) -> dict[str, Any]:
         value = record.get(name)
         if not isinstance(value, dict):
-            raise self._wrong(f"{name} is no object")
+            raise self._wrong(f"{name} is not an object")
         return value
 
     def _list(self, record: Mapping[str, Any], name: str) -> list[Any]:
         value = record.get(name)
         if not isinstance(value, list):
-            raise self._wrong(f"{name} is no list")
+            raise self._wrong(f"{name} is not a list")
         return value
 
     def _names(self, record: Mapping[str, Any], name: str) -> tuple[str, ...]:

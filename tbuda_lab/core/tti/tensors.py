@@ -40,7 +40,7 @@ def stored_words(value: np.ndarray) -> tuple[np.ndarray, str]:
     code = f"{array.dtype.kind}{array.dtype.itemsize}"
     name = _NAMES.get(code, array.dtype.name)
     if name not in _TYPES and name not in _OTHERS:
-        raise InputError(f"numbers of type {array.dtype} have no place in a device image")
+        raise InputError(f"a device image cannot hold numbers of type {array.dtype}")
     return array, name
 
 

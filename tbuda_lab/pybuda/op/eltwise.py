@@ -103,8 +103,8 @@ def Dropout(name: str, operandA: Operand, p: float = 0.5, training: bool = True,
     if not 0 <= p < 1:
         raise PipelineError(f"Dropout: p is a probability from 0 to below 1, not {p!r}")
     if training and p > 0:
-        kept = torch.rand(shape_of(operandA), generator=torch.Generator().manual_seed(int(seed))) >= p
-        return apply(name, ops.Multiply(), operandA, Tensor.create_from_torch(kept / (1 - p), constant=True))
+        mask = torch.rand(shape_of(operandA), generator=torch.Generator().manual_seed(int(seed))) >= p
+        return apply(name, ops.Multiply(), operandA, Tensor.create_from_torch(mask / (1 - p), constant=True))
     return apply(name, ops.Nop(), operandA)
 
 

@@ -45,7 +45,7 @@ def trace_graph(
     `sn_grad` is set. loss_indices: positions of the outputs at which the backward pass begins; by default those from
     which no other output is calculated. pef: a compiled PEF, which must be of this graph. mapping: "section" or
     "spatial". transfer_device: whether the model's parameters go to the device at once. Raises `IndexError` for a loss
-    that is no output, `ValueError` for an unknown mapping or mode, `InputError` for a foreign PEF.
+    that is not an output, `ValueError` for an unknown mapping or mode, `InputError` for a foreign PEF.
     """
     traced: tuple[SambaTensor, ...] = _session().trace(
         model, inputs, optim, init_output_grads, loss_indices, pef, mapping, data_parallel_mode, transfer_device
@@ -71,8 +71,8 @@ def trace_multigraph(
         raise ValueError("several graphs are for inference: there are no gradients that init_output_grads could set")
     if graph.is_traced:
         raise RuntimeError(f"graph {graph.name!r} is traced already: make another FwdGraph of its module")
-    given = [inputs] if isinstance(inputs, torch.Tensor) else inputs
-    graph.traced = trace(graph.module, given, mapping=mapping, name=graph.name, prefix=trace_prefix)
+    tensors = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    graph.traced = trace(graph.module, tensors, mapping=mapping, name=graph.name, prefix=trace_prefix)
     outputs: tuple[SambaTensor, ...] = graph.traced.outputs
     return outputs
 
@@ -87,17 +87,17 @@ def init_output_grads(
 
     output_tensors: SambaTensors or their names. unspecified_tensor_grad: names whose gradients are ones, too.
     is_variable_batch_size: a gradient may have another batch size than the output that was traced. Raises `KeyError`
-    for a name that is no output, `ValueError` for a gradient of another shape.
+    for a name that is not an output, `ValueError` for a gradient of another shape.
     """
     session = _session()
     tensors = [t if isinstance(t, SambaTensor) else session.get_tensors_by_name([t])[0] for t in output_tensors]
     byname = {t.sn_name: t for t in tensors}
-    given = dict(customized_tensors_dict or {})
-    unknown = [n for n in (*given, *unspecified_tensor_grad) if n not in byname]
+    custom = dict(customized_tensors_dict or {})
+    unknown = [n for n in (*custom, *unspecified_tensor_grad) if n not in byname]
     if unknown:
         raise KeyError(f"no outputs {', '.join(unknown)}; there are {', '.join(map(str, byname))}")
     for name, tensor in byname.items():
-        gradient = plain(given[name]) if name in given else torch.ones(tensor.shape)
+        gradient = plain(custom[name]) if name in custom else torch.ones(tensor.shape)
         axis = tensor.batch_dim
         shape = [s for k, s in enumerate(gradient.shape) if not (is_variable_batch_size and k == axis)]
         own = [s for k, s in enumerate(tensor.shape) if not (is_variable_batch_size and k == axis)]
@@ -160,7 +160,7 @@ def measure_performance(
         raise RuntimeError("nothing is traced: call samba.utils.trace_graph first")
     traced = next(iter(session.graphs.values()))
     count = int(session.settings.get("world_size") or 1) if data_parallel else 1
-    plans = schedules(traced.result, traced.mapping, count, reduce_on_rdu)
+    plans = schedules(traced.result, count, reduce_on_rdu)
     turns = traced.spatial_batches
     cycles = plans[traced.data_parallel_mode].cycles * turns
     clock = float(traced.result.device.clock_hz)

@@ -19,29 +19,29 @@ COMMANDS = ("compile", "run", "test", "measure-performance")
 
 def _common(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("-b", "--batch-size", type=int, default=1, help="samples of one run")
-    add("--inference", action="store_true", help="forward sections alone")
-    add("-p", "--pef", default="", help="the compiled PEF")
+    add("-b", "--batch-size", type=int, default=1, help="samples per run")
+    add("--inference", action="store_true", help="compile forward sections only")
+    add("-p", "--pef", default="", help="path of the compiled PEF")
     add("--pef-name", default=None, help="name of the PEF; default: time and process")
-    add("--output-folder", default="out", help="where PEFs go")
+    add("--output-folder", default="out", help="folder for compiled PEFs")
     add("--mapping", choices=("section", "spatial"), default="section")
-    add("--strict", action="store_true", help="refuse ops on the host that have no reason to be there")
-    add("--num-spatial-batches", type=int, default=1, help="batches of one run of a spatial PEF")
-    add("--data-parallel", action="store_true", help="replicas that average their gradients")
-    add("--reduce-on-rdu", action="store_true", help="the devices average gradients, not the host")
+    add("--strict", action="store_true", help="refuse ops that would run on the host without an accepted reason")
+    add("--num-spatial-batches", type=int, default=1, help="batches per run of a spatial PEF")
+    add("--data-parallel", action="store_true", help="train replicas that average their gradients")
+    add("--reduce-on-rdu", action="store_true", help="average gradients on the devices, not on the host")
     add("-ws", "--world-size", type=int, default=1, help="number of replicas")
     add("--data-parallel-mode", choices=("normal", "inorder", "optimal"), default="normal")
     add("--distlearn-config", default=None)
     add("--num-iterations", type=int, default=100, help="runs of measure-performance")
-    add("--min-duration", type=float, default=0.0, help="least seconds of measure-performance")
+    add("--min-duration", type=float, default=0.0, help="shortest duration of measure-performance, in seconds")
     add("--n-chips", type=int, default=1)
     add("--visualize", action="store_true")
     add("--enable-profiler", action="store_true", help="write samba_profile.json, a Chrome trace, at the end")
-    add("--profiler-trace", default=None, help="the same, to this file")
+    add("--profiler-trace", default=None, help="write the Chrome trace to this file")
     add("--optimization-rules", default=None)
     for level in (0, 1, 3):
         add(f"-o{level}", dest="optimization_level", action="store_const", const=level,
-            help="every op a section of its own" if level == 0 else "as many ops in a section as fit")
+            help="make every op a section of its own" if level == 0 else "put as many ops into a section as fit")
 
 
 def build_parser(
@@ -82,7 +82,7 @@ def parse_app_args(
 WITHOUT_EFFECT = {
     "n_chips": "a graph runs on one device",
     "visualize": "tbuda_lab.widgets.BringUp(PEF) shows the graph",
-    "optimization_rules": "the compiler decides alone which ops share a section",
+    "optimization_rules": "the compiler decides which ops share a section",
     "distlearn_config": "replicas run in this process: --data-parallel --world-size N",
 }
 """Options that scripts may give and nothing reads, and why or what works instead."""

@@ -3,6 +3,8 @@
 Every function takes `out`, an array of the result's shape that may be one of the operands, or None for a fresh one.
 Clean-ups of rare values (0 times infinity, overflow) look at one dot product of the result with itself, which is NaN
 or infinite if any element is, and costs a tenth of the operation.
+
+Reductions within tiles' rows, columns or over slices, and top-k.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.sim.arrays import Array
+from tbuda_lab.sim.arrays import Array, TileDim
 
 EPSILON = np.float32(1.1920929e-7)
 _MAX = np.finfo(np.float32).max
@@ -26,7 +28,7 @@ Binary = Callable[[Array, Array, Array | None], Array]
 
 def _square_sum(x: Array) -> float:
     """A number that is NaN or infinite if an element of x is; may be infinite for large finite ones too."""
-    flat = x.reshape(-1) if x.flags.c_contiguous else np.ravel(x)
+    flat = x.ravel(order="K")
     return float(np.dot(flat, flat))
 
 
@@ -140,16 +142,22 @@ def _gelu_derivative_piece(x: Array, out: Array, t: Array) -> None:
 
 
 def _in_pieces(x: Array, out: Array | None, piece: Callable[[Array, Array, Array], None]) -> Array:
-    source = np.ascontiguousarray(x)
-    result = np.empty_like(source) if out is None else out
-    if not result.flags.c_contiguous:
-        result = np.empty_like(source)
-    flat, target = source.reshape(-1), result.reshape(-1)
-    scratch = np.empty(min(_CHUNK, flat.size), flat.dtype)
+    result = out if out is not None and _one_layout(x, out) else np.empty_like(x)
+    if not (_one_layout(x, result) and np.may_share_memory(result, result.ravel(order="K"))):
+        x = np.ascontiguousarray(x)
+        result = np.empty_like(x)
+    flat, target = x.ravel(order="K"), result.ravel(order="K")
+    apart = not np.may_share_memory(flat, target)
+    scratch = target if apart else np.empty(min(_CHUNK, flat.size), flat.dtype)
     for start in range(0, flat.size, _CHUNK):
-        part = flat[start:start + _CHUNK]
-        piece(part, target[start:start + _CHUNK], scratch[:part.size])
+        part, own = flat[start:start + _CHUNK], target[start:start + _CHUNK]
+        piece(part, own, own if apart else scratch[:part.size])
     return result
+
+
+def _one_layout(x: Array, y: Array) -> bool:
+    """Whether the elements of two arrays of one shape lie in memory in the same order."""
+    return all(a == b or size == 1 for a, b, size in zip(x.strides, y.strides, x.shape, strict=True))
 
 
 def lrelu(slope: float) -> Unary:
@@ -244,3 +252,47 @@ def dequantization(x: Array, scale: Array, zero_point: float) -> Array:
     """(x - zero_point) * scale."""
     result: Array = (x - x.dtype.type(zero_point)) * scale
     return result
+
+
+def reduce(x: Array, dim: str, func: str, tile_dim: TileDim, groups: tuple[int, int], z: int) -> Array:
+    """Maximum or sum of (n, z, R, C) over rows ("r"), columns ("c"), both ("rc") or every `z` slices ("z").
+
+    tile_dim: (height, width) of the output's tiles. groups: how many parts of rows and columns are reduced each for
+    itself (the cores of the grid). The result of a part stands in row 0, column 0 or element 0 of one tile; the rest
+    of the tile is 0.
+    """
+    pick = np.max if func == "max" else np.sum
+    n, slices, rows, columns = x.shape
+    if dim == "z":
+        reduced: Array = pick(x.reshape(n, slices // z, z, rows, columns), axis=2)
+        return reduced
+    h, w = tile_dim
+    over_r, over_c = "r" in dim, "c" in dim
+    if over_r:
+        x = pick(x.reshape(n, slices, groups[0], rows // groups[0], columns), axis=3)
+    if over_c:
+        x = pick(x.reshape(n, slices, x.shape[2], groups[1], columns // groups[1]), axis=4)
+    out = np.zeros((n, slices, x.shape[2] * (h if over_r else 1), x.shape[3] * (w if over_c else 1)), x.dtype)
+    out[:, :, ::h if over_r else 1, ::w if over_c else 1] = x
+    return out
+
+
+def topk(values: Array, indices: Array, k: int, columns_of_cores: int, out_columns: int, sort: str) -> Array:
+    """The k largest of each row on each core column, descending, or (sort "argmax") what stands at their places in
+    `indices`; equal values in order of their place. Columns beyond k are 0.
+
+    The attribute `kreduce` chooses how the machine's sorting network is cut into passes; which values win does not
+    depend on it, so it is no argument here.
+
+    values, indices: (n, z, R, C), either with n = 1 when it serves all; the result (n, z, R, out_columns).
+    """
+    if sort == "argmax" and len(values) != len(indices):
+        values, indices = np.broadcast_arrays(values, indices)
+    n, z, rows, columns = values.shape
+    parts = values.reshape(n, z, rows, columns_of_cores, columns // columns_of_cores)
+    order = np.argsort(-parts, axis=-1, kind="stable")[..., :k]
+    source = indices.reshape(parts.shape) if sort == "argmax" else parts
+    ordered = np.take_along_axis(source, order, axis=-1)
+    out = np.zeros((n, z, rows, columns_of_cores, out_columns // columns_of_cores), ordered.dtype)
+    out[..., :ordered.shape[-1]] = ordered
+    return out.reshape(n, z, rows, out_columns)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from tbuda_lab.sim.arrays import Array, TileDim
+from tbuda_lab.sim.kernels.blas import product
 
 Round = Callable[[Array], Array]
 """Rounds an array it may overwrite."""
+
+
+_TILE = 32
+_LONG = 512
+"""Inner dimension beyond which the order of a sum depends on the number of rows, in MKL as in OpenBLAS."""
 
 
 def blas_ready(x: Array) -> Array:
@@ -34,11 +40,54 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
     if b.shape[0] == 1 and b.shape[1] == 1:
         flat = a.reshape(n * z * rows, inner) if a.flags.c_contiguous or n * z == 1 else None
         if flat is not None:
+            shape = (n, z, rows, b.shape[3])
+            if out is None and len(flat) > _TILE and tiles_of_one_row(flat):
+                alike = _by_rows(np.ascontiguousarray(flat[::_TILE]), b[0, 0], _TILE)
+                return np.repeat(alike, _TILE, axis=0).reshape(shape)
             target = out.reshape(n * z * rows, b.shape[3]) if out is not None else None
-            result: Array = np.matmul(blas_ready(flat), b[0, 0], out=target)
-            return result.reshape(n, z, rows, b.shape[3])
-    product: Array = np.matmul(blas_ready(a), b, out=out)
-    return product
+            return _by_rows(blas_ready(flat), b[0, 0], z * rows, target).reshape(shape)
+    return product(blas_ready(a), b, out)
+
+
+def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None) -> Array:
+    """a (n * rows, K) @ b (K, N) with the bits that each `rows` rows give by themselves. Where K is long, the BLAS sums
+    in an order that depends on the number of rows, so that each part is a product of its own."""
+    result = np.empty((len(a), b.shape[1]), np.result_type(a, b)) if out is None else out
+    if len(a) % rows:  # whole parts
+        whole = np.zeros((-(-len(a) // rows) * rows, a.shape[1]), a.dtype)
+        whole[:len(a)] = a
+        result[:] = _by_rows(whole, b, rows)[:len(a)]
+        return result
+    step = rows if a.shape[1] > _LONG else len(a)
+    for begin in range(0, len(a), step):
+        product(a[begin:begin + step], b, result[begin:begin + step])
+    return result
+
+
+def joined_columns(a: Array, b: Array) -> Array | None:
+    """(n, 1, K, z * N): the slices of b side by side, where they are columns of one matrix in memory and all slices of
+    a are one; else None. One product of it serves all slices."""
+    n, z, inner, columns = b.shape
+    if z == 1 or a.shape[1] != z or a.strides[1] or b.strides[3] != b.itemsize or b.strides[1] != columns * b.itemsize:
+        return None
+    return np.lib.stride_tricks.as_strided(b, (n, 1, inner, z * columns), b.strides)
+
+
+def cut_columns(x: Array, z: int) -> Array:
+    """(n, 1, R, z * C) as (n, z, R, C), without a copy: slices lie side by side in memory."""
+    n, _, rows, columns = x.shape
+    return x.reshape(n, rows, z, columns // z).swapaxes(1, 2)
+
+
+
+def tiles_of_one_row(x: Array) -> bool:
+    """Whether all rows of every tile of x (R, C) have the same bits, as where a model's tensor has a single row: the
+    host fills the tile with it."""
+    rows, columns = x.shape
+    if rows % _TILE or x.dtype != np.float32 or not x.flags.c_contiguous:
+        return False
+    tiles = x.view(np.uint32).reshape(-1, _TILE, columns)
+    return bool((tiles[0, 0] == tiles[0, -1]).all() and (tiles[:, 1:] == tiles[:, :1]).all())
 
 
 def blocked_matmul(a: Array, b: Array, blocks: int, spill: Round) -> Array:
@@ -99,7 +148,39 @@ def depthwise(a: Array, b: Array, blocks: int, tile_dim: TileDim) -> Array:
     return out.reshape(-1, z, rows, columns)
 
 
-_CHUNK = 8192
+PIECE = 1 << 17
+"""Numbers of a product that are finished (bias, relu) before the next ones are begun."""
+
+
+def pieces(x: Array, height: int, size: int = 0) -> Iterator[tuple[slice, slice, slice]]:
+    """x (n, z, R, C) in pieces of about `size` numbers (`PIECE`): inputs, slices and rows of each, whole tiles."""
+    n, z, rows, columns = x.shape
+    size = size or PIECE
+    if x.size <= size:
+        yield slice(0, n), slice(0, z), slice(0, rows)
+        return
+    step = max(1, size // (columns * height)) * height
+    for i in range(n):
+        for s in range(z):
+            for begin in range(0, rows, step):
+                yield slice(i, i + 1), slice(s, s + 1), slice(begin, min(begin + step, rows))
+
+
+def by_pieces(a: Array, b: Array) -> bool:
+    """Whether a product is worth making in pieces: one second operand, many results, and sums so short that their bits
+    do not depend on the number of rows."""
+    n, z, rows, inner = a.shape
+    return len(b) == 1 and (b.shape[1] == 1 or b.strides[1] == 0) and n * z * rows * b.shape[3] > 2 * PIECE and (
+        inner <= _LONG) and a.dtype == b.dtype == np.float32
+
+
+def rows_of_bias(bias: Array, inputs: slice, slices: slice, rows: slice, height: int, bias_height: int) -> Array:
+    """What `add_row` adds to such a piece; height and bias_height are those of the tiles."""
+    own = slice(rows.start // height * bias_height, rows.stop // height * bias_height)
+    return bias[inputs if len(bias) > 1 else slice(None), slices if bias.shape[1] > 1 else slice(None), own]
+
+
+CHUNK = 1 << 14
 """Numbers of a tensor that are worked on together, so that sums stay in the processor's cache."""
 
 
@@ -123,7 +204,7 @@ def depthwise_taps(a: Array, weights: Array) -> Array | None:
     n, z, blocks, rows, columns = a.shape
     count = max(n, weights.shape[0])
     out = np.empty((count, z, rows, columns), np.float32)
-    step = min(rows, max(1, _CHUNK // columns))
+    step = min(rows, max(1, CHUNK // columns))
     product = np.empty((step, columns), np.float32)
     for i in range(count):
         for s in range(z):

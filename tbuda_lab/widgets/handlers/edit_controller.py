@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.runcontrol import wait_for
 from tbuda_lab.core.session import Command
 from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.widgets.handlers.edit_messages import changes_nothing, commands_of, label_of
-from tbuda_lab.widgets.handlers.gc_policy import TIDYING
+from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
 from tbuda_lab.widgets.protocol.edit_frames import edits_frame, legal_frame
 from tbuda_lab.widgets.protocol.messages import answers
 
@@ -79,11 +80,7 @@ class EditController:
 
     def wait(self, timeout: float | None = None) -> None:
         """Until nothing is asked any more; raises `TimeoutError` after `timeout` seconds."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout)
-            if thread.is_alive():
-                raise TimeoutError(f"still at work after {timeout} s")
+        wait_for(self._thread, timeout)
 
     def publish(self) -> None:
         """Tell the views about edits, unless they know."""
@@ -109,7 +106,7 @@ class EditController:
                     return
                 task = self._tasks.popleft()
             try:
-                with TIDYING.working():
+                with GC_POLICY.working():
                     task()
             except Exception:  # a defect: it is shown, and what is asked next is answered all the same
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
@@ -136,16 +133,16 @@ class EditController:
             effect = session.whatif(*commands)
             before, after = session.placed(), session.placed(state_after(session, *commands))
         except TbudaError as error:
-            given: dict[str, Any] = {"ok": False, "text": refusal(error)}
+            reply: dict[str, Any] = {"ok": False, "text": refusal(error)}
         else:
             was, now = before.ops(), after.ops()
             same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
-            given = {"ok": True, **effect_data(effect, same), "time": [_per_input(before), _per_input(after)]}
+            reply = {"ok": True, **effect_data(effect, same), "time": [_per_input(before), _per_input(after)]}
             names = dict.fromkeys(op for c in commands if isinstance(op := getattr(c, "op", None), str) and op in now)
-            given["own"] = [[n, same.get(now[n].epoch, -1), *now[n].start, *now[n].size] for n in names]
+            reply["own"] = [[n, same.get(now[n].epoch, -1), *now[n].start, *now[n].size] for n in names]
         if self._exact.get(view) == number:
-            view.post({"type": "exact", "ask": number, **given}, [])
-            if content.get("live") is True and given["ok"]:
+            view.post({"type": "exact", "ask": number, **reply}, [])
+            if content.get("live") is True and reply["ok"]:
                 self._look(view, number, commands)
 
     # -- edits that are shown before they are made ---------------------------------------------------------------
@@ -259,8 +256,8 @@ class EditController:
 
 @answers("probe_begin", "probe_exact", "probe_end", "edit", "undo", "redo", "recompile")
 def _ask(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    if hub.desk is not None:
-        hub.desk.receive(view, content)
+    if hub.edit_controller is not None:
+        hub.edit_controller.receive(view, content)
 
 
 def effect_data(effect: WhatIf, same: Mapping[int, int]) -> dict[str, Any]:

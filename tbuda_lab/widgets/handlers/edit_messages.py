@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.overrides.candidates import InputBuffers
-from tbuda_lab.core.overrides.places import OpPlacement
+from tbuda_lab.core.overrides.places import OpPin
 from tbuda_lab.core.session import ClearOp, Command, PlaceOp, QueueChannel, Session
 from tbuda_lab.core.session.commands import COMMANDS, SetOptions, SetOverride
 from tbuda_lab.core.session.history import disabled
@@ -222,7 +222,7 @@ def read_gesture(kind: type[Gesture], fields: Mapping[str, Any]) -> Gesture:
 
 
 def is_of(value: Any, hint: Any) -> bool:
-    """Whether a value has the type of a field: str, int, bool, tuples of them, or None. A bool is no number."""
+    """Whether a value has the type of a field: str, int, bool, tuples of them, or None. A bool is not a number."""
     if isinstance(hint, types.UnionType):
         return any(is_of(value, part) for part in typing.get_args(hint))
     if typing.get_origin(hint) is tuple:
@@ -255,7 +255,7 @@ def label_of(content: Mapping[str, Any], commands: tuple[Command, ...]) -> str:
 
 def pin_of(session: Session, op: str) -> dict[str, Any]:
     """The parts of an op's place that an override fixes."""
-    pins = (o for o in session.overrides if o.kind == OpPlacement.kind and o.target == op)
+    pins = (o for o in session.overrides if o.kind == OpPin.kind and o.target == op)
     return next((dict(o.value) for o in pins), {})
 
 

@@ -72,7 +72,7 @@ def _say(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 @answers("export")
 def _write(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     head = {"type": "exported", "kind": content.get("kind")}
-    if hub.desk is None or hub.busy:
+    if hub.edit_controller is None or hub.busy:
         view.post({**head, "ok": False, "text": BUSY}, [])
         return
 
@@ -88,7 +88,7 @@ def _write(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             answer = {"ok": False, "text": refusal(error)}
         view.post({**head, **answer}, [])
 
-    hub.desk.submit(work)
+    hub.edit_controller.submit(work)
 
 
 def _there(path: Path, content: Mapping[str, Any]) -> bool:
@@ -137,5 +137,5 @@ def _collect(view: Listener, content: Mapping[str, Any]) -> bytes | None:
     whole = b"".join(parts[i] for i in range(count))
     parts.clear()
     if not whole.startswith(PNG):
-        raise InputError("that is no PNG picture")
+        raise InputError("that is not a PNG picture")
     return whole

@@ -21,7 +21,7 @@ NEVER = 2**31 - 1
 """As a threshold: no full collection."""
 
 
-class Tidying:
+class GcPolicy:
     """Puts full collections off while pages are answered. busy: whether there is other work that somebody waits for:
     then a pause ends without a collection. pause: see `PAUSE`."""
 
@@ -29,7 +29,7 @@ class Tidying:
         self.busy, self._pause = busy, pause
         self._lock = threading.Lock()
         self._at_work = 0
-        self._asked = 0  # how often, so far
+        self._requests = 0  # number of requests so far
         self._last = 0.0
         self._usual: tuple[int, int, int] | None = None  # thresholds that hold else; None: they hold
         self._thread: threading.Thread | None = None
@@ -52,7 +52,7 @@ class Tidying:
                 self._at_work -= 1
                 self._last = time.monotonic()
 
-    def asked(self) -> None:
+    def page_active(self) -> None:
         """A page asked for something, or got what it waited for."""
         with self.working():
             pass
@@ -66,27 +66,27 @@ class Tidying:
                 raise TimeoutError(f"no pause of {self._pause} s in {timeout} s")
 
     def _begin(self) -> None:
-        self._asked += 1
+        self._requests += 1
         self._last = time.monotonic()
         usual = gc.get_threshold()
         if self._usual is None and gc.isenabled() and usual[0] and usual[2] != NEVER:
             self._usual = usual
             gc.set_threshold(*usual[:2], NEVER)
-            self._thread = threading.Thread(target=self._watch, args=(usual,), name="tbuda-tidying", daemon=True)
+            self._thread = threading.Thread(target=self._collect_in_pause, args=(usual,), name="tbuda-gc", daemon=True)
             self._thread.start()
 
-    def _watch(self, usual: tuple[int, int, int]) -> None:
+    def _collect_in_pause(self, usual: tuple[int, int, int]) -> None:
         while True:
             with self._lock:
                 left = self._last + self._pause - time.monotonic()
-                quiet, asked = left <= 0 and not self._at_work, self._asked
-            if not quiet:
+                idle, requests = left <= 0 and not self._at_work, self._requests
+            if not idle:
                 time.sleep(max(left, self._pause / 10))
                 continue
             if gc.get_count()[2] > usual[2] and not self.busy():
                 gc.collect()  # without the lock: what goes may have a last word
             with self._lock:
-                if asked == self._asked:
+                if requests == self._requests:
                     self._end(usual)
                     return
 
@@ -102,5 +102,5 @@ def _busy() -> bool:
     return any(hub.busy for hub in hubs())
 
 
-TIDYING = Tidying(_busy)
+GC_POLICY = GcPolicy(_busy)
 """The one of this process."""

@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import Cancelled, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.frame import Strings
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.profile import OpProfile, Profile
+from tbuda_lab.core.session.profile import OpTime, Profile
 from tbuda_lab.core.session.suggest import Suggestion
 from tbuda_lab.widgets.handlers.edit_messages import message_of
 from tbuda_lab.widgets.protocol.messages import answers
@@ -30,7 +30,7 @@ _TOLD = 0.5  # seconds between two parts of an answer
 def profile_frame(session: Session, edits: list[Suggestion], search: float = 1.0) -> Frame:
     """A profile as columns, one row per op, what to do next first.
 
-    `op_*`: as the fields of `OpProfile`; `op_edit`: index into meta `edits`, -1 for none. meta: rev; total, switch,
+    `op_*`: as the fields of `OpTime`; `op_edit`: index into meta `edits`, -1 for none. meta: rev; total, switch,
     batch; ridge: bytes of DRAM traffic per cycle that all channels together carry; search: the fraction of the search
     for edits that is done; edits: label, kind, epoch, gain, time (before, after), batch (null: of the session), edits
     (messages that ask for them) and python.
@@ -53,7 +53,7 @@ def _columns(profile: Profile, index: Mapping[int, int], meta: dict[str, Any]) -
     def numbers(field: str) -> np.ndarray:
         return np.array([getattr(o, field) for o in ops], dtype="<f8")
 
-    def edit_of(op: OpProfile) -> int:
+    def edit_of(op: OpTime) -> int:
         return -1 if op.edit is None else index[id(op.edit)]
 
     columns = {
@@ -90,10 +90,10 @@ def _profile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         except TbudaError as error:
             refuse(str(error).splitlines()[0])
 
-    if hub.desk is None:
+    if hub.edit_controller is None:
         refuse("A file has no profile: nothing was simulated.")
     else:
-        hub.desk.submit(work)
+        hub.edit_controller.submit(work)
 
 
 def _search(hub: Hub) -> None:
@@ -103,7 +103,7 @@ def _search(hub: Hub) -> None:
     def progress(so_far: list[Suggestion], fraction: float) -> None:
         nonlocal best, last_report, done
         best = so_far
-        if hub.desk is None or hub.desk.waited_for:
+        if hub.edit_controller is None or hub.edit_controller.waited_for:
             done = fraction
             stop.set()
         elif time.monotonic() - last_report >= _TOLD:

@@ -37,31 +37,31 @@ def _head(content: Mapping[str, Any]) -> dict[str, Any]:
     return {k: content[k] for k in ("type", "op", "ask") if k in content}
 
 
-def _asked(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -> None:
+def _answer_query(hub: Hub, view: Listener, content: Mapping[str, Any], make: Answer) -> None:
     """Answer in the edit controller's thread: the same `type`, `op` and `ask` as the question, `ok`, and what
     `make` says."""
     head = _head(content)
 
     def work() -> None:
         try:
-            given = {"ok": True, "rev": hub.session.rev, **make(hub.session, content)}
+            reply = {"ok": True, "rev": hub.session.rev, **make(hub.session, content)}
         except TbudaError as error:
-            given = {"ok": False, "text": refusal(error)}
-        view.post({**head, **given}, [])
+            reply = {"ok": False, "text": refusal(error)}
+        view.post({**head, **reply}, [])
 
-    if hub.desk is None:
+    if hub.edit_controller is None:
         return
     if hub.busy:
         view.post({**head, "ok": False, "text": BUSY}, [])
     else:
-        hub.desk.submit(work)
+        hub.edit_controller.submit(work)
 
 
 @answers("suggest")
 def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """The best edits, told as they are found (`done` is false until all are) until something else is asked."""
     count = content.get("n")
-    wanted = count if isinstance(count, int) and 0 < count <= 50 else 10
+    limit = count if isinstance(count, int) and 0 < count <= 50 else 10
 
     def make(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
         stop = threading.Event()
@@ -71,18 +71,18 @@ def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         def progress(suggestions: list[Suggestion], fraction: float) -> None:
             nonlocal best, last_report, last_count
             best = suggestions
-            if hub.desk is None or hub.desk.waited_for:
+            if hub.edit_controller is None or hub.edit_controller.waited_for:
                 stop.set()
             elif len(suggestions) > last_count and time.monotonic() - last_report >= _TOLD:
-                given = {"list": suggestion_list(session, suggestions), "fraction": fraction}
-                view.post({**_head(content), "ok": True, "rev": session.rev, "done": False, **given}, [])
+                reply = {"list": suggestion_list(session, suggestions), "fraction": fraction}
+                view.post({**_head(content), "ok": True, "rev": session.rev, "done": False, **reply}, [])
                 last_report, last_count = time.monotonic(), len(suggestions)
 
         with contextlib.suppress(Cancelled):
-            best = session.suggest(wanted, progress, stop)
+            best = session.suggest(limit, progress, stop)
         return {"list": suggestion_list(session, best), "done": True}
 
-    _asked(hub, view, content, make)
+    _answer_query(hub, view, content, make)
 
 
 def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list[dict[str, Any]]:
@@ -127,44 +127,44 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
 
 @answers("why")
 def _why(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    _asked(hub, view, content, why_data)
+    _answer_query(hub, view, content, why_data)
 
 
 def why_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
     """Why an op stands as it does, with every field that `Session.why` has; edits as messages that ask for them."""
     reasons = session.why(str(content.get("op")))
-    given: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for field in dataclasses.fields(reasons):
         value = getattr(reasons, field.name)
         if field.name == "refused":
-            given["refused"] = [[r.name, int(n), meaning, remedy] for r, n, meaning, remedy in value]
+            data["refused"] = [[r.name, int(n), meaning, remedy] for r, n, meaning, remedy in value]
         elif field.name == "next_best":
-            given["next_best"] = [_alternative(a) for a in value]
+            data["next_best"] = [_alternative(a) for a in value]
         elif isinstance(value, (str, int, float, bool)):
-            given[field.name] = value
+            data[field.name] = value
         elif isinstance(value, tuple) and all(isinstance(v, (str, int, float)) for v in value):
-            given[field.name] = list(value)
-    given["picked"] = picked_by(session, reasons.op)
-    given["overrides"] = [o.kind for o in session.overrides if o.matches([reasons.op])]
-    return given
+            data[field.name] = list(value)
+    data["picked"] = picked_by(session, reasons.op)
+    data["overrides"] = [o.kind for o in session.overrides if o.matches([reasons.op])]
+    return data
 
 
 def _alternative(choice: Any) -> dict[str, Any]:
-    given = {
+    data = {
         f.name: getattr(choice, f.name)
         for f in dataclasses.fields(choice)
         if isinstance(getattr(choice, f.name), (str, int, float, bool, type(None)))
     }
-    given["grid"] = list(choice.grid)
-    given["edit"] = message_of(choice.command)
-    given["python"] = choice.command.python()
-    return given
+    data["grid"] = list(choice.grid)
+    data["edit"] = message_of(choice.command)
+    data["python"] = choice.command.python()
+    return data
 
 
 @answers("choices")
 def _choices(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    def make(session: Session, asked: Mapping[str, Any]) -> dict[str, Any]:
-        entry = choices_of(session, str(asked.get("op")))
+    def make(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
+        entry = choices_of(session, str(content.get("op")))
         return {
             "u_kt": [list(c) for c in entry.u_kt],
             "streams": [[*s, cycles] for s, cycles in entry.streams],
@@ -172,15 +172,15 @@ def _choices(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             "now": {**entry.now, "buffers": {str(k): v for k, v in entry.now["buffers"].items()}},
         }
 
-    _asked(hub, view, content, make)
+    _answer_query(hub, view, content, make)
 
 
 @answers("formats")
 def _formats(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """Formats and fidelities that an op may have, and those it has."""
 
-    def make(session: Session, asked: Mapping[str, Any]) -> dict[str, Any]:
-        graph, op = session.compile().lowered, str(asked.get("op"))
+    def make(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
+        graph, op = session.compile().lowered, str(content.get("op"))
         if op not in graph.nodes:
             raise InputError(f"{op!r} is not an op of the placed graph")
         return {
@@ -189,7 +189,7 @@ def _formats(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             "now": [str(graph[op].df), str(graph[op].attrs.get("fidelity"))],
         }
 
-    _asked(hub, view, content, make)
+    _answer_query(hub, view, content, make)
 
 
 @answers("code")
@@ -197,12 +197,12 @@ def _code(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     def make(session: Session, _: Mapping[str, Any]) -> dict[str, Any]:
         return {"python": overrides_text(session, "python"), "json": overrides_text(session, "json")}
 
-    _asked(hub, view, content, make)
+    _answer_query(hub, view, content, make)
 
 
 @answers("gains")
 def _gains(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    _asked(hub, view, content, gains_data)
+    _answer_query(hub, view, content, gains_data)
 
 
 def gains_data(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,8 +224,8 @@ def gains_data(session: Session, _content: Mapping[str, Any]) -> dict[str, Any]:
 def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """Where a break could stand, nearest first, told in parts until something else is asked: `stops` holds
     [op, epochs, slowest, total, against]."""
-    desk = hub.desk
-    if desk is None or hub.busy:
+    controller = hub.edit_controller
+    if controller is None or hub.busy:
         return
     head = {"type": "break_stops", "op": content.get("op"), "ask": content.get("ask")}
 
@@ -240,11 +240,11 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
                 if now - last_report >= _TOLD:
                     view.post({**head, "stops": breaks, "done": False}, [])
                     breaks, last_report = [], now
-                if desk.waited_for or count >= _STOPS:
+                if controller.waited_for or count >= _STOPS:
                     break
         except TbudaError as error:
             view.post({**head, "stops": [], "done": True, "text": refusal(error)}, [])
             return
         view.post({**head, "stops": breaks, "done": True}, [])
 
-    desk.submit(work)
+    controller.submit(work)

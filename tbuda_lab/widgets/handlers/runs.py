@@ -38,7 +38,7 @@ class RunController:
         self._number: dict[str, int] = {}
         self._computing: threading.Thread | None = None
         self.training = False
-        self._training_told = 0.0
+        self._training_reported = 0.0
         hub.session.on("live", self._live)
         hub.session.on("training", self._trains)
         hub.session.on("checked", self._checked)
@@ -69,9 +69,9 @@ class RunController:
             hub.board.begin("run")
         self.training = progress.running
         now = time.monotonic()
-        if progress.running and not progress.paused and now - self._training_told < TRAINING_INTERVAL:
+        if progress.running and not progress.paused and now - self._training_reported < TRAINING_INTERVAL:
             return
-        self._training_told = now
+        self._training_reported = now
         if progress.running:
             hub.board.step("run", min(0.999, progress.done / progress.total) if progress.total else 0.5)
             hub.board.text = training_text(progress)
@@ -128,7 +128,7 @@ def training_frame(steps: Sequence[TrainingStep], progress: TrainingProgress) ->
 
 @answers("pause")
 def _pause(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
-    if hub.busy or (hub.run_desk is not None and hub.run_desk.training):
+    if hub.busy or (hub.run_controller is not None and hub.run_controller.training):
         hub.session.control.pause()
 
 
@@ -149,7 +149,7 @@ def _step(hub: Hub, _view: Listener, content: Mapping[str, Any]) -> None:
         control.step_epoch()
     else:
         return
-    if not hub.busy and not (hub.run_desk is not None and hub.run_desk.training):
+    if not hub.busy and not (hub.run_controller is not None and hub.run_controller.training):
         hub.start(verify=False)
 
 
@@ -168,11 +168,11 @@ def _check(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
 @answers("need_tensor")
 def _need_tensor(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """op: whose tensor is compared tile by tile. No answer where it was not compared."""
-    desk = hub.run_desk
-    if desk is None or desk.checks is None:
+    controller = hub.run_controller
+    if controller is None or controller.checks is None:
         return
     try:
-        check = desk.checks[str(content.get("op"))]
+        check = controller.checks[str(content.get("op"))]
     except KeyError:
         return
     if check.tiles.size <= _TENSOR:

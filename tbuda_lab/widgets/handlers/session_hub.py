@@ -17,10 +17,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.frames import Frame, problems_frame, summary_frame
+from tbuda_lab.core.runcontrol import wait_for
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.verification import PCC_WANTED, Comparison
+from tbuda_lab.core.verification import MIN_PCC, Comparison
 from tbuda_lab.widgets.handlers.edit_controller import EditController
-from tbuda_lab.widgets.handlers.gc_policy import TIDYING
+from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
 from tbuda_lab.widgets.handlers.runs import RunController
 from tbuda_lab.widgets.protocol.messages import answers
 from tbuda_lab.widgets.protocol.packed_frames import CHUNK, Packed, same
@@ -29,7 +30,7 @@ from tbuda_lab.widgets.protocol.stage_status import LABELS, StatusBoard
 STATUS_INTERVAL = 0.1
 RUN_INTERVAL = 0.25
 """Seconds between two status messages while a run reports its progress beside them."""
-TOLD_OFTEN = ("summary", "problems")
+FREQUENT_FRAMES = ("summary", "problems")
 """Small frames made anew at every step, most of which say what the last one said: a message each for nothing."""
 
 _NUMBERS = itertools.count(1)
@@ -44,7 +45,7 @@ class Listener(Protocol):
 
 
 @runtime_checkable
-class Keeper(Protocol):
+class StoredView(Protocol):
     """A view that a notebook keeps a picture of."""
 
     def edited_by_code(self, cell: int) -> None: ...
@@ -74,8 +75,8 @@ class Hub:
         if session.result is not None:
             self._done_already()
             self._compiled(session.result)
-        self.desk: EditController | None = EditController(self)
-        self.run_desk: RunController | None = RunController(self)
+        self.edit_controller: EditController | None = EditController(self)
+        self.run_controller: RunController | None = RunController(self)
 
     def _prepare(self, board: StatusBoard) -> None:
         self.id = str(next(_NUMBERS))  # of this process: how a page names a session
@@ -83,7 +84,7 @@ class Hub:
         self._verified_results: deque[tuple[Any, list[Comparison]]] = deque(maxlen=8)
         self.error: Exception | None = None
         self.board = board
-        self.desk, self.run_desk = None, None
+        self.edit_controller, self.run_controller = None, None
         self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
         self._frames: dict[str, Frame] = {}
         self._packed: dict[str, Packed] = {}
@@ -161,11 +162,7 @@ class Hub:
 
     def wait(self, timeout: float | None = None) -> None:
         """Until the work is over; raises what it raised, or `TimeoutError` after `timeout` seconds."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout)
-            if thread.is_alive():
-                raise TimeoutError(f"still at work after {timeout} s")
+        wait_for(self._thread, timeout)
         if self.error is not None:
             raise self.error
 
@@ -174,7 +171,7 @@ class Hub:
         self.session.cancel()
 
     def _work(self, verify: bool, run: bool) -> None:
-        below = PCC_WANTED if self.break_on_failure else None
+        below = MIN_PCC if self.break_on_failure else None
 
         def work() -> None:
             self.session.compile()
@@ -184,7 +181,7 @@ class Hub:
             elif verify:
                 self._verifying = True
                 self.session.verify(break_below=below)
-                if any(not c.passes(PCC_WANTED) for c in self.comparisons):
+                if any(not c.passes(MIN_PCC) for c in self.comparisons):
                     self.session.verify_ops()  # which op is it?
             elif run:
                 self.session.run(break_below=below)
@@ -213,7 +210,7 @@ class Hub:
             self._verifying = False
             self._at_work = False
             self._tell(force=True)
-            TIDYING.asked()  # once it is seen, what the compile left behind goes
+            GC_POLICY.page_active()  # once it is seen, what the compile left behind goes
 
     def _done_already(self) -> None:
         if self.session.result is not None:
@@ -240,7 +237,7 @@ class Hub:
         if steps and steps[-1].source == "code" and threading.current_thread() is threading.main_thread():
             cell = cell_number()
             for view in self.views:
-                if isinstance(view, Keeper):
+                if isinstance(view, StoredView):
                     view.edited_by_code(cell)
 
     def _detail(self, stage: str, text: str) -> None:
@@ -306,7 +303,7 @@ class Hub:
     def detach(self, view: Listener) -> None:
         self._views.discard(view)
 
-    def made(self, _key: str) -> list[Frame]:
+    def frames_on_demand(self, _key: str) -> list[Frame]:
         """Frames of a key that a hub without a session can make when somebody wants them; [] for none."""
         return []
 
@@ -353,7 +350,7 @@ class Hub:
             self._rev += 1
             for frame in frames:
                 entry = self._frames.get(frame.key)
-                if entry is frame or (entry is not None and frame.key in TOLD_OFTEN and same(entry, frame)):
+                if entry is frame or (entry is not None and frame.key in FREQUENT_FRAMES and same(entry, frame)):
                     continue
                 self._frames[frame.key] = frame
                 self._packed[frame.key] = Packed(frame, self._rev)
@@ -408,8 +405,8 @@ class Hub:
 
     def status(self) -> dict[str, Any]:
         """The message that says how the work goes."""
-        given = {"type": "status", "status": self.board.message(), "session": self.id}
-        return given | ({"breaks": True} if self.break_on_failure else {})
+        message = {"type": "status", "status": self.board.message(), "session": self.id}
+        return message | ({"breaks": True} if self.break_on_failure else {})
 
     def tell_all(self, message: dict[str, Any]) -> None:
         """A message for every view."""
@@ -435,7 +432,7 @@ def _bring_up_to_date(hub: Hub, view: Listener, content: Mapping[str, Any]) -> N
     have = content.get("have")
     if "inflates" in content:
         hub.inflates(view, content["inflates"] is True)
-    TIDYING.asked()
+    GC_POLICY.page_active()
     hub.bring_up_to_date(view, dict(have) if isinstance(have, Mapping) else {})
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.core.epochsim import EpochTrace, Trace
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import Frame, fills_frame, flows_frame, moment_frame, slice_frame, tile_frame, trace_frame
+from tbuda_lab.core.runcontrol import wait_for
 from tbuda_lab.widgets.protocol.messages import answers
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ MOST = 4096  # inputs of a batch that a page may ask for
 _TILES = 64   # tiles of one question
 
 
-class Timekeeper:
+class TraceService:
     """Of one hub: the trace that its views show, and the thread that computes it."""
 
     def __init__(self, hub: Hub) -> None:
@@ -33,7 +34,7 @@ class Timekeeper:
         self._thread: threading.Thread | None = None
         self._placement = 0  # how many there were
         self._result: Any = None  # the one of it
-        self._asked: tuple[int, bool, int] = (BATCHES[1], True, 0)
+        self._request: tuple[int, bool, int] = (BATCHES[1], True, 0)
         self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
         self.trace: EpochTrace | None = None
         self.rev = -1
@@ -47,47 +48,43 @@ class Timekeeper:
             self._newest(hub.session.result)  # a view may have its ops before this is told of it
         with self._lock:
             self._views.add(view)
-            self._asked = (batch, whole, self._placement)
+            self._request = (batch, whole, self._placement)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="tbuda-trace", daemon=True)
                 self._thread.start()
 
     def wait(self, timeout: float | None = None) -> None:
         """Until nothing is computed any more; raises `TimeoutError` after `timeout` seconds."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout)
-            if thread.is_alive():
-                raise TimeoutError(f"still at work after {timeout} s")
+        wait_for(self._thread, timeout)
 
     def _work(self) -> None:
         done: tuple[int, bool, int] | None = None
         while True:
             hub = self._hub()
             with self._lock:
-                if hub is None or done == self._asked:
+                if hub is None or done == self._request:
                     self._thread = None
                     return
-                done = self._asked
+                done = self._request
                 views = list(self._views)
             self._make(hub, done, views)
 
-    def _make(self, hub: Hub, asked: tuple[int, bool, int], views: list[Listener]) -> None:
+    def _make(self, hub: Hub, request: tuple[int, bool, int], views: list[Listener]) -> None:
         session = hub.session
         if session.result is None:
             _say(views, "empty", "The timeline appears once the model is placed.")
             return
-        _say(views, "working", f"Simulating {asked[0]} input{'s' if asked[0] > 1 else ''} …")
+        _say(views, "working", f"Simulating {request[0]} input{'s' if request[0] > 1 else ''} …")
         try:
             rev = session.rev
-            per_run = None if asked[1] else session.result.options.microbatch
-            result = session.timeline(asked[0], per_run)
+            per_run = None if request[1] else session.result.options.microbatch
+            result = session.timeline(request[0], per_run)
             result.trace.pyramid  # noqa: B018 - built here, not when the first tile is asked for
         except TbudaError as error:
             _say(views, "failed", str(error).splitlines()[0])
             return
         with self._lock:
-            if asked[2] != self._placement:
+            if request[2] != self._placement:
                 return  # it is made of the one that came meanwhile
             self.trace, self.rev = result, rev
         frame = trace_frame(result, rev, BATCHES)
@@ -103,7 +100,7 @@ class Timekeeper:
             self._placement += 1
             self.trace = None
             if self._thread is not None:
-                self._asked = (*self._asked[:2], self._placement)
+                self._request = (*self._request[:2], self._placement)
 
 
 def _say(views: list[Listener], state: str, text: str) -> None:
@@ -111,15 +108,15 @@ def _say(views: list[Listener], state: str, text: str) -> None:
         view.post({"type": "trace_state", "state": state, "text": text}, [])
 
 
-_KEEPERS: weakref.WeakKeyDictionary[Hub, Timekeeper] = weakref.WeakKeyDictionary()
+_SERVICES: weakref.WeakKeyDictionary[Hub, TraceService] = weakref.WeakKeyDictionary()
 
 
-def keeper_of(hub: Hub) -> Timekeeper:
-    """The timekeeper of a hub, made at first use."""
-    keeper = _KEEPERS.get(hub)
-    if keeper is None:
-        keeper = _KEEPERS[hub] = Timekeeper(hub)
-    return keeper
+def trace_service_of(hub: Hub) -> TraceService:
+    """The trace service of a hub, made at first use."""
+    service = _SERVICES.get(hub)
+    if service is None:
+        service = _SERVICES[hub] = TraceService(hub)
+    return service
 
 
 @answers("need_trace")
@@ -128,21 +125,21 @@ def _need_trace(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     batch = content.get("batch")
     if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= MOST:
         batch = int(getattr(view, "batch", BATCHES[1]))
-    keeper_of(hub).ask(view, batch, content.get("whole") is not False)
+    trace_service_of(hub).ask(view, batch, content.get("whole") is not False)
 
 
 @answers("need_tile")
 def _need_tile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """tiles: [[level, index, block], ...] of the trace of revision `rev`; those that there are none of are left out."""
-    keeper = keeper_of(hub)
+    service = trace_service_of(hub)
     tiles = content.get("tiles")
-    if keeper.trace is None or not isinstance(tiles, list):
+    if service.trace is None or not isinstance(tiles, list):
         return
-    hub.send_frames(view, _tiles(keeper.trace.trace, tiles[:_TILES], keeper.rev))
+    hub.send_frames(view, _tiles(service.trace.trace, tiles[:_TILES], service.rev))
 
 
-def _tiles(trace: Trace, wanted: list[Any], rev: int) -> Iterator[Frame]:
-    for one in wanted:
+def _tiles(trace: Trace, tiles: list[Any], rev: int) -> Iterator[Frame]:
+    for one in tiles:
         if isinstance(one, list) and len(one) == 3 and all(type(v) is int for v in one):
             level, index, block = one
             with contextlib.suppress(IndexError):
@@ -151,9 +148,9 @@ def _tiles(trace: Trace, wanted: list[Any], rev: int) -> Iterator[Frame]:
 
 @answers("need_moment")
 def _need_moment(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    keeper, cycle = keeper_of(hub), content.get("cycle")
-    if keeper.trace is not None and isinstance(cycle, (int, float)):
-        frame = moment_frame(keeper.trace.trace, int(cycle), keeper.rev)
+    service, cycle = trace_service_of(hub), content.get("cycle")
+    if service.trace is not None and isinstance(cycle, (int, float)):
+        frame = moment_frame(service.trace.trace, int(cycle), service.rev)
         for other in {view, *hub.views_of("grid")}:  # grids of other cells follow the playhead
             hub.send_frame(other, frame)
 
@@ -161,34 +158,34 @@ def _need_moment(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 @answers("need_slice")
 def _need_slice(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """start, end: the cycles between which it is asked what the ops did."""
-    keeper = keeper_of(hub)
+    service = trace_service_of(hub)
     start, end = content.get("start"), content.get("end")
-    if keeper.trace is not None and isinstance(start, int) and isinstance(end, int) and 0 <= start < end:
-        hub.send_frame(view, slice_frame(keeper.trace.trace, start, end, keeper.rev))
+    if service.trace is not None and isinstance(start, int) and isinstance(end, int) and 0 <= start < end:
+        hub.send_frame(view, slice_frame(service.trace.trace, start, end, service.rev))
 
 
 @answers("need_flows")
 def _need_flows(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """op: whose inputs are followed from its producers and to its consumers."""
-    keeper, op = keeper_of(hub), str(content.get("op"))
+    service, op = trace_service_of(hub), str(content.get("op"))
     result = hub.session.result
-    if keeper.trace is None or result is None or op not in keeper.trace.levels.names:
+    if service.trace is None or result is None or op not in service.trace.levels.names:
         return
     lowered = result.lowered
     edges = [(source, op) for source in dict.fromkeys(lowered[op].sources)]
     edges += [(op, user) for user in dict.fromkeys(n.name for n in lowered.ops if op in n.sources)]
-    hub.send_frame(view, flows_frame(keeper.trace, op, edges, keeper.rev))
+    hub.send_frame(view, flows_frame(service.trace, op, edges, service.rev))
 
 
 @answers("need_fills")
 def _need_fills(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
-    keeper, op = keeper_of(hub), content.get("op")
+    service, op = trace_service_of(hub), content.get("op")
     window = (content.get("start"), content.get("end"))
-    if keeper.trace is None or not all(isinstance(v, (int, float)) for v in window):
+    if service.trace is None or not all(isinstance(v, (int, float)) for v in window):
         return
     start, end = (int(v) for v in window if isinstance(v, (int, float)))
     try:
-        fills = keeper.trace.fills(str(op), start, end)
+        fills = service.trace.fills(str(op), start, end)
     except KeyError:
         return
-    hub.send_frame(view, fills_frame(str(op), fills, (start, end), keeper.rev))
+    hub.send_frame(view, fills_frame(str(op), fills, (start, end), service.rev))

@@ -7,7 +7,7 @@ from pathlib import Path
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frames import graph_frame
-from tbuda_lab.core.session import GRAPH_STAGES, ExportSetting, Kind, Session
+from tbuda_lab.core.session import GRAPH_STAGES, ExportKind, ExportSetting, Session
 from tbuda_lab.core.session.exports import register
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.pictures.grid import epoch_svg
@@ -63,7 +63,7 @@ def export_image(
 
 
 register(
-    Kind(
+    ExportKind(
         "report", "Report", "one HTML page with everything, works offline", ".report.html",
         "tbuda_lab.widgets.export_report(session, {})", export_report,
         (
@@ -74,13 +74,13 @@ register(
     )
 )  # fmt: skip
 register(
-    Kind(
+    ExportKind(
         "plots", "Plots", "utilisation, roofline, gap to bounds, cost history; one page, works offline", ".plots.html",
         "tbuda_lab.widgets.export_plots(session, {})", export_plots,
     )
 )  # fmt: skip
 register(
-    Kind(
+    ExportKind(
         "image", "Image", "the grid of an epoch or a graph, as SVG", ".svg",
         "tbuda_lab.widgets.export_image(session, {})", export_image,
         (

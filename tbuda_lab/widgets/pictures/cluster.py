@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from tbuda_lab.core.frames import Frame, op_pace
+from tbuda_lab.core.frames import Frame, op_load
 from tbuda_lab.widgets.pictures.graph import FONT, picture, short
 from tbuda_lab.widgets.pictures.memory import size_text
 from tbuda_lab.widgets.pictures.palette import load_paint
@@ -68,7 +68,7 @@ def _card(frame: Frame, ops: Frame, k: int, at: tuple[int, int], here: list[int]
     """A chip: its cores with what runs `here` (epochs) now, all its epochs, how long it takes."""
     c, (x, y) = frame.columns, at
     chip, cycles = int(c["chip_id"][k]), float(c["chip_cycles"][k])
-    load = cycles / max(1.0, float(frame.meta["pace"]))
+    load = cycles / max(1.0, float(frame.meta["slowest"]))
     epochs = np.flatnonzero(ops.columns["epoch_chip"] == chip).tolist()
     cores = sum(int(ops.columns["epoch_cores"][e]) for e in here) / (ops.meta["rows"] * ops.meta["cols"])
     listed = ", ".join(map(str, epochs[:8])) + (" …" if len(epochs) > 8 else "")
@@ -97,7 +97,7 @@ def _mini(ops: Frame, x: float, y: float, here: list[int]) -> str:
     w, h = (CARD_W - 16) / ops.meta["cols"], MINI_H / ops.meta["rows"]
     parts = [f"<rect x='{x}' y='{y}' width='{CARD_W - 16}' height='{MINI_H}' rx='2' fill='#f0f3f7' stroke='#dde3eb'/>"]
     chosen = np.flatnonzero(np.isin(c["op_epoch"], here) & (c["op_rows"] > 0))
-    shades = np.round(LOADS * op_pace(ops)[1][chosen]).astype(int)
+    shades = np.round(LOADS * op_load(ops)[1][chosen]).astype(int)
     for shade in np.unique(shades).tolist():
         paint = load_paint(shade / LOADS)
         alike = chosen[shades == shade]

@@ -45,8 +45,9 @@ def time_text(ops: Frame) -> str:
         return f"{short(ops.meta['total_cycles'])} cycles per input, kernels only"
     batch = ops.meta["batch"]
     limiters, kernels = (short(float(ops.columns[f"epoch_{name}"].sum())) for name in ("limiter_cycles", "cycles"))
+    update = ", an update for each" if "opt" in ops.meta.get("directions", ()) else ""
     return (
-        f"{short(ops.meta['time'])} cycles per input, simulated for {batch} input{'s' if batch > 1 else ''} "
+        f"{short(ops.meta['time'])} cycles per input, simulated for {batch} input{'s' if batch > 1 else ''}{update} "
         f"(limiters {limiters}, kernels {kernels})"
     )
 
@@ -80,13 +81,13 @@ def _graph(frames: Mapping[str, Frame]) -> str:
     return "<p>no graph yet</p>"
 
 
-def problems_html(frames: Mapping[str, Frame], wanted: str = "") -> str:
-    """The diagnostics that have `wanted` in what the page searches too: severity, place, rule, message or fix."""
+def problems_html(frames: Mapping[str, Frame], search: str = "") -> str:
+    """The diagnostics that have `search` in what the page searches too: severity, place, rule, message or fix."""
     frame = frames.get("problems")
     if frame is None or not frame.columns["severity"].size:
         return "<p>nothing to report</p>"
     rows = list(zip(*(frame.text(c) for c in ("severity", "where", "rule", "message", "fix")), strict=True))
-    part = wanted.strip().lower()
+    part = search.strip().lower()
     selected = [row for row in rows if part in " ".join(row).lower()]
     text = f"<p>{len(selected)} of {len(rows)} with {escape(part)}</p>" if part else ""
     items = (f"<li>{escape(s)}: {escape(w)}: {escape(m)} {escape(f)}</li>" for s, w, _, m, f in selected)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.frames import Frame, epoch_time, op_pace
+from tbuda_lab.core.frames import Frame, epoch_time, op_load
 from tbuda_lab.widgets.pictures.graph import FONT, check_epoch, fitting, picture, short
 from tbuda_lab.widgets.pictures.noc_links import CELL_H, CELL_W, LEGEND, STRIP, link_legend, link_lines
 from tbuda_lab.widgets.pictures.palette import load_paint
@@ -122,7 +122,7 @@ def _small(frame: Frame, op: int, top: dict[int, int]) -> str:
     if not high:
         return ""
     w, h = wide * SMALL_W - 1, top[row + high - 1] + SMALL_H - top[row] - 1
-    cycles, load, _ = (column[op] for column in op_pace(frame))
+    cycles, load, _ = (column[op] for column in op_load(frame))
     paint = load_paint(float(load))
     name = frame.strings[int(c["op_name"][op])]
     x, y = col * SMALL_W + 0.5, top[row] + 0.5
@@ -189,7 +189,7 @@ def _tile(frame: Frame, op: int, top: dict[int, int], words: bool = False) -> st
     row, col, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
     x, y = col * CELL_W + 1.5, top[row] + 1.5
     w, h = wide * CELL_W - 3, top[row + high - 1] + CELL_H - top[row] - 3
-    cycles, load, limits = (column[op] for column in op_pace(frame))
+    cycles, load, limits = (column[op] for column in op_load(frame))
     paint = load_paint(float(load))
     name = frame.strings[int(c["op_name"][op])]
     mark = "▲ " if limits else ""

@@ -63,9 +63,9 @@ def lanes_svg(frame: Frame, chip: int, mark: int | None = None) -> str:
                 f"fill='{PAINT.get(kinds[q], '#b0b8c4')}'><title>{escape(names[q])}</title></rect>"
             )
             drawn += 1
-        held = float(c["queue_bytes"][c["block_queue"][mine]].sum())
+        queue_bytes = float(c["queue_bytes"][c["block_queue"][mine]].sum())
         share = f", {100 * load[:, channel].max():.0f} %" if any(meta["cycles"]) else ""
-        parts.append(f"<text x='{LEFT + WIDTH + 8}' y='{y + 15}' fill='#566376'>{size_text(held)}{share}</text>")
+        parts.append(f"<text x='{LEFT + WIDTH + 8}' y='{y + 15}' fill='#566376'>{size_text(queue_bytes)}{share}</text>")
     height = LANE * len(rows) + 4
     return (
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {LEFT + WIDTH + RIGHT} {height}' role='img' "

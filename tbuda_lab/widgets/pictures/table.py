@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.optable import epoch_totals, op_columns
+from tbuda_lab.core.frames.opsframe import epoch_totals, op_columns
 
 ROWS = 60
 

@@ -21,7 +21,7 @@ PAINTS = (("#5b93d6", "#2f66ab"), ("#fbe9c6", "#b97a08"), ("#fadbd5", "#bb3a2c")
 
 
 @dataclass(frozen=True)
-class Sight:
+class Viewport:
     """What is in sight: rows of `lanes` (indices of `trace.ops`) from cycle `start` to `end`. epoch: marked above."""
 
     epoch: int
@@ -31,9 +31,9 @@ class Sight:
     words: str
 
 
-def sight_of(
+def viewport_of(
     epoch_trace: EpochTrace, t0: float = 0.0, t1: float | None = None, only: Sequence[str] = (), rows: bool = True
-) -> Sight:
+) -> Viewport:
     """Of a stretch of time the epoch that most of it belongs to (without one the longest epoch, from its start to its
     end), with its ops, or with those of `only` from whatever epoch. Raises `InputError` where nothing runs."""
     trace = epoch_trace.trace
@@ -52,15 +52,15 @@ def sight_of(
         start, stop = 0, epoch_trace.cycles
     ops = f"the ops of epoch {most.epoch}{', the longest' if whole else ''}" if not names else f"{len(names)} ops"
     words = "all epochs, and " + ops if rows else "all epochs"
-    return Sight(most.epoch, start, stop, tuple(lanes) if rows else (), words)
+    return Viewport(most.epoch, start, stop, tuple(lanes) if rows else (), words)
 
 
-def trace_html(epoch_trace: EpochTrace, sight: Sight | None = None) -> str:
+def trace_html(epoch_trace: EpochTrace, sight: Viewport | None = None) -> str:
     """The picture, what it leaves out, and the fork-join stalls in words. sight: by default the longest epoch."""
     trace = epoch_trace.trace
     if not trace.epochs:
         return "<p>nothing runs</p>"
-    sight = sight or sight_of(epoch_trace)
+    sight = sight or viewport_of(epoch_trace)
     per_input = f", {short(epoch_trace.cycles / epoch_trace.batch)} per input" if epoch_trace.batch > 1 else ""
     head = (
         f"<p>{epoch_trace.batch} input{'s' if epoch_trace.batch > 1 else ''} in "
@@ -69,7 +69,7 @@ def trace_html(epoch_trace: EpochTrace, sight: Sight | None = None) -> str:
     return head + trace_svg(epoch_trace, sight) + _stalls(epoch_trace)
 
 
-def trace_svg(epoch_trace: EpochTrace, sight: Sight) -> str:
+def trace_svg(epoch_trace: EpochTrace, sight: Viewport) -> str:
     """All epochs on one line, and below them what each op in sight does.
 
     Where several spans fall together, the bar shows what most of the time goes to.
@@ -110,7 +110,7 @@ def trace_svg(epoch_trace: EpochTrace, sight: Sight) -> str:
     return picture(WIDTH, height, [_PATTERNS, *parts], f"Timeline of epoch {sight.epoch}")
 
 
-def _overview(epoch_trace: EpochTrace, sight: Sight) -> list[str]:
+def _overview(epoch_trace: EpochTrace, sight: Viewport) -> list[str]:
     epoch = sight.epoch
     scale = (WIDTH - LABEL - 8) / max(1, epoch_trace.cycles)
     parts = [f"<text x='{LABEL - 6}' y='17' text-anchor='end' fill='#566376'>epochs</text>"]

@@ -50,7 +50,7 @@ def _checkpoint(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         return
     view.post({"type": "edited", "ok": True, "text": f"checkpoint {name.strip()}"}, [])
     shown = hub.frame("diff")
-    if shown is not None and hub.desk is not None:
+    if shown is not None and hub.edit_controller is not None:
         names = [*shown.meta.get("names", ())]
         at = names.index("previous") if "previous" in names else len(names)
         if name.strip() not in names:

@@ -103,14 +103,14 @@ def _off(override: Override, by: Mapping[tuple[str, str], str]) -> dict[str, Any
 
 def _record(record: OverrideRecord, by: Mapping[tuple[str, str], str]) -> dict[str, Any]:
     kind, target = record.kind, record.override.target
-    asked = record.requested
+    requested = record.requested
     got = set()
     for value in record.obtained.values():
-        if isinstance(value, dict) and isinstance(asked, dict):  # a pin asks for parts of a place
-            value = {k: v for k, v in value.items() if k in asked}
+        if isinstance(value, dict) and isinstance(requested, dict):  # a pin asks for parts of a place
+            value = {k: v for k, v in value.items() if k in requested}
         got.add(value_text(kind, value))
     return {
-        "target": record.target, "field": kind, "requested": value_text(kind, asked),
+        "target": record.target, "field": kind, "requested": value_text(kind, requested),
         "obtained": ", ".join(sorted(got)), "state": record.state, "because": record.because, "python": record.python,
         "matches": record.matches, "names": list(record.matched[:_NAMES_SHOWN]),
         "removable": isinstance(record.override.target, str), "enabled": True,

@@ -49,12 +49,12 @@ def frames_of(session: Session, key: str, **question: Any) -> list[Frame]:
 @answers("want")
 def _want(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     key = str(content.get("key"))
-    if hub.desk is None and (frames := hub.made(key)):
+    if hub.edit_controller is None and (frames := hub.frames_on_demand(key)):
         hub.publish(frames)
-    elif hub.desk is None or key not in MAKERS:
+    elif hub.edit_controller is None or key not in MAKERS:
         view.post({"type": "refused", "key": key, "text": f"there is no {key}"}, [])
     else:
-        hub.desk.submit(lambda: _make(hub, view, key, content))
+        hub.edit_controller.submit(lambda: _make(hub, view, key, content))
 
 
 def _make(hub: Hub, view: Listener, key: str, content: Mapping[str, Any]) -> None:

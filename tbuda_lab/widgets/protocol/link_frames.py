@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.core.analysis.noc import link_map
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.linksframe import links_frame
+from tbuda_lab.core.frames.clusterframe import links_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.protocol.messages import answers
 
@@ -37,7 +37,7 @@ def _need_links(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         else:
             hub.send_frame(view, dataclasses.replace(frame, meta={**frame.meta, "ask": ask}))
 
-    if hub.desk is None:
+    if hub.edit_controller is None:
         view.post({"type": "refused", "key": "links", "text": "a file has no link data", "ask": ask}, [])
     else:
-        hub.desk.submit(work)
+        hub.edit_controller.submit(work)

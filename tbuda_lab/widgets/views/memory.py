@@ -28,7 +28,7 @@ class MemoryView(View):
 
     `MemoryView(session)`: of a placement; dragging a queue to another channel is `put`, an edit like any other.
     `MemoryView("a.netlist.yaml")`: of a netlist file, as far as the file says: buffers at the least they can be, one
-    entry read per reader and input, loads against estimated cycles. Raises `NetlistError` for what is no netlist,
+    entry read per reader and input, loads against estimated cycles. Raises `NetlistError` for what is not a netlist,
     `InputError` for one without ops.
 
     mode: "l1" for the cores of an epoch, "dram" for the channels. epoch: the one shown. core: the (row, column) of the

@@ -14,8 +14,7 @@ from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.netlistfile import file_memory_frame, netlist_frames
 from tbuda_lab.core.netlist.check.facts import facts_of, leading_arch
-from tbuda_lab.core.netlist.findings import Finding
-from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.schema import Finding, Netlist
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.pictures.graph import graph_svg, short
@@ -49,7 +48,7 @@ class FileHub(Hub):
         self._memory = memory
         self.publish(list(frames))
 
-    def made(self, key: str) -> list[Frame]:
+    def frames_on_demand(self, key: str) -> list[Frame]:
         if key != "memory" or self._memory is None:
             return []
         return [self.frame(key) or self._memory()]
@@ -116,7 +115,7 @@ class NetlistFile(View):
             script = PAGE.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
-        frames = {**self.hub.frames, **{f.key: f for f in self.hub.made("memory")}}
+        frames = {**self.hub.frames, **{f.key: f for f in self.hub.frames_on_demand("memory")}}
         return document(self.path.name, list(frames.values()), self.hub.board.message(), script, self._twin(frames))
 
     def to_html(self, path: str | pathlib.Path) -> pathlib.Path:

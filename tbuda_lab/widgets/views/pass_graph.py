@@ -33,10 +33,10 @@ def _need_pass(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         try:
             trace = hub.session.passes()
             listed = dataclasses.replace(passes_frame(trace, hub.session.rev), key="passlist")
-            wanted = str(content.get("pass") or "")
+            name = str(content.get("pass") or "")
             frames = [listed]
             if trace.steps:
-                result = trace.find(wanted) if wanted else next((s.index for s in trace.steps if s.changes), 0)
+                result = trace.find(name) if name else next((s.index for s in trace.steps if s.changes), 0)
                 shown = after_pass(hub.session, result)
                 frames.append(dataclasses.replace(shown, meta={**shown.meta, "ask": ask}))
         except (TbudaError, KeyError) as error:
@@ -45,7 +45,7 @@ def _need_pass(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         else:
             hub.send_frames(view, frames)
 
-    if hub.desk is None:
-        view.post({"type": "refused", "key": KEY, "text": "there is no model behind a file", "ask": ask}, [])
+    if hub.edit_controller is None:
+        view.post({"type": "refused", "key": KEY, "text": "A file has no model and no passes.", "ask": ask}, [])
     else:
-        hub.desk.submit(work)
+        hub.edit_controller.submit(work)

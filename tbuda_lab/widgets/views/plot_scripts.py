@@ -78,12 +78,12 @@ def _plots(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         try:
             if content.get("library") is True:
                 hub.send_frame(view, library_frame())
-            trains = hub.run_desk is not None and hub.run_desk.training
+            trains = hub.run_controller is not None and hub.run_controller.training
             hub.send_frame(view, plots_frame(hub.session, content.get("dark") is True, trains=trains))
         except TbudaError as error:
             refuse(str(error).splitlines()[0])
 
-    if hub.desk is None:
+    if hub.edit_controller is None:
         refuse("A file has no plots.")
     else:
-        hub.desk.submit(work)
+        hub.edit_controller.submit(work)

@@ -223,17 +223,18 @@ def training(session: Session) -> Figure:
 
 
 def search_curve(session: Session) -> Figure:
-    """The objective (cycles per input) over the steps of `Session.optimise` that led to the current placement."""
+    """What the search minimises (an estimate, in cycles per input) over the steps of `Session.optimise` that led to the
+    current placement."""
     from bokeh.models import ColumnDataSource
 
     report = session.compile().placement.report
     curve = report.curve if report is not None else ()
     figure = _figure("Search for a better placement", x_axis_label="step of the search",
-                     y_axis_label="cycles per input")
+                     y_axis_label="estimate of the search, cycles per input")
     source = ColumnDataSource({"step": [s for s, _ in curve], "cycles": [c for _, c in curve]})
     figure.step("step", "cycles", source=source, mode="after", color=LIMITER, line_width=2.5)
     dots = figure.scatter("step", "cycles", source=source, size=7, color=LIMITER)
-    _hover(figure, ("step", "@step"), ("cycles per input", "@cycles{0,0}"), renderers=[dots])
+    _hover(figure, ("step", "@step"), ("estimate, cycles per input", "@cycles{0,0}"), renderers=[dots])
     _whole(figure)
     _thousands(figure)
     return figure

@@ -18,13 +18,15 @@ ROWS = 60  # of the twin
 class ProfileView(View):
     """Per cent of the simulated time by op or module, what bounds each, a roofline, the edits that gain, best first.
 
-    by: "op" or "module"; the page sets it too. `profile(edits=n)` of the session has the same as Python objects.
+    by: "op" or "module". fold_layers: one row for what is the same in layers that repeat; None: from 200 ops on. The
+    page sets both too. `profile(edits=n)` of the session has the same as Python objects.
     """
 
     kind = "profile"
     frames_shown: ClassVar[tuple[str, ...]] = ("profile", "ops", "edits")
 
     by = traitlets.Enum(("op", "module"), "op").tag(sync=True)
+    fold_layers = traitlets.Bool(None, allow_none=True).tag(sync=True)
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         if self.session.result is None:

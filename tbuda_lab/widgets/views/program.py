@@ -10,21 +10,27 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.training import TrainingStep
-from tbuda_lab.dialects.program import GraphProgram, ProgramRun, program_frame
+from tbuda_lab.dialects.program import GraphProgram, HostProgramRun, program_frame
 from tbuda_lab.dialects.programfile import SUFFIX, read_programs
 from tbuda_lab.widgets.handlers.session_hub import hub_of
+from tbuda_lab.widgets.pictures.graph import FONT, picture
 from tbuda_lab.widgets.protocol.messages import answers
 from tbuda_lab.widgets.views.base import View
 
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
+
+    class ViewOfHub(Listener, Protocol):
+        """A view's Python side that knows its hub."""
+
+        hub: Hub
 
 TRACED = "buda_programs"
 """Attribute of a model that a dialect traced: a function that returns its `GraphProgram`s."""
@@ -36,7 +42,7 @@ class Programs:
     def __init__(self, graphs: Sequence[GraphProgram]) -> None:
         self.graphs = tuple(graphs)
         self._sessions: dict[int, Session] = {}
-        self._runs: dict[int, ProgramRun] = {}
+        self._runs: dict[int, HostProgramRun] = {}
 
     @property
     def titles(self) -> list[str]:
@@ -84,7 +90,7 @@ class Programs:
         result = session.compile()
         run = self._runs.get(k)
         if run is None or run.result is not result:
-            before, run = run, ProgramRun(self.graphs[k], result)
+            before, run = run, HostProgramRun(self.graphs[k], result)
             if before is not None:
                 run.take_over(before)
             self._runs[k] = run
@@ -103,7 +109,7 @@ _PROGRAMS: weakref.WeakKeyDictionary[Session, Programs] = weakref.WeakKeyDiction
 def opened(model: Any) -> Programs | None:
     """The program of a file that ends in `.pef`, or of a model that a dialect traced; None for anything else.
 
-    Raises `InputError` for a file that is no program.
+    Raises `InputError` for a file that is not a program.
     """
     if isinstance(model, str | os.PathLike) and Path(model).suffix.lower() == SUFFIX:
         return Programs(read_programs(Path(model)))
@@ -120,7 +126,7 @@ def program_of(session: Session) -> Programs | None:
 def _graph(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """A page chose another graph."""
     choose = getattr(view, "choose_graph", None)
-    if choose is not None and hub.desk is not None:
+    if choose is not None and hub.edit_controller is not None:
         try:
             choose(str(content.get("title")))
         except InputError as error:
@@ -155,7 +161,7 @@ class ProgramView(View):
         return program_html(frames.get("program"))
 
 
-def move(view: View, session: Session) -> None:
+def move(view: ViewOfHub, session: Session) -> None:
     """A view goes over to another session: it gets that one's frames, and hears of its changes alone."""
     hub = hub_of(session)
     if hub is view.hub:
@@ -170,7 +176,7 @@ def move(view: View, session: Session) -> None:
 
 
 def program_html(frame: Frame | None) -> str:
-    """Sections, steps and replicas as tables, without a script."""
+    """The replicas in time as a picture; sections and steps as tables, without a script."""
     if frame is None:
         return "<p>no host program</p>"
     meta = frame.meta
@@ -185,9 +191,39 @@ def program_html(frame: Frame | None) -> str:
     graphs = ", ".join(escape(g["title"]) for g in meta["graphs"] if "title" in g)
     return (
         f"<p><b>{escape(meta['graph'])}</b> · {escape(meta['mapping'])} · {device} · "
-        f"graphs: {graphs}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        f"graphs: {graphs}</p>{_times_svg(meta)}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         f"<ul>{modes}</ul><ol>{steps}</ol>"
     )
+
+
+_WIDTH, _LEFT, _ROW = 900, 84, 29
+_REPLICAS = 8  # in the picture; all have the same times
+_FILLS = {"fwd": "#5b93d6", "bckwd": "#d69a5b", "opt": "#7fb98f", "gradnorm": "#7fb98f"}
+
+
+def _times_svg(meta: Mapping[str, Any]) -> str:
+    """The sections of every replica in time, and the link between them, as the page draws them."""
+    plan = meta["timelines"][meta["mode"] if meta["mode"] in meta["timelines"] else "normal"]
+    scale = (_WIDTH - _LEFT) / max(1.0, float(plan["cycles"]))
+    shown = min(meta["replicas"], _REPLICAS)
+    lanes = [(f"replica {r}" if meta["replicas"] > 1 else "device",
+              [(f"{k} {meta['sections'][k]['kind']}", _FILLS.get(meta["sections"][k]["kind"], "#999"), start, end)
+               for k, start, end in plan["device"]]) for r in range(shown)]  # fmt: skip
+    if meta["replicas"] > 1:
+        lanes.append(("link", [(str(weight), "#b9a3d9", start, end) for weight, start, end in plan["link"]]))
+    parts = []
+    for at, (name, bars) in enumerate(lanes):
+        top = at * _ROW
+        parts += [f"<text x='2' y='{top + 17}'>{name}</text>",
+                  f"<rect x='{_LEFT}' y='{top}' width='{_WIDTH - _LEFT}' height='{_ROW - 5}' fill='#eef1f5'/>"]
+        for label, fill, start, end in bars:
+            left, wide = _LEFT + start * scale, max(1.0, (end - start) * scale)
+            parts.append(f"<rect x='{left:.1f}' y='{top}' width='{wide:.1f}' height='{_ROW - 5}' fill='{fill}' "
+                         f"stroke='#fff'/>")
+            if wide > 8 * len(label):
+                parts.append(f"<text x='{left + 6:.1f}' y='{top + 17}'>{escape(label)}</text>")
+    words = [f"<g {FONT} font-size='12' fill='#17202e'>", *parts, "</g>"]
+    return picture(_WIDTH, len(lanes) * _ROW, words, "Sections of a run in time")
 
 
 def step_texts(steps: Sequence[Mapping[str, Any]], indent: str = "") -> list[str]:

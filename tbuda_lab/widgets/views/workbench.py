@@ -12,7 +12,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.netlist.findings import Finding
+from tbuda_lab.core.netlist.schema import Finding
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
@@ -20,8 +20,7 @@ from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.views.base import BUNDLE, StaticView, View
-from tbuda_lab.widgets.views.graph import GraphView
-from tbuda_lab.widgets.views.graph_traits import GraphTraits
+from tbuda_lab.widgets.views.graph import GraphTraits, GraphView
 from tbuda_lab.widgets.views.grid import EpochGrid, GridTraits
 from tbuda_lab.widgets.views.program import move, opened, program_of
 from tbuda_lab.widgets.views.table import OpTable
@@ -197,7 +196,7 @@ class NetlistView(View):
         Compiles what is not compiled. Raises what the compile raises.
         """
         result = self.session.compile()
-        return netlists.check(netlists.loads(netlists.dumps(result.netlist)), result.device.arch, "strict")
+        return netlists.check(netlists.loads(netlists.dumps(result.netlist)), result.device, "strict")
 
     def _twin(self, frames: Mapping[str, Frame]) -> str:
         return fragments.netlist_html(frames, self.line)

@@ -46,8 +46,8 @@ def inputs_of(args):
 
 
 def train(args, model, inputs, optimizer):
-    kept = optimizer.state_dict()
-    optimizer.load_state_dict(kept)
+    optimizer_state = optimizer.state_dict()
+    optimizer.load_state_dict(optimizer_state)
     numbers = {"lr": args.lr, "momentum": args.momentum, "weight_decay": 0.0}
     for step in range(args.num_steps):
         loss, _ = samba.session.run(inputs, model.output_tensors, hyperparam_dict=numbers)

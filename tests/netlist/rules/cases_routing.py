@@ -5,7 +5,19 @@ from __future__ import annotations
 from tbuda_lab.core.netlist.schema import Buffer, Netlist
 from tests.netlist import builders as b
 from tests.netlist.builders import fused, op, sub, tm
-from tests.netlist.rules.common import Change, both, case, on_blocking, on_op, on_queue, q, setting, the_op, with_tms
+from tests.netlist.rules.common import (
+    Change,
+    both,
+    case,
+    execute,
+    on_blocking,
+    on_op,
+    on_queue,
+    q,
+    setting,
+    the_op,
+    with_tms,
+)
 
 
 def stacked(size: int) -> Netlist:
@@ -61,6 +73,84 @@ case("N5", wide, many_readers, "graphs/g/a")
 case("N6", lambda: many_inputs(8), many_inputs_from_dram, "graphs/g/f/inputs")
 
 
+def in_two_buffers() -> Netlist:
+    """Two rows of cores read a queue of two buffers."""
+    return b.build([op("a", "nop", ["x"], (1, 2, 2), grid=(2, 1))], queues=[b.queue("x", (1, 2, 2), grid=(2, 1))])
+
+
+def half_is_dropped(n: Netlist) -> None:
+    """Only the first buffer is left."""
+    reader = the_op(n)
+    reader.inputs[0].unpad = {"rt": 1, "ct": 0}
+    for element in (reader, q(n, "a.out")):
+        element.grid_size = (1, 1)
+    del q(n, "a.out").buffers[1:]
+
+
+def read_four_times() -> Netlist:
+    """64 cores read one buffer in three operands, and another one in the fourth."""
+    steps = [sub("s0", "add", ["input0", "input1"], "dest"), sub("s1", "add", ["dest", "input2"], "dest"),
+             sub("s2", "add", ["dest", "input3"], "output")]
+    ops = [op("f", "fused_op", ["x", "x", "x", "y"], (1, 8, 8), grid=(8, 8), attributes={"fused_op_id": "0"})]
+    return b.build(ops, {"x": (1, 8, 8), "y": (1, 8, 8)}, fused_ops=[fused("0", 4, [steps])])
+
+
+def by_all_operands(n: Netlist) -> None:
+    """256 pipes from one buffer; the other queue goes."""
+    the_op(n).inputs[3].source = "x"
+    del n.queues["y"], execute(n).settings["y"]
+
+
+def of_many_operands(n: Netlist) -> None:
+    """25 operands in place of 9."""
+    n.__dict__.update(fused_sum(25).__dict__)
+
+
+def fused_sum(count: int) -> Netlist:
+    steps = [sub("s0", "add", ["input0", "input1"], "dest", mblock=(2, 2))]
+    steps += [sub(f"s{k}", "add", ["dest", f"input{k + 1}"], "dest" if k < count - 2 else "output", mblock=(2, 2))
+              for k in range(1, count - 1)]
+    ops = [op(f"p{k}", "nop", ["x"], loc=(k, 0)) for k in range(9)]
+    ops.append(op("f", "fused_op", [f"p{k % 9}" for k in range(count)], loc=(0, 1), attributes={"fused_op_id": "0"}))
+    return b.build(ops, {"x": (1, 2, 2)}, fused_ops=[fused("0", count, [steps])])
+
+
+def narrower_sum(n: Netlist) -> None:
+    """The gradient is kept in ublocks twice as wide."""
+    blocking = q(n, "acc").blocking
+    blocking.mblock, blocking.ublock = (blocking.mblock[0], blocking.mblock[1] // 2), (1, 2)
+
+
+def two_products() -> Netlist:
+    """A fused op of two matmuls, the second on the result of the first, on one core."""
+    blocks = {"mblock": (2, 2), "ublock": (1, 1)}
+    attributes = {"m_k": 1, "u_kt": 2}
+    steps = [[sub("m0", "matmul", ["input0", "input1"], "intermed0", attributes=attributes, **blocks)],
+             [sub("m1", "matmul", ["input2", "input3"], "intermed1", attributes=attributes, **blocks)],
+             [sub("s", "add", ["intermed0", "intermed1"], "output", pop=["intermed0", "intermed1"], **blocks)]]
+    names = [f"x{k}" for k in range(4)]
+    return b.build([op("f", "fused_op", names, attributes={"fused_op_id": "0"})], {n: (1, 2, 2) for n in names},
+                   fused_ops=[fused("0", 4, steps, 2)])
+
+
+def on_four_cores(n: Netlist) -> None:
+    the_op(n).grid_size = (2, 2)
+    for schedule in n.fused_ops["0"].schedules:
+        for step in schedule:
+            step.mblock = (1, 1)
+    the_op(n).blocking.mblock = (1, 1)
+
+
+case("N4", lambda: b.build([op("o", "nop", ["x"], untilize_output=True)], {"x": (1, 2, 2)}),
+     on_queue("o.out", input_tms=[tm("hstack", 1)]), "o.out/input_tms")
+case("N4", lambda: b.gradient(), narrower_sum, "queues/acc/grid_size")
+case("N6", lambda: fused_sum(9), of_many_operands, "graphs/g/f/inputs")
+case("N14", b.unary, lambda n: n.queues.pop("op0.out"), "graphs/g/op0")
+case("N15", in_two_buffers, half_is_dropped, "queues/x")
+case("N15", read_four_times, by_all_operands, "queues/x")
+case("N16", two_products, on_four_cores, "graphs/g/f/inputs")
+
+
 def of_two_chips() -> Netlist:
     """A sum of two queues; the second is to move to another chip."""
     return b.build([op("o", "add", ["x", "y"])], {"x": (1, 2, 2), "y": (1, 2, 2), "x.1": (1, 2, 2)})
@@ -68,6 +158,7 @@ def of_two_chips() -> Netlist:
 
 case("N7", of_two_chips, on_queue("y", target_device=1), "graphs/g")
 case("N8", b.binary, both(setting(prologue=True), on_queue(target_device=1)), "queue_settings/x/prologue")
+case("N8", lambda: b.unary("tilizer"), setting(prologue=True), "queue_settings/x/prologue")
 
 
 def channels(count: int) -> Change:
@@ -101,7 +192,7 @@ case("N10", b.binary, on_queue("op0.out", target_device=1), "graphs/g")
 case("N11", written_across, crossing, "graphs/g0")
 case("N12", lambda: of_grayskull(0), lambda n: setattr(n.graphs["g"], "target_device", 1), "graphs/g/target_device",
      "grayskull")
-case("N12", lambda: of_grayskull(0), on_queue(target_device=2), "graphs/g/o", "grayskull")
+case("N13", lambda: of_grayskull(0), on_queue(target_device=2), "graphs/g/o", "grayskull")
 
 
 def of_grayskull(chip: int) -> Netlist:

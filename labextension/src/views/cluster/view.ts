@@ -94,7 +94,7 @@ export class ClusterView {
     const { refused } = this.lazyFrames;
     if (!ops || !frame || refused) {
       this.bar.replaceChildren(h('h3', {}, 'Cluster'));
-      this.plane.replaceChildren(h('div', { class: 'tb-empty' }, refused || 'Chips appear here once the model is placed.'));
+      this.plane.replaceChildren(h('div', { class: 'tb-empty' }, this.lazyFrames.waiting('Reading what crosses the links …', 'Chips appear here once the model is placed.')));
       return;
     }
     const chips = Array.from(frame.column('chip_id'));
@@ -102,12 +102,12 @@ export class ClusterView {
     this.temporal = Math.min(this.temporal, last);
     this.element.dataset['tbTemporal'] = String(this.temporal);
     this.header(chips, last);
-    const pace = Number(frame.meta['pace']);
+    const slowest = Number(frame.meta['slowest']);
     const spots = chips.map((_, k): [number, number] => [frame.column('chip_x')[k]! * (CARD_W + GAP_X), frame.column('chip_y')[k]! * (CARD_H + GAP_Y)]);
     const width = Math.max(...spots.map(([x]) => x)) + CARD_W;
     const height = Math.max(...spots.map(([, y]) => y)) + CARD_H;
     const board = h('div', { class: 'tb-cluster-board', style: `width:${width}px;height:${height}px` }, this.links(chips, spots, width, height) as unknown as HTMLElement,
-      ...chips.map((chip, k) => this.card(ops, frame, chip, k, spots[k]!, pace)));
+      ...chips.map((chip, k) => this.card(ops, frame, chip, k, spots[k]!, slowest)));
     board.dataset['width'] = String(width);
     board.dataset['height'] = String(height);
     this.plane.replaceChildren(board);
@@ -133,10 +133,10 @@ export class ClusterView {
     this.bar.replaceChildren(h('h3', {}, 'Cluster'), button('temporal-previous', '‹', 'Previous temporal epoch', this.temporal - 1),
       h('b', {}, `temporal epoch ${this.temporal}`), h('span', { class: 'tb-found' }, `of ${last + 1}`), button('temporal-next', '›', 'Next temporal epoch', this.temporal + 1),
       h('span', { class: 'tb-spring' }), choice,
-      h('span', { class: 'tb-found' }, `${chips.length} chips, the slowest takes ${short(Number(this.frame!.meta['pace']))} cycles per input`));
+      h('span', { class: 'tb-found' }, `${chips.length} chips; slowest op of each epoch on the busiest: ${short(Number(this.frame!.meta['slowest']))} cycles per input`));
   }
 
-  private card(ops: Ops, frame: Frame, chip: number, k: number, [x, y]: [number, number], pace: number): HTMLElement {
+  private card(ops: Ops, frame: Frame, chip: number, k: number, [x, y]: [number, number], slowest: number): HTMLElement {
     const here = this.epochsOf(chip, true);
     const all = this.epochsOf(chip, false);
     const cycles = frame.column('chip_cycles')[k]!;
@@ -157,11 +157,11 @@ export class ClusterView {
         }, svg('title', {}, ops.name[op])));
       }
     }
-    const share = cycles / Math.max(1, pace);
+    const share = cycles / Math.max(1, slowest);
     const paint = loadPaint(share, isDark());
     const said = all.length ? `${all.length} epoch${all.length > 1 ? 's' : ''}, ${short(cycles)} cycles` : 'idle';
     return h('div', {
-      class: `tb-chip-card${all.length ? '' : ' tb-idle'}${share >= 1 && all.length ? ' tb-limits-pace' : ''}`, 'data-tb-chip': chip, role: 'group',
+      class: `tb-chip-card${all.length ? '' : ' tb-idle'}${share >= 1 && all.length ? ' tb-slowest' : ''}`, 'data-tb-chip': chip, role: 'group',
       'aria-label': `chip ${chip}: ${said}`, style: `left:${x}px;top:${y}px;width:${CARD_W}px;height:${CARD_H}px`
     },
     h('header', {}, h('b', {}, `chip ${chip}`), frame.column('chip_mmio')[k] ? h('span', { class: 'tb-mmio', title: 'Connected directly to the host' }, 'host') : '',

@@ -123,8 +123,8 @@ export class DiffView {
     this.summary.replaceChildren();
     if (!data || refused) {
       this.grids.replaceChildren();
-      this.list.replaceChildren(h('div', { class: 'tb-empty' }, refused ||
-        (this.store.host.live ? 'Once the model is placed, edits are compared here with what was there before.' : 'Nothing was compared.')));
+      this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.frames.waiting('Comparing with the earlier placement …',
+        this.store.host.live ? 'The comparison with an earlier placement appears here once the model is placed.' : 'Nothing to compare.')));
       return;
     }
     const totals = data.frame.meta['totals'] as [string, number, number][];
@@ -154,7 +154,7 @@ export class DiffView {
     this.bar.replaceChildren(
       h('h3', {}, 'Compare'), choose('a', 'before'), h('span', { 'aria-hidden': 'true' }, '→'), choose('b', 'after'),
       live ? h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'checkpoint', title: 'remember this placement under a name, to compare with later',
+        type: 'button', class: 'tb-button', 'data-tb-action': 'checkpoint', title: 'Save this placement under a name to compare with later',
         onclick: () => this.store.host.send({ type: 'checkpoint' })
       }, 'Checkpoint') : '',
       data ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Grid' }, ...MODES.map(([mode, label, title]) =>

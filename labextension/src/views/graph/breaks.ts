@@ -209,7 +209,7 @@ export class Breaks {
   private label(): void {
     const drag = this.drag!;
     const stop = this.stops.get(drag.to);
-    const said = !stop ? 'calculating …' : stop[4] ? `not here: ${stop[4]}` : `${stop[1]} epochs, slowest ${short(stop[2])}, all ${short(stop[3])} cycles`;
+    const said = !stop ? 'calculating …' : stop[4] ? `not legal: ${stop[4]}` : `${stop[1]} epochs, slowest ${short(stop[2])}, all ${short(stop[3])} cycles`;
     const text = `before ${drag.to}: ${said}`;
     drag.bar.tag.textContent = text;
     drag.bar.element.setAttribute('aria-valuetext', text);

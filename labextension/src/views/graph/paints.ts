@@ -26,7 +26,7 @@ export function paintLegend(legend: HTMLElement, by: ColourBy, stage: string, da
   const items =
     by === 'load' && placed
       ? [h('span', {}, 'cycles against the slowest op'),
-          ...[0.1, 0.4, 0.7, 1].map(v => swatch(loadPaint(v, dark), v === 1 ? 'limits its epoch' : `${100 * v} %`))]
+          ...[0.1, 0.4, 0.7, 1].map(v => swatch(loadPaint(v, dark), `${100 * v} %`))]
       : by === 'epoch' && placed
         ? [h('span', { class: 'tb-key' }, 'one colour per epoch')]
         : FAMILY_NAMES.map(name => swatch(familyPaint(name, dark), name));

@@ -3,15 +3,14 @@ import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Paint } from '../theme.js';
 
-/** more: words of the label for which there must be room. */
-type Stage = [name: string, label: string, title: string, more?: string];
+type Stage = [name: string, label: string, title: string];
 
 const STAGES: Stage[] = [
   ['traced', 'Traced', 'Model as traced'],
   ['passed', 'Passes', 'Graph after the passes on nD ops'],
   ['lowered', 'Lowered', 'Hardware ops, as placed']
 ];
-const EACH: Stage = ['pass', 'Per pass', 'Show the graph after a pass, with what the pass changed', ' pass'];
+const EACH: Stage = ['pass', 'Per pass', 'Show the graph after a pass, with what the pass changed'];
 const FILE: Stage[] = [['netlist', 'Ops and queues', 'Netlist of a file']];
 
 /** A graph that is none of the compile's stages. */
@@ -31,9 +30,9 @@ export function stagesOf(scenes: ReadonlyMap<string, unknown>, special: Special 
 export function stageButtons(
   stages: Stage[], there: string[], now: string, show: (stage: string) => void, passes: (() => void) | null
 ): HTMLElement[] {
-  const button = ([name, label, title, more]: Stage, f: () => void, disabled = false) => h('button', {
+  const button = ([name, label, title]: Stage, f: () => void, disabled = false) => h('button', {
     type: 'button', title, 'data-tb-action': `graph-stage-${name}`, 'aria-pressed': String(name === now), disabled, onclick: f
-  }, label, more ? h('span', { class: 'tb-wide' }, more) : '');
+  }, label);
   const buttons = stages.map(stage => button(stage, () => show(stage[0]), !there.includes(stage[0])));
   return passes ? [...buttons, button(EACH, passes)] : buttons;
 }

@@ -13,12 +13,12 @@ import { Breaks } from './breaks.js';
 import type { Camera, Colours, Look } from './draw.js';
 import { Viewpoint } from './viewpoint.js';
 import { Finder } from './finder.js';
-import { placeHooks } from './hooks.js';
+import { placeFocusTargets } from './focustargets.js';
 import { GraphKeys } from './keys.js';
 import { Orientation } from './orientation.js';
 import { NodeMenu } from './menu.js';
 import { Minimap } from './minimap.js';
-import { openedAs, openedBy } from './opening.js';
+import { openedAs, openedBy } from './opengroups.js';
 import { Overlay } from './overlay.js';
 import { changeLegend, changePaint, nodePaint, paintLegend, readColours } from './paints.js';
 import { Passes } from './passes.js';
@@ -429,7 +429,7 @@ export class GraphView {
     this.hooks.style.transform = `translate(${this.eye.camera.x}px, ${this.eye.camera.y}px) scale(${this.eye.camera.scale})`;
     clearTimeout(this.hookTimer);
     this.hookTimer = window.setTimeout(() => {
-      placeHooks(this.hooks, scene, this.eye.camera, clientWidth, clientHeight, this.selected);
+      placeFocusTargets(this.hooks, scene, this.eye.camera, clientWidth, clientHeight, this.selected);
       this.eye.tell();
       this.tellOpen();
     }, RESTED);

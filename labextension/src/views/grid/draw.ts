@@ -13,6 +13,7 @@ const STRIP = 18; // a harvested row is drawn lower than a working one
 export const RULER_X = 30;
 export const RULER_Y = 20;
 const SMALLEST = 9; // px on the screen: smaller letters are not written
+const HIGHEST = 1.6; // times the letters of the drawing that a strip is high enough for
 const USUAL = 1.45; // times the letters of the drawing, at most
 
 /** Where rows lie: working rows at their logical index, harvested ones between them. */
@@ -117,9 +118,11 @@ export function drawEpoch(
   for (const op of ops.byEpoch[epoch] ?? []) if (ops.get('rows', op)) tiles.append(tile(ops, op, rows, paintOf(ops, op, by, dark), cell, full, letters));
   plane.append(tiles, ...drawShared(ops, epoch, rows.top, cell, CELL_H));
   for (const { y, row } of rows.strips) {
+    const label = `row ${row} harvested`;
     plane.append(svg('g', { class: 'tb-harvested', 'data-tb-harvested': row },
+      svg('title', {}, label),
       svg('rect', { x: 0, y: y + 1, width: w, height: STRIP - 2, fill: `url(#${hatch})` }),
-      svg('text', { x: w / 2, y: y + STRIP / 2 + 3.5, 'text-anchor': 'middle' }, `row ${row} harvested`)));
+      (letters?.best ?? 1) <= HIGHEST && svg('text', { x: w / 2, y: y + STRIP / 2 + 3.5, 'text-anchor': 'middle' }, label)));
   }
   return root;
 }

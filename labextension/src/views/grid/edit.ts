@@ -5,12 +5,12 @@
  */
 import type { Ops } from '../ops.js';
 import type { Store } from '../store.js';
-import { Band } from './band.js';
+import { RubberBand } from './rubberband.js';
 import { mark, targetAt } from './drop.js';
 import { Exact } from './exact.js';
 import type { Geometry } from './geometry.js';
 import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
-import { Landed } from './landed.js';
+import { DropResult } from './dropresult.js';
 import { Legal } from './legal.js';
 import { FrameThrottle } from '../framethrottle.js';
 import { coresOf, dropped, epochsFor, Group, groupMoved, moved, resized, type Displacement, type Dragged, type Scene } from './pictures.js';
@@ -25,13 +25,13 @@ interface Drag extends Dragged {
   moving: boolean;
   id: number;
   group: Group | null;
-  band: Band | null;
+  band: RubberBand | null;
 }
 
 export class Editor {
   readonly ghost = new Ghost();
   readonly exact: Exact;
-  readonly landed: Landed;
+  readonly landed: DropResult;
   /** Called when an exact answer came while nothing is dragged with the pointer. */
   answer: () => void = () => undefined;
   /** Called when a gesture is over. */
@@ -40,7 +40,7 @@ export class Editor {
   geometry: Geometry | null = null;
   plane: SVGGElement | null = null;
   private drag: Drag | null = null;
-  private readonly pace = new FrameThrottle(() => {
+  private readonly throttle = new FrameThrottle(() => {
     if (this.drag?.moving) this.draw();
   });
   private legal: Legal | null = null;
@@ -62,7 +62,7 @@ export class Editor {
       if (this.drag?.moving) this.draw();
       else this.answer();
     });
-    this.landed = new Landed(store);
+    this.landed = new DropResult(store);
     const key = (event: KeyboardEvent) => this.dragKey(event);
     area.addEventListener('pointerdown', event => this.press(event));
     area.addEventListener('pointermove', event => this.move(event));
@@ -175,7 +175,7 @@ export class Editor {
     this.area.setPointerCapture(drag.id);
     this.area.dataset['tbDragging'] = drag.kind === 'resize' ? drag.handle : drag.kind;
     this.area.focus({ preventScroll: true });
-    if (drag.kind === 'band') drag.band = new Band(this.plane!, drag.grip);
+    if (drag.kind === 'band') drag.band = new RubberBand(this.plane!, drag.grip);
     else if (drag.kind !== 'group') this.probe(drag.op);
     if (drag.kind === 'move') this.shade(drag.op);
     this.draw();
@@ -220,7 +220,7 @@ export class Editor {
       this.begin();
       return;
     }
-    this.pace.ask();
+    this.throttle.ask();
   }
 
   private release(event: PointerEvent): void {
@@ -232,7 +232,7 @@ export class Editor {
     }
     drag.pointer = [event.clientX, event.clientY];
     drag.alt = event.altKey;
-    this.pace.now();
+    this.throttle.now();
     const { picture, legal } = this;
     const { ops, geometry, store } = this;
     const at = store.epoch;
@@ -259,7 +259,7 @@ export class Editor {
     if (!this.drag) return;
     const { id, band } = this.drag;
     this.drag = null;
-    this.pace.stop();
+    this.throttle.stop();
     this.picture = null;
     delete this.area.dataset['tbDragging'];
     band?.remove();

@@ -7,7 +7,7 @@ import type { Ops } from '../ops.js';
 import type { Store } from '../store.js';
 import type { Editor } from './edit.js';
 import { KeyMove } from './keymove.js';
-import { CoreCursor, nextTile } from './rove.js';
+import { CoreCursor, nextTile } from './tilefocus.js';
 import type { Suggestions } from './suggest.js';
 
 export interface Keyed {

@@ -97,7 +97,7 @@ export class Suggestions {
       this.hints = message['list'] as Hint[];
       this.at = Math.max(0, this.hints.findIndex(hint => hint.label === kept));
       this.note.textContent = message['done'] === false ? 'Searching for better edits …'
-        : this.hints.length ? '' : 'No single edit makes this batch faster.';
+        : this.hints.length ? '' : 'No single edit found that makes this batch faster.';
     }
     this.render();
     if (this.hints.length) this.go(this.at, false);

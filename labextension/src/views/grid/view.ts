@@ -20,7 +20,7 @@ import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y, shortName 
 import { Editor } from './edit.js';
 import { Geometry } from './geometry.js';
 import { GridKeys } from './keys.js';
-import { Lens } from './lens.js';
+import { Viewport } from './viewport.js';
 import { drawLinks, linkLegend, linkName, Links, type Noc, wordsOver } from './links.js';
 import { coresOf, type Displacement } from './pictures.js';
 import { drawPipes, pipesOf, type Shown } from './pipes.js';
@@ -42,7 +42,7 @@ export class GridView {
   private readonly modes = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Colour by' });
   private readonly legend = h('div', { class: 'tb-legend' });
   private readonly card: Card;
-  readonly lens: Lens;
+  readonly lens: Viewport;
   private readonly critical: SyncedTrait<boolean>;
   private readonly accessible = new AccessibleTable();
   private readonly bar: EditBar;
@@ -93,8 +93,8 @@ export class GridView {
     }, '?'));
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
-      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.accessible.element, this.card.element, this.legend, this.toast.element);
-    this.lens = new Lens(this.plane, () => this.render());
+      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.accessible.element, this.toast.element, this.card.element, this.legend);
+    this.lens = new Viewport(this.plane, () => this.render());
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.displacement.value());
     this.keys = new GridKeys(this);
     const render = () => this.render();
@@ -187,7 +187,7 @@ export class GridView {
     this.tools.hidden = !store.edits;
     const resize = new ResizeObserver(() => {
       this.size = [plane.clientWidth, plane.clientHeight];
-      if (this.ops && !this.many && Math.abs(this.room(this.ops) - this.cell) > 2) this.render();
+      if (this.ops && !this.many && (Math.abs(this.room(this.ops) - this.cell) > 2 || this.lettersOff(this.ops))) this.render();
       else if (this.ops && this.many && wordsAt(this.size[0], this.perRow.value()) !== this.written) this.render();
     });
     resize.observe(plane);
@@ -202,6 +202,13 @@ export class GridView {
 
   private room(ops: Ops): number {
     return cellWidth(ops, ...this.free());
+  }
+
+  /** The drawing stands in another room than its letters were sized for. */
+  private lettersOff(ops: Ops): boolean {
+    const drawn = Number(this.plane.querySelector<SVGElement>('.tb-cores')?.style.getPropertyValue('--tb-letter'));
+    const { best } = letterSizes(ops, this.cell, ...this.free(), this.lens.zoom);
+    return drawn > 0 && Math.abs(best / drawn - 1) > 0.05;
   }
 
   private load(): void {
@@ -323,7 +330,7 @@ export class GridView {
       chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
       ops.epochTimes[epoch] ? h('span', { title: ops.kernelsOnly ? FORMULAS.kernels : FORMULAS.epoch, 'data-tb-epoch-time': '' },
         `${longTime(ops.epochTimes[epoch], ops.clock)} / input${ops.kernelsOnly ? ', kernels only' : ''}`) : '',
-      ops.boundOf(epoch) ? h('span', { class: 'tb-bound', 'data-tb-bound': ops.boundOf(epoch), title: partsText(ops, epoch) }, `bound by ${ops.boundOf(epoch)}`) : '',
+      ops.boundOf(epoch) ? h('span', { class: 'tb-bound', 'data-tb-bound': ops.boundOf(epoch), title: partsText(ops, epoch) }, ops.boundText(epoch)) : '',
       slowest < 0 ? '' : h('button', {
         type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
         onclick: () => store.select([ops.name[slowest]!], 'grid')
@@ -361,8 +368,8 @@ export class GridView {
         ? [h('span', { class: 'tb-colour-key' }, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
             const paint = loadPaint(v, dark);
             return h('span', { class: 'tb-key tb-colour-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }),
-              v === 1 ? '▲ limits its epoch' : `${100 * v} %`);
-          })]
+              `${100 * v} %`);
+          }), h('span', { class: 'tb-key tb-colour-key' }, '▲ limits its epoch')] // not always the slowest op: the first ops fill the pipeline
         : []),
       h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
       h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),

@@ -145,7 +145,7 @@ export class MemoryView {
     this.element.dataset['tbMode'] = this.mode;
     this.header();
     if (!data || !ops || refused) {
-      this.body.replaceChildren(h('div', { class: 'tb-empty' }, refused || 'Memory appears here once the model is placed.'));
+      this.body.replaceChildren(h('div', { class: 'tb-empty' }, this.lazyFrames.waiting('Reading the buffers of every core …', 'Memory appears here once the model is placed.')));
       return;
     }
     const epoch = Math.min(store.epoch, ops.epochs - 1);

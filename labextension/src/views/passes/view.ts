@@ -143,7 +143,7 @@ export class PassStepper {
 
   private render(): void {
     const steps = this.steps;
-    const { refused, asked } = this.frames;
+    const { refused } = this.frames;
     const graph = this.store.frames.get('passgraph');
     if (graph !== this.drawn) this.inner.put(graph!.as('graph:pass'));
     this.drawn = graph;
@@ -151,8 +151,8 @@ export class PassStepper {
     this.element.dataset['tbPass'] = String(this.shown.index);
     this.element.dataset['tbSide'] = this.shown.side;
     this.empty.hidden = steps !== undefined && !refused;
-    this.empty.textContent = refused || (asked ? 'Running the passes again …' : 'The passes appear here once the model is traced.');
-    this.bar.hidden = !steps;
+    this.empty.textContent = this.frames.waiting('Running the passes again …', 'The passes appear here once the model is traced.');
+    this.bar.hidden = this.graph.element.hidden = !steps;
     if (!steps) return;
     const button = (action: string, label: string, title: string, f: () => void) =>
       h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);

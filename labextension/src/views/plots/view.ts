@@ -19,7 +19,7 @@ export class PlotsView {
 
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-plots', 'data-tb-view': 'plots', 'aria-label': 'Plots' }, this.note, this.frame);
-    this.say(store.host.live ? store.frames.has('ops') ? 'Plots are drawn …' : 'Plots appear here once the model is placed.' : 'Plots are drawn by the kernel; there is none here.');
+    this.say(store.host.live ? store.frames.has('ops') ? 'Drawing plots …' : 'Plots appear here once the model is placed.' : 'Plots need a kernel; none is connected.');
     this.frames = new LazyFrames(store, this.element, {
       keys: ['plots'], ready: () => store.frames.has('ops'), question: () => ({ type: 'plots', dark: isDark(), library: !library }),
       paint: () => this.draw(), sized: () => this.ask()

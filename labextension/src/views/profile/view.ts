@@ -1,12 +1,12 @@
 /** Where the time of the model goes, by op or module; what bounds each; the edit that would help. A roofline beside it. */
-import { counted, grouped, h, percent, short } from '../dom.js';
+import { counted, elide, grouped, h, percent, short } from '../dom.js';
 import type { SingleEdit } from '../editmessages.js';
+import { FOLD_FROM, groupsOf, repeatsOf, stemOf } from '../folds.js';
 import type { Frame } from '../frame.js';
-import { shortName } from '../grid/draw.js';
 import { oneStep, type Store } from '../store.js';
 import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { LazyFrames } from '../lazyframes.js';
-import { boundClass, roofline } from './roof.js';
+import { boundClass, roofline } from './roofline.js';
 
 const SHOWN = 250; // rows; the filter finds the others
 
@@ -22,11 +22,12 @@ interface Edit {
   python: string;
 }
 
+/** An op, or those of a module, or of one place in layers that repeat. */
 interface Row {
   name: string;
+  members: string[];
   module: string;
   epoch: number;
-  ops: number;
   time: number;
   share: number;
   work: number;
@@ -39,17 +40,35 @@ const WHAT: Record<string, string> = {
   stall: 'a full buffer behind it', fill: 'the pipeline fills and empties', switch: 'loading the next epoch'
 };
 
+/** Cycles per input that the edit of a row gains alone. */
+const gainOf = ({ edit }: Row) => (edit && edit.batch === null ? edit.gain : 0);
+
 export class ProfileView {
   readonly element: HTMLElement;
   private readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite', 'data-tb-metric': 'profile' });
   private readonly list = h('div', { class: 'tb-profile-list', role: 'region', tabindex: 0, 'aria-label': 'Time by op or module' });
   private readonly roof = h('figure', { class: 'tb-roof' });
+  /** Seen where there is no room for table and roofline: shows one or the other. */
+  private readonly other = h('button', {
+    type: 'button', class: 'tb-link', 'data-tb-action': 'profile-roofline', 'aria-expanded': 'false', onclick: () => {
+      const open = this.roof.classList.toggle('tb-chosen');
+      this.other.setAttribute('aria-expanded', String(open));
+      this.other.textContent = open ? 'Show table' : 'Show roofline';
+    }
+  }, 'Show roofline');
   private readonly filter = h('input', {
     type: 'search', class: 'tb-search', placeholder: 'Filter ops', 'aria-label': 'Filter ops of the profile', spellcheck: 'false',
     'data-tb-action': 'profile-filter', 'data-lm-suppress-shortcuts': 'true', oninput: () => this.draw()
   });
   private readonly by = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Rows' });
+  private readonly layers = h('input', {
+    type: 'checkbox', 'data-tb-action': 'profile-fold', onchange: () => {
+      this.fold.tell(this.layers.checked);
+      this.draw();
+    }
+  });
   private readonly group: SyncedTrait<string>;
+  private readonly fold: SyncedTrait<boolean | null>;
   private readonly lazyFrames: LazyFrames;
   private readonly stops: (() => void)[] = [];
   private frame: Frame | null = null;
@@ -57,6 +76,7 @@ export class ProfileView {
 
   constructor(private readonly store: Store) {
     this.group = syncedTrait(store, 'by', 'op', () => this.draw());
+    this.fold = syncedTrait<boolean | null>(store, 'fold_layers', null, () => this.draw());
     const button = (id: string, label: string, title: string) => h('button', {
       type: 'button', 'data-tb-action': `profile-${id}`, title, onclick: () => {
         this.group.tell(id);
@@ -65,14 +85,15 @@ export class ProfileView {
     }, label);
     this.by.append(button('op', 'Ops', 'One row per op, what to do next first'), button('module', 'Modules', 'One row per module, most time first'));
     this.element = h('section', { class: 'tb-view tb-profile', 'data-tb-view': 'profile', 'aria-label': 'Profile' },
-      h('header', { class: 'tb-bar' }, this.by, this.filter, this.facts),
+      h('header', { class: 'tb-bar' }, this.by, this.filter,
+        h('label', { class: 'tb-check', title: 'One row for what is the same in layers that repeat' }, this.layers, 'fold layers'), this.facts),
       h('div', { class: 'tb-profile-body' }, this.list, this.roof));
     this.lazyFrames = new LazyFrames(store, this.element, {
       keys: ['profile'], ready: () => store.frames.has('ops') && !store.edits?.busy && !store.status.running,
       question: () => ({ type: 'profile', edits: true }), paint: () => this.load()
     });
     this.stops.push(
-      () => this.group.dispose(), () => this.lazyFrames.dispose(),
+      () => this.group.dispose(), () => this.fold.dispose(), () => this.lazyFrames.dispose(),
       store.on('frame', key => {
         if (key === 'ops') this.lazyFrames.outdated();
         else if (key === 'edits') this.lazyFrames.ask();
@@ -97,8 +118,9 @@ export class ProfileView {
     if (!this.frame) {
       this.element.dataset['tbState'] = 'empty';
       this.roof.hidden = true;
-      this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.lazyFrames.refused ||
-        (store.host.live ? 'The profile appears here once the model is placed.' : 'The profile needs a kernel; none is connected.')));
+      this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.lazyFrames.waiting('Measuring where the time goes …',
+        !store.host.live ? 'The profile needs a kernel; none is connected.'
+          : `The profile appears here once the model ${store.frames.has('ops') ? 'has run' : 'is placed'}.`)));
       return;
     }
     const search = Number(this.frame.meta['search']);
@@ -111,20 +133,27 @@ export class ProfileView {
     const at = (column: string) => frame.column(`op_${column}`);
     const [module, bound, edit] = [frame.text('op_module'), frame.text('op_bound'), at('edit')];
     return frame.text('op_name').map((name, i) => ({
-      name, module: module[i]!, epoch: at('epoch')[i]!, ops: 1, time: at('time')[i]!, share: at('share')[i]!, work: at('work')[i]!,
+      name, members: [name], module: module[i]!, epoch: at('epoch')[i]!, time: at('time')[i]!, share: at('share')[i]!, work: at('work')[i]!,
       bound: bound[i]!, edit: edit[i]! < 0 ? null : edits[edit[i]!]!
     }));
   }
 
-  private modules(rows: Row[]): Row[] {
-    const groups = new Map<string, Row[]>();
-    for (const row of rows) groups.set(row.module, [...(groups.get(row.module) ?? []), row]);
+  /** Rows with the same name as one. The edit is that which gains most in the batch. `byTime`: most time first; else what
+   *  to do next first: by the gain of the edit, then by time. */
+  private joined(rows: Row[], nameOf: (row: Row) => string, byTime: boolean): Row[] {
     const sum = (of: Row[], key: 'time' | 'share' | 'work') => of.reduce((a, r) => a + r[key], 0);
-    return [...groups].map(([name, of]) => ({
-      name, module: name, epoch: of[0]!.epoch, ops: of.length, time: sum(of, 'time'), share: sum(of, 'share'), work: sum(of, 'work'),
-      bound: of.reduce((a, b) => (b.time > a.time ? b : a)).bound,
+    const all = [...groupsOf(rows, nameOf)].map(([name, of]) => (of.length === 1 && of[0]!.name === name ? of[0]! : {
+      name, members: of.flatMap(r => r.members), module: byTime ? name : of[0]!.module, epoch: of[0]!.epoch,
+      time: sum(of, 'time'), share: sum(of, 'share'), work: sum(of, 'work'), bound: of.reduce((a, b) => (b.time > a.time ? b : a)).bound,
       edit: of.reduce<Edit | null>((best, r) => (r.edit && r.edit.batch === null && r.edit.gain > (best?.gain ?? 0) ? r.edit : best), null)
-    })).sort((a, b) => b.time - a.time);
+    }));
+    return all.sort((a, b) => (byTime ? 0 : gainOf(b) - gainOf(a)) || b.time - a.time);
+  }
+
+  /** Rows that have one place in layers that repeat as one, as the table has them. */
+  private folded(rows: Row[], byTime: boolean): Row[] {
+    const repeats = repeatsOf(rows, ({ name }) => stemOf(name));
+    return this.joined(rows, ({ name }) => (repeats.has(stemOf(name)) ? stemOf(name) : name), byTime);
   }
 
   private draw(): void {
@@ -135,22 +164,29 @@ export class ProfileView {
     for (const button of this.by.querySelectorAll('button')) button.setAttribute('aria-pressed', String(button.dataset['tbAction'] === `profile-${by}`));
     const ops = this.read(frame);
     const wanted = this.filter.value.trim().toLowerCase();
-    this.rows = (by === 'module' ? this.modules(ops) : ops).filter(r => !wanted || `${r.name} ${r.module} ${r.bound}`.toLowerCase().includes(wanted));
-    const looking = meta.search < 1 ? `, searching for edits that help (${percent(meta.search)})` : '';
+    this.layers.checked = this.fold.value() ?? ops.length > FOLD_FROM;
+    const every = by === 'module' ? this.joined(ops, row => row.module, true) : ops;
+    this.rows = (this.layers.checked ? this.folded(every, by === 'module') : every).filter(r => !wanted || `${r.name} ${r.module} ${r.bound}`.toLowerCase().includes(wanted));
+    const advised = ops.some(row => row.edit);
+    this.list.classList.toggle('tb-advised', advised);
+    const looking = meta.search < 1 ? `, searching for edits that help (${percent(meta.search)})`
+      : advised ? '' : ', no single edit found that helps';
     this.facts.textContent = `${grouped(meta.total)} cycles per input in a batch of ${counted(meta.batch, 'input')}${looking}`;
     const shown = this.rows.slice(0, SHOWN);
-    const head = by === 'module' ? ['Module', 'Time', 'Cycles', 'Ops', 'Bound by', 'Next step'] : ['Op', 'Time', 'Cycles', 'Epoch', 'Bound by', 'Next step'];
+    const head: [string, string][] = [[by === 'module' ? 'Module' : 'Op', ''], ['Time', ''], ['Cycles', 'tb-wide'], [by === 'module' ? 'Ops' : 'Epoch', 'tb-wide'],
+      ['Bound by', 'tb-bound'], ['Next step', 'tb-advice']];
     const body = shown.map(row => this.line(row, by));
     if (!wanted && meta.switch > 0) {
       body.push(h('tr', { class: 'tb-profile-switch' }, h('td', {}, 'Epoch switches'), this.share(meta.switch / meta.total, 'switch'),
-        h('td', { class: 'tb-right' }, short(meta.switch)), h('td', {}), h('td', { title: WHAT['switch'] }, 'switch'), h('td', {})));
+        h('td', { class: 'tb-right tb-wide' }, short(meta.switch)), h('td', { class: 'tb-wide' }), h('td', { class: 'tb-bound', title: WHAT['switch'] }, 'epoch switch'),
+        h('td', { class: 'tb-advice' })));
     }
     this.list.replaceChildren(h('table', { class: 'tb-list' },
-      h('thead', {}, h('tr', {}, ...head.map(text => h('th', { scope: 'col' }, h('span', { class: 'tb-cell' }, text))))), h('tbody', {}, ...body)),
+      h('thead', {}, h('tr', {}, ...head.map(([text, kind]) => h('th', { scope: 'col', class: kind }, h('span', { class: 'tb-cell' }, text))))), h('tbody', {}, ...body)),
     this.rows.length > SHOWN ? h('p', { class: 'tb-note' }, `${this.rows.length - SHOWN} more rows: filter to find them.`) : '');
     this.roof.hidden = false;
     const at = (column: string) => frame.column(`op_${column}`);
-    this.roof.replaceChildren(h('figcaption', {}, 'Roofline: one dot per op, larger with its share of the time'), roofline(ops.map((r, i) => ({
+    this.roof.replaceChildren(h('figcaption', {}, 'Roofline: one dot per op, larger with its share of the time', this.other), roofline(ops.map((r, i) => ({
       op: r.name, bound: r.bound, dram: at('dram')[i]!, kernel: at('kernel')[i]!, cycles: at('cycles')[i]!, share: r.share
     })), meta.ridge, op => this.store.select([op], 'profile')));
     this.mark();
@@ -162,18 +198,21 @@ export class ProfileView {
   }
 
   private line(row: Row, by: string): HTMLElement {
-    const one = by === 'op';
+    const { members } = row;
+    const one = members.length === 1 && members[0] === row.name;
     return h('tr', {
-      ...(one ? { 'data-tb-op': row.name } : { 'data-tb-module': row.name }), onclick: () => this.store.select(
-        one ? [row.name] : this.read(this.frame!).filter(r => r.module === row.name).map(r => r.name), 'profile')
+      ...(one ? { 'data-tb-op': row.name } : by === 'module' ? { 'data-tb-module': row.name } : { 'data-tb-fold': row.name }),
+      onclick: () => this.store.select(members, 'profile')
     },
-    h('td', { title: row.name }, h('button', { type: 'button', class: 'tb-link' }, one ? shortName(row.name) : row.name || 'model')), this.share(row.share, row.bound),
-    h('td', { class: 'tb-right' }, short(row.time)), h('td', { class: 'tb-right' }, String(one ? row.epoch : row.ops)),
-    h('td', { title: WHAT[row.bound] ?? '' }, row.bound), this.advice(row.edit));
+    h('td', { title: one ? row.name : `${row.name}\n${counted(members.length, 'op')}` },
+      h('span', { class: 'tb-name' }, !one && by === 'op' ? h('span', { class: 'tb-times' }, `× ${members.length}`) : '',
+        h('button', { type: 'button', class: 'tb-link' }, elide(row.name || 'model', 34)))), this.share(row.share, row.bound),
+    h('td', { class: 'tb-right tb-wide' }, short(row.time)), h('td', { class: 'tb-right tb-wide' }, by === 'module' ? String(members.length) : one ? String(row.epoch) : ''),
+    h('td', { class: 'tb-bound', title: WHAT[row.bound] ?? '' }, row.bound), this.advice(row.edit));
   }
 
   private advice(edit: Edit | null): HTMLElement {
-    if (!edit) return h('td', {});
+    if (!edit) return h('td', { class: 'tb-advice' });
     const [before, after] = edit.time;
     const batch = edit.batch ? `, batch of ${edit.batch}` : '';
     return h('td', { class: 'tb-advice', title: `${edit.label}\n${edit.python}` },

@@ -28,7 +28,7 @@ const pair = (id: string, label: string, title: string, a: string, b: string, wi
 });
 
 export const COLUMNS: TableColumn[] = [
-  { id: 'name', label: 'Op', title: 'name of the op', width: 310, text: true, value: (o, i) => o.name[i]!, show: (o, i) => elide(o.name[i]!, 44) },
+  { id: 'name', label: 'Op', title: 'name of the op', width: 310, text: true, value: (o, i) => o.name[i]!, show: (o, i) => elide(o.name[i]!, 40) },
   { id: 'type', label: 'Type', title: 'netlist type', width: 92, text: true, value: (o, i) => o.type[i]!, show: (o, i) => o.type[i]! },
   plain('epoch', 'Epoch', FORMULAS.epochs, 66),
   {

@@ -58,7 +58,7 @@ export function totalRow(ops: Ops, epoch: number, go: (epoch: number) => void): 
   const chips = (ops.frame.meta['chips'] as number[] | undefined)?.length ?? 1;
   const words = [
     ops.phaseOf(epoch), counted(members.length, 'op'), chips > 1 ? `chip ${ops.ofEpoch('chip', epoch)}` : '',
-    ops.epochTimes[epoch] ? `${grouped(ops.epochTimes[epoch])} cycles / input` : '', ops.boundOf(epoch) ? `bound by ${ops.boundOf(epoch)}` : '',
+    ops.epochTimes[epoch] ? `${grouped(ops.epochTimes[epoch])} cycles / input` : '', ops.boundText(epoch),
     slowest < 0 ? '' : `▲ ${shortName(ops.name[slowest]!)}`, counted(ops.ofEpoch('cores', epoch), 'core'),
     `${percent(ops.busy(epoch))} busy`
   ].filter(Boolean);

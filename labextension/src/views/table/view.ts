@@ -1,7 +1,7 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
 import { DeferredWork } from '../deferredwork.js';
 import { counted, elide, h } from '../dom.js';
-import { stemOf } from '../folds.js';
+import { FOLD_FROM, stemOf } from '../folds.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
@@ -10,13 +10,12 @@ import type { Store } from '../store.js';
 import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
-import { chooser } from './chooser.js';
+import { chooser } from './columnchooser.js';
 import { COLUMNS } from './columns.js';
 import { coreOf, foldedRows, type Row, rowsOf, totalRow } from './rows.js';
 
 const ROW = 26;
-const LETTER = 6.6; // px, a little more than the mean
-const MANY = 200; // ops from which layers that repeat are folded where nobody said
+const LETTER = 7.2; // px of a letter in a name, on average at most
 const REST = 250; // ms without typing until Python is told
 
 export class TableView {
@@ -252,7 +251,7 @@ export class TableView {
       });
     }
     const plain = !this.grouped.checked && !this.cores.checked;
-    this.layers.checked = plain && (this.fold.value() ?? ops.count > MANY);
+    this.layers.checked = plain && (this.fold.value() ?? ops.count > FOLD_FROM);
     this.layers.disabled = !plain;
     this.shown = this.layers.checked ? foldedRows(ops, this.kept, this.unfolded) : rowsOf(ops, this.kept, this.grouped.checked, this.cores.checked);
     this.count.textContent = this.kept.length === ops.count ? counted(ops.count, 'op') : `${this.kept.length} of ${counted(ops.count, 'op')}`;
@@ -348,7 +347,7 @@ export class TableView {
       cell.append(h('button', {
         type: 'button', class: 'tb-alike', tabindex: -1, 'data-tb-alike': stem, 'aria-expanded': String(open),
         title: open ? 'Fold repeated layers again' : `${row.alike.length} layers have this op; the row shows the first of them. Show all`
-      }, h('b', {}, open ? '▾' : '▸'), ` × ${row.alike.length}`), elide(open || row.picked ? ops.name[op]! : stem, 36));
+      }, h('b', {}, open ? '▾' : '▸'), ` × ${row.alike.length}`), elide(open || row.picked ? ops.name[op]! : stem, 32));
     } else if (id === 'weights' && this.store.edits) cell.append(...this.preload.of(ops, op, false));
     else cell.append(shown);
     if (id === 'pcc' && shown) cell.classList.add(shown.startsWith('✓') ? 'tb-pass' : 'tb-fail');

@@ -15,13 +15,13 @@ export interface Check {
 }
 
 export class Checks {
-  readonly wanted: number;
+  readonly minPcc: number;
   /** The first op of the schedule that fails; "" where none does. */
   readonly first: string;
   private readonly at: Map<string, number>;
 
   constructor(readonly frame: Frame) {
-    this.wanted = Number(frame.meta['wanted']);
+    this.minPcc = Number(frame.meta['min_pcc']);
     this.first = typeof frame.meta['first'] === 'string' ? frame.meta['first'] : '';
     this.at = new Map(frame.text('check_op').map((name, i) => [name, i]));
   }
@@ -33,7 +33,7 @@ export class Checks {
     const z = read('tile_z');
     const pcc = read('pcc');
     return {
-      op, pcc, maxAbs: read('max_abs'), scale: read('scale'), good: pcc >= this.wanted,
+      op, pcc, maxAbs: read('max_abs'), scale: read('scale'), good: pcc >= this.minPcc,
       tile: z < 0 ? null : [z, read('tile_r'), read('tile_c')], tiles: [read('tiles_z'), read('tiles_r'), read('tiles_c')]
     };
   }
@@ -50,7 +50,7 @@ export function compareCard(store: Store, op: string): HTMLElement | null {
   const check = checks?.of(op);
   if (!checks || !check) return null;
   const rows: [string, string][] = [
-    ['PCC', `${check.pcc.toFixed(6)}, ${check.good ? 'at least' : 'below'} ${checks.wanted}`],
+    ['PCC', `${check.pcc.toFixed(6)}, ${check.good ? 'at least' : 'below'} ${checks.minPcc}`],
     ['largest difference', `${check.maxAbs.toPrecision(3)} of ${check.scale.toPrecision(3)}`],
     ['tiles', check.tiles.join(' × ')],
     ['first differing tile', check.tile ? `slice ${check.tile[0]}, row ${check.tile[1]}, column ${check.tile[2]}` : 'none']
@@ -78,6 +78,6 @@ export function badgesOf(frame: Frame): Badges {
   const stages = new Map<string, boolean>();
   const pcc = frame.column('stage_pcc');
   const nodes = frame.text('stage_node');
-  frame.text('stage_stage').forEach((stage, i) => stages.set(`${stage}/${nodes[i]!}`, pcc[i]! >= checks.wanted));
+  frame.text('stage_stage').forEach((stage, i) => stages.set(`${stage}/${nodes[i]!}`, pcc[i]! >= checks.minPcc));
   return (stage, node) => (stage === 'lowered' ? (checks.of(node)?.good ?? null) : (stages.get(`${stage}/${node}`) ?? null));
 }

@@ -57,6 +57,7 @@ export function press(view: GestureView, event: PointerEvent): void {
     }
   };
   const up = (e: PointerEvent) => {
+    move(e);
     window.removeEventListener('pointermove', move);
     window.removeEventListener('pointerup', up);
     if (mode !== 'pan' || far) return;
@@ -79,7 +80,8 @@ function stretch(view: Pick<GestureView, 'canvas' | 'cursors' | 'toCycle'>, even
   const move = (e: PointerEvent) => {
     if (Math.abs(e.clientX - event.clientX) > 4) view.cursors.stand([from, view.toCycle(e.clientX - left)]);
   };
-  const up = () => {
+  const up = (e: PointerEvent) => {
+    move(e); // a page at work is told of few moves on the way
     window.removeEventListener('pointermove', move);
     window.removeEventListener('pointerup', up);
   };

@@ -5,7 +5,7 @@ import { draw, HEAD, type Colours } from './draw.js';
 import { label } from './labels.js';
 import { inSight, type Row } from './model.js';
 import { brushes, type Brushes } from './paint.js';
-import type { Asking } from './asking.js';
+import type { TraceRequests } from './tracerequests.js';
 import type { TraceActions, TraceElements, TraceState } from './state.js';
 
 export const LABELS = 210; // px left of the canvas
@@ -17,7 +17,7 @@ export class TracePicture {
 
   /** phaseOf: "backward" and the like, of an epoch. toggle: opens or closes a row. */
   constructor(
-    private readonly view: TraceState & TraceElements & Pick<TraceActions, 'cursors' | 'player'>, private readonly asking: Asking,
+    private readonly view: TraceState & TraceElements & Pick<TraceActions, 'cursors' | 'player'>, private readonly asking: TraceRequests,
     private readonly rowActions: { phaseOf: (epoch: number) => string; toggle: (row: Row) => void }
   ) {}
 

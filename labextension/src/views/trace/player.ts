@@ -2,7 +2,7 @@
 import { due } from '../framethrottle.js';
 import { fromTiles } from './tiles.js';
 import { momentOf, playheadOf, type Moment, type Playhead } from './shared.js';
-import type { Asking } from './asking.js';
+import type { TraceRequests } from './tracerequests.js';
 import type { TraceElements, TraceState } from './state.js';
 
 type PlayerView = Pick<TraceState, 'store' | 'model' | 'tiles' | 'time' | 'moved' | 'repaint'> & Pick<TraceElements, 'element'>;
@@ -17,7 +17,7 @@ export class Player {
   private readonly leave: () => void;
 
   /** changed: it began or ended to play. */
-  constructor(private readonly view: PlayerView, private readonly asking: Asking, private readonly changed: () => void) {
+  constructor(private readonly view: PlayerView, private readonly asking: TraceRequests, private readonly changed: () => void) {
     this.shared = playheadOf(view.store);
     this.leave = this.shared.drive();
   }

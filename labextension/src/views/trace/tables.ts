@@ -30,12 +30,13 @@ export function sliceTable(store: Store, frame: Frame, words: (cycles: number) =
       h('tbody', {}, ...rows)));
 }
 
-/** Fork-join stalls in words, each with a way to see it and to repair it. */
-export function stallList(store: Store, stalls: readonly Stall[], batch: number, show: (stall: Stall) => void): HTMLElement {
+/** Fork-join stalls in words, each with a way to see it and to repair it. room: whether the list may be open below the
+ *  lanes. */
+export function stallList(store: Store, stalls: readonly Stall[], batch: number, room: boolean, show: (stall: Stall) => void): HTMLElement {
   const list = [...stalls].sort((a, b) => Number(b.critical) - Number(a.critical) || b.cycles - a.cycles).slice(0, 40);
   if (!list.length) return h('div', { class: 'tb-stalls', hidden: true });
   const worst = list.filter(s => s.critical).length;
-  return h('details', { class: 'tb-stalls', open: worst > 0 },
+  return h('details', { class: 'tb-stalls', open: room && worst > 0 },
     h('summary', { 'data-tb-action': 'trace-stalls' }, `${stalls.length} fork-join stall${stalls.length > 1 ? 's' : ''}`,
       worst ? `, ${worst} of them slow${worst > 1 ? '' : 's'} an epoch down` : ', none slows its epoch down'),
     h('ul', {}, ...list.map(stall => entry(store, stall, batch, show))));

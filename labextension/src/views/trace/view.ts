@@ -5,7 +5,7 @@ import { Ops } from '../ops.js';
 import { Visibility } from '../visibility.js';
 import type { Store } from '../store.js';
 import { onTheme } from '../theme.js';
-import { Asking } from './asking.js';
+import { TraceRequests } from './tracerequests.js';
 import { dress, Find } from './bar.js';
 import { Cursors } from './cursors.js';
 import { HEAD } from './draw.js';
@@ -20,6 +20,7 @@ import { Tiles } from './tiles.js';
 import { TraceTraits } from './traits.js';
 
 const MANY = 40; // rows up to which all epochs are open at first
+const TALL = 420; // px from which stalls are listed below the lanes at once
 
 export class TraceView implements TraceState, TraceElements, TraceActions {
   readonly element: HTMLElement;
@@ -36,7 +37,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   readonly cursors: Cursors;
   readonly find: Find;
   private readonly slice = h('div', { class: 'tb-slice-box', hidden: true });
-  readonly asking: Asking;
+  readonly asking: TraceRequests;
   readonly player: Player;
   readonly traits: TraceTraits;
   private readonly picture: TracePicture;
@@ -59,7 +60,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   private layouts = 0;
 
   constructor(readonly store: Store) {
-    this.asking = new Asking(store);
+    this.asking = new TraceRequests(store);
     this.player = new Player(this, this.asking, () => {
       this.traits.playing();
       this.dress();
@@ -184,7 +185,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     this.element.dataset['tbEvents'] = String(model.events);
     this.facts.title = FORMULAS.trace;
     this.facts.textContent = `${short(model.cycles)} cycles, ${short(model.cycles / model.batch)} cycles / input, batch of ${model.batch}${model.whole || model.batch === 1 ? '' : ', as emitted'} · ${grouped(model.events)} events`;
-    this.stalls.replaceChildren(stallList(this.store, model.stalls, model.batch, stall => this.showStall(stall)));
+    this.stalls.replaceChildren(stallList(this.store, model.stalls, model.batch, this.element.clientHeight >= TALL, stall => this.showStall(stall)));
     this.dress();
     this.follow(true);
     this.layout();

@@ -42,10 +42,10 @@ class FileMemory:
         return tuple(sorted({_chip(d) for d in named})) or (0,)
 
     def l1(self, op: str) -> L1Map:
-        """The buffers of an op, each at the least it can be. Raises `InputError` for a name that is no op."""
+        """The buffers of an op, each at the least it can be. Raises `InputError` for a name that is not an op."""
         tables = Tables(self.netlist)
         if op not in tables.ops:
-            raise InputError(f"{op!r} is no op of the netlist")
+            raise InputError(f"{op!r} is not an op of the netlist")
         return _l1(tables, tables.ops[op], self.device, preloaded(self.netlist))
 
     def all_l1(self) -> list[L1Map]:

@@ -14,7 +14,7 @@ import numpy as np
 from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
 from tbuda_lab.core.balancer.parameters import preloads_encoding
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.epochsim.compiled import Compiled
+from tbuda_lab.core.epochsim.compiled import SimulatedCompile
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul
@@ -61,7 +61,7 @@ class L1Map:
         return max(s - e for e, s in zip(ends, starts, strict=True))
 
 
-def l1_map(result: Compiled, op: str) -> L1Map:
+def l1_map(result: SimulatedCompile, op: str) -> L1Map:
     """The buffers of an op. Raises `InputError` for a name that is not placed."""
     if op not in result.placement.ops:
         raise InputError(f"{op!r} is not an op of the placement")
@@ -84,7 +84,9 @@ def l1_map(result: Compiled, op: str) -> L1Map:
     return L1Map(op, device.l1_size, device.l1_reserved, tuple(parts))
 
 
-def _operands(result: Compiled, op: str, profile: OpProfile, rows: np.ndarray) -> list[tuple[str, int, str, int]]:
+def _operands(
+    result: SimulatedCompile, op: str, profile: OpProfile, rows: np.ndarray
+) -> list[tuple[str, int, str, int]]:
     align = result.device.tile_align
     multiplier = _multipliers(result.overrides, op)
     wider = result.placement.input_buffers.get(op, ())

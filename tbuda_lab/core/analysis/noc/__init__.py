@@ -1,9 +1,8 @@
 """What the links of a chip's two NoCs have to carry in an epoch: an estimate, since netlists assign no NoC."""
 
 from tbuda_lab.core.analysis.noc.links import NOCS, LinkMap, LinkUse, NocFlow, link_map, sibling
-from tbuda_lab.core.analysis.noc.routes import link_bytes
 from tbuda_lab.core.analysis.noc.transfers import Transfers, transfers_of
-from tbuda_lab.core.device.noc import hops
+from tbuda_lab.core.device.noc import hops, link_bytes
 
 __all__ = [
     "NOCS",

@@ -11,11 +11,10 @@ import dataclasses
 
 import numpy as np
 
-from tbuda_lab.core.analysis.noc.routes import X, link_bytes
 from tbuda_lab.core.analysis.noc.transfers import transfers_of
 from tbuda_lab.core.balancer.types import Epoch
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.device.noc import hops
+from tbuda_lab.core.device.noc import X, hops, link_bytes
 from tbuda_lab.core.errors import InputError
 
 NOCS = ("0", "1", "both")

@@ -204,9 +204,9 @@ def producer_shares(
     return shares
 
 
-def _overlap(parts: int, held: int) -> np.ndarray:
-    """(parts, held): the share of each of `parts` equal parts of an axis that lies in each of `held` equal ones."""
-    low = np.maximum(np.arange(parts)[:, None] * held, np.arange(held) * parts)
-    high = np.minimum(np.arange(1, parts + 1)[:, None] * held, np.arange(1, held + 1) * parts)
-    share: np.ndarray = np.maximum(high - low, 0) / float(held)
+def _overlap(parts: int, buffers: int) -> np.ndarray:
+    """(parts, buffers): how much of each of `parts` equal parts of an axis lies in each of `buffers` equal ones."""
+    low = np.maximum(np.arange(parts)[:, None] * buffers, np.arange(buffers) * parts)
+    high = np.minimum(np.arange(1, parts + 1)[:, None] * buffers, np.arange(1, buffers + 1) * parts)
+    share: np.ndarray = np.maximum(high - low, 0) / float(buffers)
     return share

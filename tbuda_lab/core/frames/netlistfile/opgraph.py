@@ -80,12 +80,12 @@ def _untangle(reads: dict[str, list[str]], queues: dict[str, Queue]) -> dict[str
         if not circles:
             return split
         for circle in circles:
-            held = [m for m in circle if m in queues]
-            for name in [m for m in held if queues[m].type == "ram"] or held:
+            queues_on_circle = [m for m in circle if m in queues]
+            for name in [m for m in queues_on_circle if queues[m].type == "ram"] or queues_on_circle:
                 half = f"{name} (written)"
                 split[half] = name
                 reads[half], reads[name] = reads[name], []
-            if not held:
+            if not queues_on_circle:
                 first = next(name for name in reads if name in circle)
                 reads[first] = [s for s in reads[first] if s not in circle]
 

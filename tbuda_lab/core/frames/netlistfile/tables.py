@@ -9,9 +9,8 @@ import numpy as np
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.textframes import SEVERITIES
 from tbuda_lab.core.netlist.dump import program_lines
-from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.netlist.groups import queue_groups
-from tbuda_lab.core.netlist.schema import Netlist, Queue
+from tbuda_lab.core.netlist.schema import Finding, Netlist, Queue
 from tbuda_lab.core.netlist.sizes import queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables
 

@@ -34,6 +34,10 @@ class Folded:
     name: str | None = None
 
 
+RANDOM = "random numbers inside the model; pass them as an input"
+VALUES_DECIDE = "the shape of its result depends on the values of a tensor; shapes must be known"
+
+
 def known_shape(tensor: torch.Tensor) -> Shape | None:
     """The shape of a traced tensor, or None when a size depends on data."""
     sizes = [n if isinstance(n, int) else n.node.maybe_as_int() for n in tensor.shape]
@@ -105,7 +109,7 @@ class Call:
         first = self.out[0] if isinstance(self.out, tuple | list) else self.out
         shape = known_shape(first)
         if shape is None:
-            raise CannotMap("the shape of its result depends on the values of a tensor; shapes must be known")
+            raise CannotMap(VALUES_DECIDE)
         return shape
 
     # -- writing ---------------------------------------------------------------------------------------------

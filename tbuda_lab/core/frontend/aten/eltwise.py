@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
 import torch
 
 from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Result, maps
 from tbuda_lab.core.frontend.aten.host import host_call
-from tbuda_lab.core.graph import Op
+from tbuda_lab.core.graph import NodeKind, Op
+from tbuda_lab.core.graph.phases import DROPOUT
 from tbuda_lab.core.ops import (
     Abs,
     Add,
+    BroadcastTo,
     Cast,
     Clip,
     Cosine,
@@ -192,7 +196,24 @@ def power(c: Call) -> str:
         if base <= 0:
             raise CannotMap(f"a power of the base {base} with a tensor exponent is defined for positive bases only")
         return c.op(Exp(), scaled(c, c.node_of(exponent), math.log(base)))
+    known = c.folded("exponent")
+    if known is not None and (y := _whole_powers(c, c.node_of(base), known)) is not None:
+        return y
     return c.op(Power(), c.node_of(base), c.node_of(exponent))
+
+
+def _whole_powers(c: Call, x: str, exponents: torch.Tensor) -> str | None:
+    """x to known whole exponents from 0 to 16: each of the few powers where it is meant. The device's own power with a
+    tensor of exponents takes the logarithm of x, which must be positive for that; None leaves it to that."""
+    distinct = sorted({float(e) for e in exponents.flatten().tolist()})
+    if len(distinct) > 8 or any(e not in range(17) for e in distinct):
+        return None
+    terms = []
+    for e in distinct:
+        meant = c.constant((exponents == e).to(torch.float32))
+        terms.append(meant if e == 0 else c.op(Multiply(), power_of(c, x, e), meant))
+    y = functools.reduce(lambda a, b: c.op(Add(), a, b), terms)
+    return y if c.shape(y) == c.out_shape else c.op(BroadcastTo(c.out_shape), y)
 
 
 @maps("aten.clamp", "aten.clip", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh")
@@ -409,10 +430,25 @@ def identity(c: Call) -> str:
 
 @maps("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "aten.feature_alpha_dropout", "aten.native_dropout")
 def dropout(c: Call) -> Result:
-    if c.get("train") and float(c.get("p", 0.0)) > 0:
+    x, p, form = c.x("input"), float(c.get("p", 0.0)), c.target._schema.name.partition("::")[2]
+    if p > 0 and form in ("dropout", "feature_dropout") and c.emit.drops is not None and c.emit.drops(c.emit.origin):
+        return _masked(c, x, p, form == "feature_dropout")
+    if c.get("train") and p > 0:
         raise CannotMap("dropout that is active needs training; pass training=False or use nn.Dropout in an eval model")
-    x = c.x("input")
+    if p > 0:
+        c.emit.dropouts.append(c.emit.origin)
     return (x, None) if c.target._schema.name == "aten::native_dropout" else x
+
+
+def _masked(c: Call, x: str, p: float, whole_channels: bool) -> str:
+    """x times a mask that is an input of the graph, with the microbatch in dim 0: each element has its own."""
+    shape = c.shape(x) or (1,)
+    if whole_channels:
+        shape = (*shape[:2], *(1 for _ in shape[2:]))
+    batched = shape if shape[0] == 1 else (1, *shape)
+    attrs: dict[str, Any] = {"dtype": "float32", DROPOUT: p}
+    mask = c.emit.leaf(NodeKind.INPUT, c.emit.name_for("mask"), batched, **attrs)
+    return c.op(Multiply(), x, mask if batched == shape else c.reshape(mask, shape))
 
 
 @maps("aten.to", "aten._to_copy", "aten.type_as")

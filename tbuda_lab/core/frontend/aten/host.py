@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.frontend.aten.call import (
+    VALUES_DECIDE,
     AtenValue,
     Call,
     CannotMap,
@@ -17,18 +18,22 @@ from tbuda_lab.core.frontend.aten.call import (
     lookup,
     maps,
 )
-from tbuda_lab.core.ops.hostcall import FALLBACK_CALLS, INTEGER_CALLS, HostCall
+from tbuda_lab.core.ops import Equal, Matmul, Multiply, ReduceSum
+from tbuda_lab.core.ops.hostcall import COMPLEX_CALLS, FALLBACK_CALLS, INTEGER_CALLS, HostCall
 
 MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder", "scatter_add"}
 
 
 def host_call(c: Call) -> Result:
-    """The call as it is, with its tensors as operands."""
+    """The call as it is, with its tensors as operands. Complex numbers have a last dim of 2 in the graph."""
     operands: list[str] = []
+    complex_operands: list[int] = []
 
     def plain(value: Any) -> Any:
         if isinstance(value, AtenValue | Folded):
-            operands.append(c.node_of(value))
+            if _dtype(value).is_complex:
+                complex_operands.append(len(operands))
+            operands.append(c.node_of(_parts(value)))
             return f"${len(operands) - 1}"
         if isinstance(value, list | tuple):
             return tuple(plain(v) for v in value)
@@ -42,12 +47,43 @@ def host_call(c: Call) -> Result:
     results = c.out if isinstance(c.out, tuple | list) else (c.out,)
     name = schema.name.split("::")[-1]
     if any(known_shape(r) is None for r in results):
-        raise CannotMap("the shape of its result depends on the values of a tensor; shapes must be known")
+        raise CannotMap(VALUES_DECIDE)
     results_of = tuple(
-        c.emit.op(HostCall(name, arguments, keywords, k), *operands, name=c.emit.name_for(name.strip("_")))
+        c.emit.op(
+            HostCall(name, arguments, keywords, k, tuple(complex_operands)),
+            *operands,
+            name=c.emit.name_for(name.strip("_")),
+        )
         for k in range(len(results))
     )
     return results_of if isinstance(c.out, tuple | list) else results_of[0]
+
+
+def _dtype(value: AtenValue | Folded) -> torch.dtype:
+    return value.dtype if isinstance(value, AtenValue) else value.tensor.dtype
+
+
+def _parts(value: AtenValue | Folded) -> AtenValue | Folded:
+    """Real and imaginary parts of a complex constant as its last dim; other values as they are."""
+    if isinstance(value, Folded) and value.tensor.is_complex():
+        return Folded(torch.view_as_real(value.tensor.resolve_conj()), value.label)
+    return value
+
+
+def complex_call(c: Call) -> Result:
+    """A call that reads or makes complex numbers: the host makes it, but for what only names their parts."""
+    name = c.target._schema.name.split("::")[-1]
+    if name == "view_as_real":
+        return c.node_of(_parts(c.arguments["self"]))
+    if name in ("clone", "resolve_conj", "_to_copy"):
+        x = c.node_of(_parts(c.arguments["self"]))
+        if _dtype(c.arguments["self"]).is_complex and c.out.is_complex():
+            return x
+        if c.out.is_complex():  # with imaginary parts of 0
+            return c.emit.op(HostCall("complex", ("$0", "$1")), x, c.op(Multiply(), x, c.constant(0.0)))
+    if name not in COMPLEX_CALLS:
+        raise CannotMap("of complex numbers the host makes Fourier transforms, sums, products and what moves them")
+    return host_call(c)
 
 
 def mapping_of(target: object) -> Mapping | None:
@@ -58,7 +94,22 @@ def mapping_of(target: object) -> Mapping | None:
     return mapping
 
 
+@maps("transformers.grouped_mm_fallback")
+def grouped_matmul(c: Call) -> str:
+    """Rows in groups, each times its own matrix (experts of transformers): every row times all matrices, and of these
+    the product with its group's. The host finds the group: the number of ends (`offs`) that a row does not lie before;
+    rows behind the last end are 0."""
+    x, weights, ends = c.x("input"), c.x("weight"), c.x("offs")
+    rows, groups = c.shape(x)[0], c.shape(weights)[0]
+    places = c.constant(torch.arange(rows))
+    group = c.op(HostCall("searchsorted", ("$0", "$1"), (("right", True),)), ends, places)
+    numbers = c.constant(torch.arange(groups).reshape(groups, 1, 1))
+    chosen = c.op(Equal(), numbers, c.reshape(group, (1, rows, 1)))
+    products = c.op(Matmul(), c.reshape(x, (1, *c.shape(x))), weights)
+    return c.reshape(c.op(ReduceSum(-3), c.op(Multiply(), products, chosen)), c.out_shape)
+
+
 for _name in sorted(INTEGER_CALLS - MAPPED_ELSEWHERE):
     maps(f"aten.{_name}")(host_call)
 
-__all__ = ["host_call", "mapping_of"]
+__all__ = ["complex_call", "host_call", "mapping_of"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
-from tbuda_lab.core.frontend.jax_model.primitives import TABLE, Equation
+from tbuda_lab.core.frontend.jax_model import indices, linear_algebra  # noqa: F401  they fill the table
+from tbuda_lab.core.frontend.jax_model.primitives import TABLE, Equation, plain_type
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
 
@@ -43,10 +45,10 @@ def from_jax(
     inputs = [as_array(x) for x in (sample_inputs if isinstance(sample_inputs, tuple | list) else [sample_inputs])]
     weights, tree = jax.tree_util.tree_flatten_with_path(params)
 
-    def called(leaves: list[Any], *given: Any) -> Any:
+    def called(leaves: list[Any], *arguments: Any) -> Any:
         if params is None:
-            return function(*given)
-        return function(jax.tree_util.tree_unflatten(tree, leaves), *given)
+            return function(*arguments)
+        return function(jax.tree_util.tree_unflatten(tree, leaves), *arguments)
 
     try:
         closed, returned = jax.make_jaxpr(called, return_shape=True)([leaf for _, leaf in weights], *inputs)
@@ -54,7 +56,7 @@ def from_jax(
         raise ModelError(
             f"JAX cannot trace the function: {type(error).__name__}: {str(error).splitlines()[0]}"
         ) from error
-    reader = _Reader(Calls(Graph(name), progress))
+    reader = _JaxReader(Calls(Graph(name), progress))
     names = [_dotted(path) for path, _ in weights]
     places = closed.jaxpr.invars[: len(weights)]
     values: dict[Any, Any] = {}
@@ -74,6 +76,10 @@ def from_jax(
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(returned)[0]]
     reader.calls.at(Origin())
     for k, (value, path) in enumerate(zip(results, paths, strict=True)):
+        try:
+            value = reader._plain(value)
+        except CannotMap as error:
+            raise ModelError(f"output {path or k} of the function is a key of random numbers, not an array") from error
         reader.calls.output(value, f"{name}.output_{k}", path)
     if not results:
         raise ModelError("the function returns no array")
@@ -81,10 +87,10 @@ def from_jax(
 
 
 def as_array(value: Any) -> np.ndarray:
-    """A NumPy array of 32 bits, as JAX takes it by default. Raises `InputError` for what is no tensor."""
+    """A NumPy array of 32 bits, as JAX takes it by default. Raises `InputError` for what is not a tensor."""
     array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     if array.dtype.kind not in "fiub":
-        raise InputError(f"an input of type {type(value).__name__} is no array of numbers")
+        raise InputError(f"an input of type {type(value).__name__} is not an array of numbers")
     narrow = {"float64": np.float32, "int64": np.int32, "uint64": np.int32}.get(array.dtype.name)
     return array if narrow is None else array.astype(narrow)
 
@@ -94,12 +100,23 @@ def _dotted(path: Any) -> str:
     return ".".join(p for p in parts if p not in ("params", "")) or "weight"
 
 
-class _Reader:
+@dataclasses.dataclass
+class Held:
+    """A known value of a type that torch does not compute with: a key of random numbers, whole numbers without sign."""
+
+    value: Any
+
+
+class _JaxReader:
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
 
-    def weight(self, name: str, value: Any) -> Tensor:
-        tensor = torch.from_numpy(np.array(value, dtype=np.float32 if _is_short_float(value) else None))
+    def weight(self, name: str, value: Any) -> Tensor | Held:
+        if _of_jax_alone(value):
+            return Held(value)
+        dtype = getattr(value, "dtype", None)
+        plain = np.float32 if _is_short_float(value) else None if dtype is None else plain_type(dtype)
+        tensor = torch.from_numpy(np.array(value, dtype=plain))
         if tensor.is_floating_point() and tensor.numel() > 1:
             self.calls.at(Origin(module=name.rpartition(".")[0]))
             return self.calls.parameter(name, tensor)
@@ -110,7 +127,7 @@ class _Reader:
 
         def of(atom: Any) -> Any:
             if type(atom).__name__ == "Literal":
-                return self.calls.constant(np.asarray(atom.val, dtype=atom.aval.dtype))
+                return self.calls.constant(np.asarray(atom.val).astype(plain_type(atom.aval.dtype)))
             return values[atom]
 
         for position, equation in enumerate(jaxpr.eqns):
@@ -129,11 +146,23 @@ class _Reader:
         inner = params.get("jaxpr", params.get("call_jaxpr", params.get("fun_jaxpr")))
         self.calls.at(origin)
         try:
+            if all(isinstance(v, Folded | Held) for v in operands) and (
+                kind == "random_seed" or any(isinstance(v, Held) for v in operands)
+            ):
+                return self._now(equation, operands)
+            operands = [self._plain(v) for v in operands]
             if kind == "scan":
                 return self._scan(params, operands, origin)
             if kind == "cond":
                 return self._cond(params, operands, origin)
-            if inner is not None and kind != "while":
+            if kind == "while":
+                return self._while(params, operands, origin)
+            if kind == "custom_linear_solve":
+                counts = params["const_lengths"]
+                first = counts.matvec + counts.vecmat
+                own = [*operands[first : first + counts.solve], *operands[sum(counts) :]]
+                return self._inlined(params["jaxprs"].solve, own, origin)
+            if inner is not None:
                 return self._inlined(inner, operands, origin)
             if kind not in TABLE:
                 raise CannotMap("unsupported op")
@@ -142,6 +171,27 @@ class _Reader:
         except (CannotMap, ShapeError) as error:
             self.calls.refuse(origin, str(error))
             return [NOT_MAPPED] * len(equation.outvars)
+
+    def _now(self, equation: Any, operands: list[Any]) -> list[Any]:
+        """The equation made by JAX itself: random numbers of a key that is known are known."""
+        import jax
+
+        values = [
+            v.value if isinstance(v, Held) else jax.numpy.asarray(v.tensor.numpy(), dtype=var.aval.dtype)
+            for v, var in zip(operands, equation.invars, strict=True)
+        ]
+        with jax.ensure_compile_time_eval():
+            results = equation.primitive.bind(*values, **equation.params)
+        results = list(results) if equation.primitive.multiple_results else [results]
+        return [Held(r) if _of_jax_alone(r) else self._plain(Held(r)) for r in results]
+
+    def _plain(self, value: Any) -> Any:
+        """What JAX alone holds, as a tensor. Raises `CannotMap` for the key of random numbers."""
+        if not isinstance(value, Held):
+            return value
+        if not np.issubdtype(value.value.dtype, np.generic):
+            raise CannotMap(RANDOM)
+        return self.calls.constant(np.asarray(value.value).astype(plain_type(value.value.dtype)))
 
     def _inlined(self, inner: Any, operands: list[Any], origin: Origin) -> list[Any]:
         closed = hasattr(inner, "consts")
@@ -169,6 +219,19 @@ class _Reader:
         stacked = [self.calls.aten.stack(c[::-1] if params["reverse"] else c, 0) for c in collected]
         return [*state, *stacked]
 
+    def _while(self, params: Any, operands: list[Any], origin: Origin) -> list[Any]:
+        """A loop whose number of turns no input decides, unrolled."""
+        tested, turned = params["cond_nconsts"], params["body_nconsts"]
+        fixed, body, state = operands[:tested], operands[tested : tested + turned], operands[tested + turned :]
+        for _ in range(LONGEST):
+            (goes_on,) = self._inlined(params["cond_jaxpr"], [*fixed, *state], origin)
+            if not isinstance(goes_on, Folded):
+                raise CannotMap("how often the loop turns depends on an input; use a fixed number of turns")
+            if not bool(goes_on.tensor):
+                return state
+            state = self._inlined(params["body_jaxpr"], [*body, *state], origin)
+        raise CannotMap(f"a loop of more than {LONGEST} turns")
+
     def _cond(self, params: Any, operands: list[Any], origin: Origin) -> list[Any]:
         """A known index picks its branch; else all are computed and one is chosen."""
         which, rest = operands[0], operands[1:]
@@ -182,6 +245,11 @@ class _Reader:
             here = self.calls.aten.le(which, k)
             chosen = [self.calls.aten.where(here, a, b) for a, b in zip(results[k], chosen, strict=True)]
         return chosen
+
+
+def _of_jax_alone(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and (str(dtype).startswith("key<") or str(dtype) in ("uint16", "uint32", "uint64"))
 
 
 def _is_short_float(value: Any) -> bool:

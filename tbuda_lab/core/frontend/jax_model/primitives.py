@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import Shape
+from tbuda_lab.core.ops import BroadcastTo, ReduceMax, Reshape
+from tbuda_lab.core.ops.hostcall import HostCall
 
 
 @dataclasses.dataclass
@@ -53,10 +55,14 @@ UNARY = {
     "expm1": "expm1", "floor": "floor", "is_finite": "isfinite", "log": "log", "log1p": "log1p", "logistic": "sigmoid",
     "neg": "neg", "rsqrt": "rsqrt", "sign": "sign", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "square": "square",
     "tan": "tan", "tanh": "tanh",
+    "bessel_i0e": "special_i0e", "bessel_i1e": "special_i1e", "digamma": "digamma", "erf_inv": "erfinv",
+    "lgamma": "lgamma",
 }  # fmt: skip
 BINARY = {
-    "add": "add", "add_any": "add", "atan2": "atan2", "eq": "eq", "ge": "ge", "gt": "gt", "le": "le", "lt": "lt",
-    "max": "maximum", "min": "minimum", "mul": "mul", "ne": "ne", "pow": "pow", "rem": "fmod", "sub": "sub",
+    "add": "add", "add_any": "add", "atan2": "atan2", "eq": "eq", "ge": "ge", "gt": "gt", "igamma": "igamma",
+    "igammac": "igammac", "le": "le", "le_to": "le", "lt": "lt", "lt_to": "lt", "max": "maximum", "min": "minimum",
+    "mul": "mul", "ne": "ne", "nextafter": "nextafter", "pow": "pow", "rem": "fmod", "shift_left": "bitwise_left_shift",
+    "shift_right_arithmetic": "bitwise_right_shift", "sub": "sub", "zeta": "special_zeta",
 }  # fmt: skip
 SAME = (
     "stop_gradient",
@@ -139,11 +145,28 @@ def logic(e: Equation) -> Any:
 def select_n(e: Equation) -> Any:
     which, cases = e.x(0), e.operands[1:]
     if e.dtype() == torch.bool:
+        if isinstance(which, Folded) and which.tensor.numel() == 1:  # the other case may be NaN, as in jnp.var
+            return cases[int(which.tensor)]
+        if _guards_maximum(e, which, cases):
+            return cases[1]
         return e.aten.where(which, cases[1], cases[0])
     y = cases[-1]
     for k in range(len(cases) - 2, -1, -1):
         y = e.aten.where(e.aten.le(which, k), cases[k], y)
     return y
+
+
+def _guards_maximum(e: Equation, which: Tensor, cases: list[Tensor]) -> bool:
+    """Whether a maximum is replaced by 0 where it is infinite, as `logsumexp` does before it subtracts it: that changes
+    nothing unless all values are minus infinity, or one is infinite."""
+    if not isinstance(which, AtenValue) or not isinstance(cases[1], AtenValue) or not isinstance(cases[0], Folded):
+        return False
+    graph = e.calls.graph
+    test, largest = graph[which.name], graph[cases[1].name]
+    finite = isinstance(test.op, HostCall) and test.op.call == "isfinite" and test.sources == (largest.name,)
+    while finite and isinstance(largest.op, Reshape | BroadcastTo):
+        largest = graph[largest.sources[0]]
+    return finite and isinstance(largest.op, ReduceMax) and not bool(cases[0].tensor.any())
 
 
 @translates("clamp")
@@ -153,13 +176,15 @@ def clamp(e: Equation) -> Any:
 
 @translates("convert_element_type")
 def convert(e: Equation) -> Any:
-    wanted = torch.from_numpy(np.zeros(0, _plain(e.params["new_dtype"]))).dtype
-    return e.x() if wanted == e.dtype() else e.aten._to_copy(e.x(), dtype=wanted)
+    dtype = torch.from_numpy(np.zeros(0, plain_type(e.params["new_dtype"]))).dtype
+    return e.x() if dtype == e.dtype() else e.aten._to_copy(e.x(), dtype=dtype)
 
 
-def _plain(dtype: Any) -> Any:
-    """A NumPy type that torch has; bfloat16 is computed as float32."""
-    name = np.dtype(dtype).name
+def plain_type(dtype: Any) -> Any:
+    """A NumPy type that torch computes with; bfloat16 is computed as float32."""
+    name = str(dtype)
+    if name.startswith("key<"):
+        raise CannotMap(RANDOM)
     return {"bfloat16": np.float32, "uint32": np.int64, "uint16": np.int32, "uint64": np.int64}.get(name, name)
 
 
@@ -168,7 +193,7 @@ def iota(e: Equation) -> Any:
     shape, dim = e.params["shape"], e.params["dimension"]
     places = [1] * len(shape)
     places[dim] = shape[dim]
-    values = np.broadcast_to(np.arange(shape[dim]).reshape(places), shape).astype(_plain(e.params["dtype"]))
+    values = np.broadcast_to(np.arange(shape[dim]).reshape(places), shape).astype(plain_type(e.params["dtype"]))
     return e.calls.constant(values.copy())
 
 
@@ -197,6 +222,32 @@ def transpose(e: Equation) -> Any:
 @translates("concatenate")
 def concatenate(e: Equation) -> Any:
     return e.aten.cat(e.operands, e.params["dimension"])
+
+
+@translates("stack")
+def stack(e: Equation) -> Any:
+    return e.aten.stack(e.operands, e.params["axis"])
+
+
+@translates("tile")
+def tile(e: Equation) -> Any:
+    return e.aten.repeat(e.x(), [int(n) for n in e.params["reps"]])
+
+
+@translates("platform_index")
+def platform_index(e: Equation) -> Any:
+    """Which of the forms for several platforms is meant: that for all others, or the CPU's."""
+    names = [name for group in e.params["platforms"] for name in (group or (None,))]
+    for wanted in (None, "cpu"):
+        for k, group in enumerate(e.params["platforms"]):
+            if wanted in (group or (None,)):
+                return e.calls.constant(np.int32(k))
+    raise CannotMap(f"a form for {', '.join(map(str, names))} only")
+
+
+@translates("random_wrap", "random_seed", "random_bits", "random_unwrap", "threefry2x32")
+def random(e: Equation) -> Any:
+    raise CannotMap(RANDOM)
 
 
 @translates("split")
@@ -231,18 +282,6 @@ def dynamic_slice(e: Equation) -> Any:
     return x
 
 
-@translates("dynamic_update_slice")
-def dynamic_update_slice(e: Equation) -> Any:
-    shape, update = e.shape(0), e.shape(1)
-    flat = np.arange(math.prod(shape)).reshape(shape)
-    starts = [int(e.constant_operand(d + 2, "starts")) for d in range(len(shape))]
-    starts = [min(max(s, 0), n - u) for s, n, u in zip(starts, shape, update, strict=True)]
-    where = tuple(slice(s, s + u) for s, u in zip(starts, update, strict=True))
-    flat[where] = math.prod(shape) + np.arange(math.prod(update)).reshape(update)
-    both = e.aten.cat([e.aten.reshape(e.x(0), [-1]), e.aten.reshape(e.x(1), [-1])], 0)
-    return e.aten.reshape(e.aten.index_select(both, 0, e.calls.constant(flat.reshape(-1))), list(shape))
-
-
 @translates("pad")
 def pad(e: Equation) -> Any:
     x, value = e.x(), e.constant_operand(1, "padding values").item()
@@ -261,33 +300,6 @@ def spread(e: Equation, x: Tensor, dim: int, step: int, value: float = 0.0) -> T
     wide = e.aten.constant_pad_nd(column, [0] * (2 * (len(shape) - dim - 1)) + [0, step - 1], value)
     merged = e.aten.reshape(wide, [*shape[:dim], shape[dim] * step, *shape[dim + 1 :]])
     return e.aten.slice(merged, dim, 0, (shape[dim] - 1) * step + 1)  # type: ignore[no-any-return]
-
-
-@translates("gather")
-def gather(e: Equation) -> Any:
-    """The gathers that indexing by one array along one dim makes, as `x[ids]` and `take` do."""
-    d, shape, sizes = e.params["dimension_numbers"], e.shape(), tuple(e.params["slice_sizes"])
-    at = e.x(1)
-    places = e.shape(1)
-    if len(d.start_index_map) == 1 and places[-1] == 1 and tuple(d.collapsed_slice_dims) == tuple(d.start_index_map):
-        dim = d.start_index_map[0]
-        whole = all(s == n for k, (s, n) in enumerate(zip(sizes, shape, strict=True)) if k != dim)
-        lead = places[:-1]
-        offsets = [k for k in range(len(e.out[0].shape)) if k not in d.offset_dims]
-        if whole and sizes[dim] == 1 and not getattr(d, "operand_batching_dims", ()):
-            flat = e.aten.reshape(at, list(lead))
-            flat = e.aten._to_copy(flat, dtype=torch.int64)
-            if dim == 0 and len(shape) == 2 and offsets == list(range(len(lead))):
-                return e.aten.embedding(e.x(), flat)
-            rows = e.aten.index_select(e.x(), dim, e.aten.reshape(flat, [-1]))
-            rest = [n for k, n in enumerate(shape) if k != dim]
-            turned = e.aten.permute(rows, [dim, *(k for k in range(len(shape)) if k != dim)])
-            split_up = e.aten.reshape(turned, [*lead, *rest])
-            order = iter(range(len(lead), len(lead) + len(rest)))
-            head = iter(range(len(lead)))
-            wanted = [next(head) if k in offsets else next(order) for k in range(len(e.out[0].shape))]
-            return e.aten.permute(split_up, wanted)
-    raise CannotMap("a gather along several dims; index by one array along one dim")
 
 
 # -- products, reductions ------------------------------------------------------------------------------------
@@ -358,12 +370,28 @@ def argmax(e: Equation) -> Any:
     return e.aten.argmax(e.x() if e.kind == "argmax" else e.aten.neg(e.x()), axis)
 
 
-@translates("cumsum")
-def cumsum(e: Equation) -> Any:
+RUNNING = {"cumsum": "cumsum", "cumprod": "cumprod", "cummax": "cummax", "cummin": "cummin",
+           "cumlogsumexp": "logcumsumexp"}  # fmt: skip
+
+
+@translates(*RUNNING)
+def running(e: Equation) -> Any:
+    """Sums, products, extremes of all values up to each one."""
     axis, x = e.params["axis"], e.x()
-    if not e.params["reverse"]:
-        return e.aten.cumsum(x, axis)
-    return e.aten.flip(e.aten.cumsum(e.aten.flip(x, [axis]), axis), [axis])
+    if e.params["reverse"]:
+        x = e.aten.flip(x, [axis])
+    y = getattr(e.aten, RUNNING[e.kind])(x, axis)
+    y = y[0] if isinstance(y, tuple | list) else y
+    return e.aten.flip(y, [axis]) if e.params["reverse"] else y
+
+
+@translates("psum")
+def psum(e: Equation) -> Any:
+    """A sum over a dim that `vmap` has named; over devices there is none."""
+    axes = e.params["axes"]
+    if not all(isinstance(a, int) for a in axes):
+        raise CannotMap(f"a sum over the devices of {axes}; a graph is placed on one grid")
+    return [e.aten.sum(x, [int(a) for a in axes], False) for x in e.operands]
 
 
 @translates("reduce_window_max", "reduce_window_sum")
@@ -396,16 +424,3 @@ def reduce_window(e: Equation) -> Any:
     out = e.out[0].shape
     split_up = e.aten.reshape(y, [*(out[d] for d in rest), *(out[d] for d in moving)])
     return _permuted(e, split_up, [order.index(d) for d in range(rank)])
-
-
-@translates("sort")
-def sort(e: Equation) -> Any:
-    if e.params.get("num_keys", 1) != 1 or len(e.operands) != 1:
-        raise CannotMap("a sort of several arrays")
-    return [e.aten.sort(e.x(), stable=True, dim=e.params["dimension"], descending=False)[0]]
-
-
-@translates("top_k")
-def top_k(e: Equation) -> Any:
-    values, places = e.aten.topk(e.x(), int(e.params["k"]), -1, True, True)
-    return values, e.aten._to_copy(places, dtype=torch.int32)

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.onnx import read
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
+from tbuda_lab.core.ops import Add, HostCall, Softmax
 
 UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
@@ -78,7 +79,34 @@ def of_many(n: OnnxNode) -> Any:
 
 @translates("Where")
 def where(n: OnnxNode) -> Any:
-    return n.aten.where(n.x(0), n.x(1), n.x(2))
+    weights = _guarded_softmax(n)
+    return weights if weights is not None else n.aten.where(n.x(0), n.x(1), n.x(2))
+
+
+_HIDDEN = -(2.0**14)
+"""A row of scores without a larger one is hidden: the passes make -2^15 of the mask's -inf (`passes/cleanup.py`)."""
+
+
+def _guarded_softmax(n: OnnxNode) -> Any:
+    """`Where(IsNaN(s), 0, s)` of a softmax s, as torch exports attention: rows that a mask hides whole are 0. None for
+    any other `Where`. The test is on the scores, for the device's softmax gives such rows equal weights and not NaN."""
+    condition, zero, weights = n.x(0), n.x(1), n.x(2)
+    if not isinstance(condition, AtenValue) or not isinstance(weights, AtenValue) or not isinstance(zero, Folded):
+        return None
+    graph = n.calls.graph
+    test, softmax = graph[condition.name], graph[weights.name]
+    if not isinstance(test.op, HostCall) or test.op.call != "isnan" or test.sources != (weights.name,):
+        return None
+    if not isinstance(softmax.op, Softmax) or bool((zero.tensor != 0).any()):
+        return None
+    scores = graph[softmax.sources[0]]
+    if not isinstance(scores.op, Add):
+        return weights  # without a mask no row is hidden
+    given = [graph[s].value for s in scores.sources]
+    if any(value is not None and bool((value > _HIDDEN).any(-1).all()) for value in given):
+        return weights
+    largest = n.aten.amax(AtenValue(scores.name, weights.dtype), [softmax.op.dim], True)
+    return n.aten.where(n.aten.gt(largest, _HIDDEN), weights, zero)
 
 
 @translates("Clip")

@@ -60,10 +60,10 @@ def from_onnx(
     inputs that do not fit) and `UnsupportedOp` (all ops without a form at once).
     """
     proto, folder = read.load(model)
-    return _Importer(proto, folder, sample_inputs, Calls(Graph(name), progress)).run()
+    return _OnnxImporter(proto, folder, sample_inputs, Calls(Graph(name), progress)).run()
 
 
-class _Importer:
+class _OnnxImporter:
     def __init__(self, proto: Any, folder: Path | None, sample_inputs: Any, calls: Calls) -> None:
         self.proto, self.folder = read.modern(proto), folder
         self.calls = calls
@@ -89,7 +89,7 @@ class _Importer:
         for k, output in enumerate(graph.output):
             value = scope.find(output.name)
             if not isinstance(value, AtenValue | Folded):
-                raise ModelError(f"output {output.name!r} is no tensor; sequences and maps are not supported")
+                raise ModelError(f"output {output.name!r} is not a tensor; sequences and maps are not supported")
             self.calls.output(value, f"{self.calls.graph.name}.output_{k}", output.name)
         return finish(self.calls)
 
@@ -184,7 +184,7 @@ class _Importer:
         for k, name in enumerate(function.input):
             inner.values[name] = operands[k] if k < len(operands) else None
         defaults = {a.name: read.onnx.helper.get_attribute_value(a) for a in function.attribute_proto}
-        given = {**defaults, **attributes}
+        bound = {**defaults, **attributes}
         body = []
         for node in function.node:
             result = read.onnx.NodeProto()
@@ -192,7 +192,7 @@ class _Importer:
             selected = []
             for attribute in result.attribute:
                 if attribute.ref_attr_name:
-                    value = given.get(attribute.ref_attr_name)
+                    value = bound.get(attribute.ref_attr_name)
                     if value is None:
                         continue
                     if isinstance(value, torch.Tensor):
@@ -257,7 +257,7 @@ class _Lacking:
     origin: Origin
 
 
-def _if(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
+def _if(importer: _OnnxImporter, n: OnnxNode, origin: Origin) -> Any:
     """A known condition picks its branch; of an unknown one both are computed, and every result is chosen."""
     condition = n.x()
     if isinstance(condition, Folded):
@@ -272,7 +272,7 @@ def _if(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
     return tuple(n.aten.where(condition, a, b) for a, b in zip(yes, no, strict=True))
 
 
-def _loop(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
+def _loop(importer: _OnnxImporter, n: OnnxNode, origin: Origin) -> Any:
     """A loop whose count and condition are known, unrolled."""
     limit = 4096
     count = n.scalar(0, "trip count", limit + 1)
@@ -298,7 +298,7 @@ def _loop(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
     return (*state, *(n.aten.stack(values, 0) for values in scans))
 
 
-def _scan(importer: _Importer, n: OnnxNode, origin: Origin) -> Any:
+def _scan(importer: _OnnxImporter, n: OnnxNode, origin: Origin) -> Any:
     """A scan, unrolled along its axes."""
     body, count = n.attr("body"), int(n.attr("num_scan_inputs"))
     state, scanned = list(n.operands[: len(n.operands) - count]), n.operands[len(n.operands) - count :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -90,9 +91,9 @@ def conv_transpose(n: OnnxNode) -> Any:
     stride, dilation = list(n.attr("strides") or [1] * rank), list(n.attr("dilations") or [1] * rank)
     extra = list(n.attr("output_padding") or [0] * rank)
     full = [(i - 1) * s + d * (k - 1) + 1 for i, s, d, k in zip(image, stride, dilation, kernel, strict=True)]
-    wanted, auto = n.attr("output_shape"), n.attr("auto_pad", "NOTSET")
-    if wanted or auto in ("SAME_UPPER", "SAME_LOWER"):
-        sizes = list(wanted)[-rank:] if wanted else [i * s for i, s in zip(image, stride, strict=True)]
+    output_shape, auto = n.attr("output_shape"), n.attr("auto_pad", "NOTSET")
+    if output_shape or auto in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = list(output_shape)[-rank:] if output_shape else [i * s for i, s in zip(image, stride, strict=True)]
         total = [f + e - t for f, e, t in zip(full, extra, sizes, strict=True)]
         half = [t // 2 for t in total]
         rest = [t - h for t, h in zip(total, half, strict=True)]
@@ -130,20 +131,35 @@ def _pool_sizes(n: OnnxNode) -> tuple[list[int], list[int], list[int], list[int]
 
 
 def _windows(n: OnnxNode, x: Tensor, sizes: tuple[list[int], ...], fill: float) -> list[Tensor]:
-    """The padded image seen from every position of the kernel: one strided slice for each."""
+    """The padded image seen from every position of the kernel: one strided slice for each. Positions that see nothing
+    but padding are left out."""
     kernel, stride, dilation, before, after = sizes
+    image = n.calls.shape(x)[2:]
     flat = [p for pair in zip(reversed(before), reversed(after), strict=True) for p in pair]
     x = n.aten.constant_pad_nd(x, flat, fill) if any(flat) else x
     shape = n.calls.shape(x)[2:]
+    columns = []  # by dim: first and end of the slices
+    for d, k in enumerate(kernel):
+        length = (shape[d] - dilation[d] * (k - 1) - 1) // stride[d] * stride[d] + 1
+        first = torch.arange(k) * dilation[d]
+        at = first[:, None] + torch.arange(0, length, stride[d])
+        touches = ((at >= before[d]) & (at < before[d] + image[d])).any(1)
+        columns.append([(f, f + length) for f in first[touches].tolist()])
     seen = []
-    for at in torch.cartesian_prod(*(torch.arange(k) for k in kernel)).reshape(-1, len(kernel)).tolist():
+    for place in itertools.product(*columns):
         part = x
-        for d, k in enumerate(at):
-            first = k * dilation[d]
-            count = (shape[d] - dilation[d] * (kernel[d] - 1) - 1) // stride[d]
-            part = n.aten.slice(part, d + 2, first, first + count * stride[d] + 1, stride[d])
+        for d, (low, high) in enumerate(place):
+            part = n.aten.slice(part, d + 2, low, high, stride[d])
         seen.append(part)
     return seen
+
+
+def _covers_image(n: OnnxNode, sizes: tuple[list[int], ...]) -> bool:
+    """Whether there is one window, and all of the image is in it."""
+    return all(
+        step == 1 and size + b + a - k < s and k >= b + size
+        for size, k, s, step, b, a in zip(n.shape()[2:], *sizes, strict=True)
+    )
 
 
 @translates("MaxPool")
@@ -156,6 +172,8 @@ def max_pool(n: OnnxNode) -> Any:
     if rank <= 2 and whole and floats and not places:
         pool = n.aten.max_pool1d if rank == 1 else n.aten.max_pool2d
         return pool(n.x(), kernel, stride, before, dilation, False), None
+    if _covers_image(n, sizes) and not places:
+        return n.aten.amax(n.x(), list(range(2, 2 + rank)), True), None
     low = float(torch.finfo(torch.float32).min) if floats else int(torch.iinfo(n.dtype()).min)
     parts = _windows(n, n.x(), sizes, low)
     y, at = parts[0], None
@@ -187,13 +205,15 @@ def average_pool(n: OnnxNode) -> Any:
     plain = dilation == [1] * rank and before == after and not n.attr("ceil_mode", 0)
     if rank <= 2 and plain and all(2 * b <= k for b, k in zip(before, kernel, strict=True)):
         return (n.aten.avg_pool1d if rank == 1 else n.aten.avg_pool2d)(x, kernel, stride, before, False, counts)
+    if _covers_image(n, sizes) and not counts:
+        return n.aten.mean(x, list(range(2, 2 + rank)), True)
     total = _total(n, _windows(n, x, sizes, 0.0))
     ones = torch.ones(1, 1, *n.shape()[2:])
     if counts:  # what `pads` adds counts, what ceil_mode adds does not
-        given = spans(n, n.shape()[2:], kernel, stride, dilation)
-        around = [p for both in zip(*map(reversed, given), strict=True) for p in both]
+        padding = spans(n, n.shape()[2:], kernel, stride, dilation)
+        around = [p for both in zip(*map(reversed, padding), strict=True) for p in both]
         ones = torch.nn.functional.pad(ones, around, value=1.0)
-        left = [a - g for a, g in zip(after, given[1], strict=True)]
+        left = [a - g for a, g in zip(after, padding[1], strict=True)]
         number = _total(n, _windows(n, n.constant(ones), (kernel, stride, dilation, [0] * rank, left), 0.0))
     else:
         number = _total(n, _windows(n, n.constant(ones), sizes, 0.0))

@@ -89,11 +89,11 @@ def tensor_of(proto: Any, folder: Path | None) -> torch.Tensor:
     try:
         if proto.data_location == onnx.TensorProto.EXTERNAL:
             return torch_of(_external(proto, dims, folder), proto.data_type)
-        held = len(proto.raw_data) or max(
+        length = len(proto.raw_data) or max(
             len(getattr(proto, field))
             for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
         )
-        if math.prod(dims) > 0 and held == 0:
+        if math.prod(dims) > 0 and length == 0:
             raise ModelError(f"tensor {proto.name!r} of shape {dims} has no data")
         return torch_of(onnx.numpy_helper.to_array(proto), proto.data_type)
     except ModelError:
@@ -135,7 +135,7 @@ def _external(proto: Any, dims: list[int], folder: Path | None) -> np.ndarray:
         raise ModelError(f"tensor {proto.name!r} lies in the file {location!r}; give the model as a path")
     path = (folder / location).resolve()
     if not location or Path(location).is_absolute() or not path.is_relative_to(folder) or not path.is_file():
-        raise ModelError(f"tensor {proto.name!r} lies in {location!r}, which is no file below the model's folder")
+        raise ModelError(f"tensor {proto.name!r} lies in {location!r}, which is not a file below the model's folder")
     kind = helper.tensor_dtype_to_np_dtype(proto.data_type)
     if kind.name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn"):
         raise ModelError(f"tensor {proto.name!r}: packed {kind.name} in external data is not supported")

@@ -74,10 +74,10 @@ def recurrent(n: OnnxNode) -> Any:
     return tuple(n.traced(run, *places.values()))
 
 
-def _state(given: Tensor | None, d: int, layout: int, x: Tensor, batch: int, hidden: int) -> Tensor:
-    if given is None:
+def _state(initial: Tensor | None, d: int, layout: int, x: Tensor, batch: int, hidden: int) -> Tensor:
+    if initial is None:
         return torch.zeros(batch, hidden, dtype=x.dtype)
-    return given[:, d] if layout else given[d]
+    return initial[:, d] if layout else initial[d]
 
 
 def _step(

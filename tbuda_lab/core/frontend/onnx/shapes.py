@@ -1,4 +1,4 @@
-"""ONNX ops that move data: views, slices, gathers, padding, resizing; constants; sequences known while reading."""
+"""ONNX ops that move data: views, slices, gathers, padding; constants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 
 from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
 from tbuda_lab.core.frontend.calls import Tensor
-from tbuda_lab.core.frontend.onnx.elementwise import as_dtype
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
 
 
@@ -98,27 +97,27 @@ def one_hot(n: OnnxNode) -> Any:
 # -- views ---------------------------------------------------------------------------------------------------
 @translates("Reshape")
 def reshape(n: OnnxNode) -> Any:
-    wanted, given = n.ints(1, "shape"), n.shape()
+    target, shape = n.ints(1, "shape"), n.shape()
     if not n.attr("allowzero", 0):
-        wanted = [given[k] if s == 0 else s for k, s in enumerate(wanted)]
-    return n.aten.reshape(n.x(), wanted)
+        target = [shape[k] if s == 0 else s for k, s in enumerate(target)]
+    return n.aten.reshape(n.x(), target)
 
 
 @translates("Flatten")
 def flatten(n: OnnxNode) -> Any:
-    given = n.shape()
+    shape = n.shape()
     axis = n.attr("axis", 1)
-    axis = axis + len(given) if axis < 0 else axis
-    return n.reshape(n.x(), (math.prod(given[:axis]), math.prod(given[axis:])))
+    axis = axis + len(shape) if axis < 0 else axis
+    return n.reshape(n.x(), (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
 
 @translates("Squeeze")
 def squeeze(n: OnnxNode) -> Any:
-    axes, given = n.ints_or_attr(1, "axes"), n.shape()
-    gone = [d for d, s in enumerate(given) if s == 1] if axes is None else [axis_of(a, len(given)) for a in axes]
-    if any(given[d] != 1 for d in gone):
-        raise CannotMap(f"it squeezes axes {axes} of {given}; only a dim of size 1 can go")
-    return n.reshape(n.x(), [s for d, s in enumerate(given) if d not in gone])
+    axes, shape = n.ints_or_attr(1, "axes"), n.shape()
+    gone = [d for d, s in enumerate(shape) if s == 1] if axes is None else [axis_of(a, len(shape)) for a in axes]
+    if any(shape[d] != 1 for d in gone):
+        raise CannotMap(f"it squeezes axes {axes} of {shape}; only a dim of size 1 can go")
+    return n.reshape(n.x(), [s for d, s in enumerate(shape) if d not in gone])
 
 
 @translates("Unsqueeze")
@@ -137,8 +136,8 @@ def transpose(n: OnnxNode) -> Any:
 
 @translates("Expand")
 def expand(n: OnnxNode) -> Any:
-    wanted = _sized(list(np.broadcast_shapes(n.shape(), tuple(n.ints(1, "shape")))))
-    return n.aten.expand(n.x(), wanted)
+    target = _sized(list(np.broadcast_shapes(n.shape(), tuple(n.ints(1, "shape")))))
+    return n.aten.expand(n.x(), target)
 
 
 @translates("Tile")
@@ -209,10 +208,10 @@ def _counted_from_start(n: OnnxNode, at: Tensor, size: int) -> Tensor:
 @translates("GatherND")
 def gather_nd(n: OnnxNode) -> Any:
     at, batch = n.tensor(1, "indices").to(torch.int64), n.attr("batch_dims", 0)
-    given, count = n.shape(), at.shape[-1]
-    lead = given[:batch]
-    sizes = given[batch : batch + count]
-    rest = given[batch + count :]
+    shape, count = n.shape(), at.shape[-1]
+    lead = shape[:batch]
+    sizes = shape[batch : batch + count]
+    rest = shape[batch + count :]
     flat = torch.zeros(at.shape[:-1], dtype=torch.int64)
     for k, s in enumerate(sizes):
         flat = flat * s + torch.where(at[..., k] < 0, at[..., k] + s, at[..., k])
@@ -238,27 +237,27 @@ def scatter_elements(n: OnnxNode) -> Any:
 @translates("ScatterND")
 def scatter_nd(n: OnnxNode) -> Any:
     at = n.tensor(1, "indices").to(torch.int64)
-    count, given = at.shape[-1], n.shape()
+    count, shape = at.shape[-1], n.shape()
     flat = torch.zeros(at.shape[:-1], dtype=torch.int64)
     for k in range(count):
-        flat = flat * given[k] + torch.where(at[..., k] < 0, at[..., k] + given[k], at[..., k])
-    width = math.prod(given[count:])
+        flat = flat * shape[k] + torch.where(at[..., k] < 0, at[..., k] + shape[k], at[..., k])
+    width = math.prod(shape[count:])
     updates = n.reshape(n.x(2), (flat.numel(), width))
     return scattered(n, n.x(), flat.reshape(-1), updates, n.attr("reduction", "none"))
 
 
 def scattered(n: OnnxNode, x: Tensor, at: torch.Tensor, updates: Tensor, reduction: str) -> Any:
     """x seen as rows, with updates (places, width) written to the rows `at`."""
-    given = n.calls.shape(x)
+    shape = n.calls.shape(x)
     width = n.calls.shape(updates)[1]
-    rows = n.reshape(x, (math.prod(given) // width, width))
+    rows = n.reshape(x, (math.prod(shape) // width, width))
     count = n.calls.shape(rows)[0]
     if at.numel() and (int(at.min()) < 0 or int(at.max()) >= count):
         raise CannotMap("it writes to places outside the tensor")
     if reduction == "none":
         source = torch.arange(count)
         source[at] = torch.arange(at.numel()) + count
-        return n.reshape(n.aten.index_select(n.aten.cat([rows, updates], 0), 0, n.constant(source)), given)
+        return n.reshape(n.aten.index_select(n.aten.cat([rows, updates], 0), 0, n.constant(source)), shape)
     combine = {"add": n.aten.add, "mul": n.aten.mul, "max": n.aten.maximum, "min": n.aten.minimum}.get(reduction)
     if combine is None:
         raise CannotMap(f"a scatter that reduces by {reduction!r}")
@@ -276,7 +275,7 @@ def scattered(n: OnnxNode, x: Tensor, at: torch.Tensor, updates: Tensor, reducti
         before = n.aten.index_select(rows, 0, n.constant(written))
         change = n.aten.index_select(updates, 0, n.constant(torch.tensor(turn_writes)))
         rows = n.aten.index_select(n.aten.cat([rows, combine(before, change)], 0), 0, n.constant(source))
-    return n.reshape(rows, given)
+    return n.reshape(rows, shape)
 
 
 @translates("TensorScatter")
@@ -308,16 +307,16 @@ def trilu(n: OnnxNode) -> Any:
 @translates("ReverseSequence")
 def reverse_sequence(n: OnnxNode) -> Any:
     time, batch = n.attr("time_axis", 0), n.attr("batch_axis", 1)
-    lengths, given = n.ints(1, "sequence_lens"), n.shape()
-    at = torch.arange(given[time]).repeat(given[batch], 1)
+    lengths, shape = n.ints(1, "sequence_lens"), n.shape()
+    at = torch.arange(shape[time]).repeat(shape[batch], 1)
     for row, length in enumerate(lengths):
         at[row, :length] = torch.arange(length - 1, -1, -1)
-    flat = (torch.arange(given[batch])[:, None] * given[time] + at).reshape(-1)
-    rest = [d for d in range(len(given)) if d not in (time, batch)]
+    flat = (torch.arange(shape[batch])[:, None] * shape[time] + at).reshape(-1)
+    rest = [d for d in range(len(shape)) if d not in (time, batch)]
     order = [batch, time, *rest]
-    rows = n.reshape(n.aten.permute(n.x(), order), (given[batch] * given[time], *(given[d] for d in rest)))
-    picked = n.reshape(n.aten.index_select(rows, 0, n.constant(flat)), [given[d] for d in order])
-    return n.aten.permute(picked, [order.index(d) for d in range(len(given))])
+    rows = n.reshape(n.aten.permute(n.x(), order), (shape[batch] * shape[time], *(shape[d] for d in rest)))
+    picked = n.reshape(n.aten.index_select(rows, 0, n.constant(flat)), [shape[d] for d in order])
+    return n.aten.permute(picked, [order.index(d) for d in range(len(shape))])
 
 
 @translates("DepthToSpace")
@@ -367,14 +366,14 @@ def pad(n: OnnxNode) -> Any:
 def center_crop_pad(n: OnnxNode) -> Any:
     sizes, x = n.ints(1, "shape"), n.x()
     axes = [axis_of(a, n.rank()) for a in n.attr("axes") or range(n.rank())]
-    for axis, wanted in zip(axes, sizes, strict=True):
-        given = n.calls.shape(x)[axis]
-        if given > wanted:
-            start = (given - wanted) // 2
-            x = n.aten.slice(x, axis, start, start + wanted)
-        elif given < wanted:
-            before = (wanted - given) // 2
-            flat = [0] * (2 * (n.rank() - axis - 1)) + [before, wanted - given - before]
+    for axis, target in zip(axes, sizes, strict=True):
+        size = n.calls.shape(x)[axis]
+        if size > target:
+            start = (size - target) // 2
+            x = n.aten.slice(x, axis, start, start + target)
+        elif size < target:
+            before = (target - size) // 2
+            flat = [0] * (2 * (n.rank() - axis - 1)) + [before, target - size - before]
             x = n.aten.constant_pad_nd(x, flat, 0)
     return x
 
@@ -385,159 +384,3 @@ def top_k(n: OnnxNode) -> Any:
     values, places = n.aten.sort(n.x(), stable=True, dim=axis, descending=bool(n.attr("largest", 1)))
     count = int(n.scalar(1, "k"))
     return n.aten.slice(values, axis, 0, count), n.aten.slice(places, axis, 0, count)
-
-
-# -- resizing ------------------------------------------------------------------------------------------------
-@translates("Resize", "Upsample")
-def resize(n: OnnxNode) -> Any:
-    """Along each dim a product with a matrix of weights; the two common forms stay whole images."""
-    rank, given = n.rank(), n.shape()
-    upsample = n.op_type == "Upsample"
-    axes = [axis_of(a, rank) for a in n.attr("axes") or range(rank)]
-    scales_at, sizes_at = (1, 9) if upsample or n.opset < 11 else (2, 3)
-    scales = None
-    if n.opt(scales_at) is not None and n.tensor(scales_at, "scales").numel():
-        scales = [float(s) for s in n.tensor(scales_at, "scales").tolist()]
-        sizes = [math.floor(given[a] * s) for a, s in zip(axes, scales, strict=True)]
-    else:
-        sizes = n.ints(sizes_at, "sizes")
-        policy = n.attr("keep_aspect_ratio_policy", "stretch")
-        if policy != "stretch":
-            ratios = [s / given[a] for a, s in zip(axes, sizes, strict=True)]
-            ratio = min(ratios) if policy == "not_larger" else max(ratios)
-            scales = [ratio] * len(axes)
-            sizes = [math.floor(given[a] * ratio + 0.5) for a in axes]
-        else:
-            scales = [s / given[a] for a, s in zip(axes, sizes, strict=True)]
-    mode = n.attr("mode", "nearest")
-    where = n.attr("coordinate_transformation_mode", "asymmetric" if upsample else "half_pixel")
-    x = n.x()
-    if n.attr("antialias", 0) and any(s < 1 for s in scales):
-        raise CannotMap("resizing with antialias")
-    if where == "tf_crop_and_resize":
-        raise CannotMap("resizing by tf_crop_and_resize")
-    rounding = n.attr("nearest_mode", "floor" if upsample else "round_prefer_floor")
-    moved = [(a, s, r) for a, s, r in zip(axes, sizes, scales, strict=True) if s != given[a] or r != 1.0]
-    image = rank == 4 and {a for a, _, _ in moved} <= {2, 3}
-    exact = all(r * given[a] == s for a, s, r in moved)
-    torch_like = where in ("half_pixel", "pytorch_half_pixel", "align_corners")
-    if image and exact and torch_like and mode in ("linear", "bilinear"):
-        final = [dict((a, s) for a, s, _ in moved).get(d, given[d]) for d in (2, 3)]
-        if where == "align_corners" or min(final) > 1:
-            return n.aten.upsample_bilinear2d(x, final, where == "align_corners")
-    if image and exact and mode == "nearest" and where == "asymmetric" and rounding == "floor":
-        return n.aten.upsample_nearest2d(x, [dict((a, s) for a, s, _ in moved).get(d, given[d]) for d in (2, 3)])
-    for axis, wanted, ratio in moved:
-        n.calls.make_room((wanted, given[axis]), torch.float64)
-        weights = _resizing(n, given[axis], wanted, ratio, mode, where, rounding)
-        turned = n.aten.transpose(x, axis, rank - 1)
-        product = n.aten.matmul(turned, n.constant(torch.from_numpy(weights.T.copy()).to(torch.float32)))
-        x = n.aten.transpose(product, axis, rank - 1)
-    return x
-
-
-def _resizing(
-    n: OnnxNode, given: int, wanted: int, scale: float, mode: str, where: str, rounding: str
-) -> np.ndarray:
-    """(wanted, given) weights of the pixels of one dim."""
-    out = np.arange(wanted, dtype=np.float64)
-    if where == "align_corners":
-        source = out * ((given - 1) / (scale * given - 1)) if wanted > 1 else out * 0
-    elif where == "asymmetric":
-        source = out / scale
-    elif where == "pytorch_half_pixel":
-        source = (out + 0.5) / scale - 0.5 if wanted > 1 else out * 0
-    elif where == "half_pixel_symmetric":
-        adjustment = wanted / (scale * given)
-        source = given / 2 * (1 - adjustment) + (out + 0.5) / scale - 0.5
-    else:
-        source = (out + 0.5) / scale - 0.5
-    weights = np.zeros((wanted, given))
-    if mode == "nearest":
-        at = {
-            "round_prefer_floor": np.ceil(source - 0.5), "round_prefer_ceil": np.floor(source + 0.5),
-            "floor": np.floor(source), "ceil": np.ceil(source),
-        }[rounding]  # fmt: skip
-        weights[np.arange(wanted), at.astype(int).clip(0, given - 1)] = 1
-        return weights
-    low = np.floor(source)
-    part = source - low
-    if mode in ("linear", "bilinear"):
-        taps = {0: 1 - part, 1: part}
-    elif mode == "cubic":
-        a = n.attr("cubic_coeff_a", -0.75)
-        taps = {}
-        for k in range(-1, 3):
-            d = np.abs(part - k)
-            near = (a + 2) * d**3 - (a + 3) * d**2 + 1
-            far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
-            taps[k] = np.where(d <= 1, near, np.where(d < 2, far, 0.0))
-    else:
-        raise CannotMap(f"resizing by {mode!r}")
-    outside = n.attr("exclude_outside", 0)
-    for k, weight in taps.items():
-        at = (low + k).astype(int)
-        inside = (at >= 0) & (at < given)
-        np.add.at(weights, (np.arange(wanted), at.clip(0, given - 1)), np.where(inside | (not outside), weight, 0.0))
-    return weights / weights.sum(1, keepdims=True) if outside else weights
-
-
-# -- sequences -----------------------------------------------------------------------------------------------
-def _sequence(n: OnnxNode) -> list[Any]:
-    value = n.operands[0]
-    if not isinstance(value, list):
-        raise CannotMap("operand 0 is no sequence that is known here")
-    return value
-
-
-@translates("SequenceConstruct")
-def sequence_construct(n: OnnxNode) -> Any:
-    return (n.xs(),)
-
-
-@translates("SequenceEmpty")
-def sequence_empty(n: OnnxNode) -> Any:
-    return ([],)
-
-
-@translates("SequenceLength")
-def sequence_length(n: OnnxNode) -> Any:
-    return n.constant(torch.tensor(len(_sequence(n))))
-
-
-@translates("SequenceAt")
-def sequence_at(n: OnnxNode) -> Any:
-    return _sequence(n)[int(n.scalar(1, "position"))]
-
-
-@translates("SequenceErase", "SequenceInsert")
-def sequence_change(n: OnnxNode) -> Any:
-    values = list(_sequence(n))
-    if n.op_type == "SequenceErase":
-        del values[int(n.scalar(1, "position", -1))]
-        return (values,)
-    at = int(n.scalar(2, "position", len(values)))
-    values.insert(at if at >= 0 else at + len(values), n.x(1))
-    return (values,)
-
-
-@translates("SplitToSequence")
-def split_to_sequence(n: OnnxNode) -> Any:
-    axis, given = axis_of(n.attr("axis", 0), n.rank()), n.shape()
-    sizes = [1] * given[axis]
-    if n.opt(1) is not None:
-        asked = n.tensor(1, "split")
-        each = int(asked) if asked.dim() == 0 else 0
-        sizes = [min(each, given[axis] - k) for k in range(0, given[axis], each)] if each else asked.tolist()
-    parts = n.aten.split_with_sizes(n.x(), sizes, axis)
-    keep = n.opt(1) is not None or n.attr("keepdims", 1)
-    return ([p if keep else n.aten.squeeze(p, axis) for p in parts],)
-
-
-@translates("ConcatFromSequence")
-def concat_from_sequence(n: OnnxNode) -> Any:
-    values = _sequence(n)
-    return (n.aten.stack if n.attr("new_axis", 0) else n.aten.cat)(values, n.attr("axis"))
-
-
-__all__ = ["as_dtype", "axis_of"]

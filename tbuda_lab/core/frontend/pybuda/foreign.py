@@ -189,7 +189,7 @@ def opened(model: Any, name: str = "model") -> Any:
     if isinstance(model, str | os.PathLike):
         kind = SUFFIXES.get(Path(model).suffix.lower())
         if kind is None:
-            raise ModelError(f"{model} is no model file; known are {', '.join(SUFFIXES)}")
+            raise ModelError(f"{model} is not a model file; known: {', '.join(SUFFIXES)}")
         return kind(name, None, model)  # type: ignore[call-arg]
     if type(model).__name__ == "ModelProto" and type(model).__module__.startswith("onnx"):
         return OnnxModule(name, model)

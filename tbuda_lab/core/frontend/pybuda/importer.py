@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,10 +17,23 @@ from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
 from tbuda_lab.core.frontend.pybuda.tensor import Tensor
 from tbuda_lab.core.frontend.torch_model import from_torch
+from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
-from tbuda_lab.core.graph import Edge, Graph, NodeKind
-from tbuda_lab.core.graph.phases import LOSS, TRAINABLE
-from tbuda_lab.core.ops.norm import Batchnorm, GroupNorm
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Origin
+from tbuda_lab.core.graph.phases import DROPOUT, LOSS, TRAINABLE
+from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.binary import Add, Maximum, Minimum, Multiply, Subtract
+from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose
+from tbuda_lab.core.ops.matmul import Matmul
+from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, Layernorm, LogSoftmax, Softmax
+from tbuda_lab.core.ops.pool import AvgPool2d, MaxPool2d
+from tbuda_lab.core.ops.reduce import ReduceAvg
+from tbuda_lab.core.ops.tm import MOVES
+from tbuda_lab.core.ops.unary import Cast, Gelu
+
+_ON_FLOATS = (Matmul, Conv2d, Conv2dTranspose, Softmax, LogSoftmax, Layernorm, Batchnorm, ReduceAvg, AvgPool2d,
+              MaxPool2d, Gelu)  # fmt: skip
+_KEEPS_INTEGERS: tuple[type[NdOp], ...] = (Add, Subtract, Multiply, Maximum, Minimum, *MOVES)
 
 
 def from_pybuda(
@@ -29,9 +43,11 @@ def from_pybuda(
     name: str | None = None,
     training: bool = False,
     progress: Callable[[str], None] | None = None,
+    drops: bool = False,
 ) -> Graph:
     """The nD graph of one module, or of several that feed each other in order. training: parameters that require a
-    gradient are marked. progress: hears how far tracing is, and may raise `Cancelled` to stop it.
+    gradient are marked. progress: hears how far tracing is, and may raise `Cancelled` to stop it. drops: dropouts of
+    torch layers in training mode multiply by masks, which are further inputs (see `inputs.draw_masks`).
 
     sample_inputs: a tensor, a tuple, or a dict by argument name, as the first module takes them; dim 0 is the
     microbatch and is cut to 1. Nodes bear the names given to the ops; OUTPUT nodes are `<last module>.output_<k>`.
@@ -40,11 +56,11 @@ def from_pybuda(
     chain = [modules] if isinstance(modules, Module) else list(modules or ())
     if not chain or not all(isinstance(m, Module) for m in chain):
         raise ModelError("from_pybuda takes a module, or a list of at least one")
-    graph = _one(chain[0], sample_inputs, training, progress)
+    graph = _one(chain[0], sample_inputs, training, progress, drops)
     for module in chain[1:]:
         between = tuple(_sample(node.shape, str(node.attrs.get("dtype", "float32"))) for node in graph.outputs)
         try:
-            following = _one(module, between, training, progress)
+            following = _one(module, between, training, progress, drops)
         except InputError as error:
             shapes = ", ".join(str(tuple(t.shape)) for t in between)
             raise ModelError(
@@ -61,11 +77,18 @@ def _sample(shape: Sequence[int], dtype: str) -> torch.Tensor:
 
 
 def _one(
-    module: Module, sample_inputs: Any, training: bool = False, progress: Callable[[str], None] | None = None
-) -> Graph:
+    module: Module, sample_inputs: Any, training: bool = False, progress: Callable[[str], None] | None = None,
+    drops: bool = False,
+) -> Graph:  # fmt: skip
     if isinstance(module, PyTorchModule):
-        graph = from_torch(module.module, sample_inputs, name=module.get_name(), progress=progress)
+        dropouts: list[Origin] = []
+        layers = dict(module.module.named_modules())
+        graph = from_torch(
+            module.module, sample_inputs, name=module.get_name(), progress=progress, dropouts=dropouts,
+            drops=(lambda origin: origin.module in layers and layers[origin.module].training) if drops else None,
+        )  # fmt: skip
         if training:
+            _warn_dropouts(module.module, dropouts)
             _use_batch_statistics(graph, module.module, bind(module.module.forward, sample_inputs).microbatch)
     elif isinstance(module, ForeignModule):
         graph = module.trace(sample_inputs, module.get_name(), progress)
@@ -74,20 +97,38 @@ def _one(
     else:
         raise ModelError(f"module {module.get_name()!r} of type {type(module).__name__} cannot be traced")
     if training:
-        wanted = {p.get_name() for p in module.get_parameters() if p.requires_grad}
+        trainable = {p.get_name() for p in module.get_parameters() if p.requires_grad}
         for node in graph.of_kind(NodeKind.PARAMETER):
-            if node.name in wanted:
+            if node.name in trainable:
                 node.attrs[TRAINABLE] = True
     return graph
 
 
+def _warn_dropouts(module: torch.nn.Module, dropouts: list[Origin]) -> None:
+    """Warn of `F.dropout` in layers in training mode; modules of dropout are named by the device (`warn_modes`)."""
+    layers = dict(module.named_modules())
+    places = sorted({
+        o.location for o in dropouts
+        if not isinstance(layers.get(o.module), torch.nn.modules.dropout._DropoutNd)
+        and (o.module not in layers or layers[o.module].training)
+    })  # fmt: skip
+    if places:
+        shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        warnings.warn(
+            f"the functional dropout at {shown} trains as in eval(): the device drops nothing; set "
+            "enable_tvm_dropout, place that part on a CPUDevice, where torch drops values, or set its probability to 0",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _use_batch_statistics(graph: Graph, module: torch.nn.Module, microbatch: int) -> None:
-    """Batch norms of layers in training mode take mean and variance of the input itself, as torch does: of one element
-    that is a group norm with a channel per group. Raises `UnsupportedOp` for what torch would take over several
-    elements (the device takes them one by one) or over one value per channel.
+    """Batch norms of layers in training mode take mean and variance of the input itself, as torch does, and change
+    their running statistics. Raises `UnsupportedOp` for what torch would take over several elements (the device takes
+    them one by one) or over one value per channel, and for statistics that weigh by how many inputs there were.
     """
     learning = {
-        f"{name}.running_mean" if name else "running_mean"
+        (f"{name}.running_mean" if name else "running_mean"): layer.momentum
         for name, layer in module.named_modules()
         if layer.training and isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
     }
@@ -95,15 +136,17 @@ def _use_batch_statistics(graph: Graph, module: torch.nn.Module, microbatch: int
     for node in graph.ops:
         if not isinstance(node.op, Batchnorm) or node.sources[3] not in learning:
             continue
-        elements = max(microbatch, node.shape[0])
+        elements, momentum = max(microbatch, node.shape[0]), learning[node.sources[3]]
         if elements > 1:
             message = f"its statistics are those of {elements} elements, which run one by one here"
             fix = "a microbatch of 1 with accumulation over several, or .eval() on the layer"
         elif math.prod(node.shape[2:]) < 2:
             message, fix = "one value per channel has no variance", ".eval() on the layer"
+        elif momentum is None:
+            message = "momentum=None averages over all inputs so far, which the device does not count"
+            fix = "momentum=0.1 or another number, or .eval() on the layer"
         else:
-            node.op = GroupNorm(node.shape[1], node.op.epsilon)
-            node.inputs = node.inputs[:3]
+            node.op = BatchnormTraining(node.op.epsilon, momentum)
             continue
         where = node.origin.module or node.name
         faults.append(Diagnostic("error", where, "batch-statistics", f"batch norm in training: {message}", fix))
@@ -168,13 +211,37 @@ def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:
             recorder.emit.output(
                 source, f"{graph.name}.output_{k}", path=f"[{k}]" if len(results) > 1 else "", dtype="float32"
             )
+    return _integers_as_floats(graph)
+
+
+def _integers_as_floats(graph: Graph) -> Graph:
+    """The graph with integers made floats before the ops that torch has for floats alone, such as the product of an
+    int8 input with weights: PyBuda's ops take tensors of any format."""
+    integers: set[str] = set()
+    nodes: dict[str, Node] = {}
+    for node in graph:
+        fed = node.kind is NodeKind.INPUT
+        if (fed and not str(node.attrs.get("dtype", "float32")).startswith(("float", "bfloat"))) or (
+            isinstance(node.op, _KEEPS_INTEGERS) and all(source in integers for source in node.sources)
+        ):
+            integers.add(node.name)
+        elif isinstance(node.op, _ON_FLOATS):
+            for port, source in enumerate(node.sources):
+                if source in integers:
+                    cast = Node(graph.unique(f"{node.name}.float{port}"), NodeKind.OP, graph[source].shape,
+                                Cast("float32"), (Edge(source),), origin=node.origin)  # fmt: skip
+                    nodes[cast.name] = cast
+                    edge = dataclasses.replace(node.inputs[port], source=cast.name)
+                    node.inputs = (*node.inputs[:port], edge, *node.inputs[port + 1 :])
+        nodes[node.name] = node
+    graph.nodes = nodes
     return graph
 
 
 def joined(first: Graph, second: Graph, prefix: str) -> Graph:
     """`second` reading the outputs of `first`; names already taken get the prefix "<module>."."""
     sources = [node.sources[0] for node in first.outputs]
-    inputs = second.inputs
+    inputs = [node for node in second.inputs if DROPOUT not in node.attrs]
     if len(sources) != len(inputs):
         raise ModelError(f"module {prefix!r} takes {len(inputs)} inputs, the module before it gives {len(sources)}")
     for source, node in zip(sources, inputs, strict=True):
@@ -188,7 +255,7 @@ def joined(first: Graph, second: Graph, prefix: str) -> Graph:
             whole.add(node)
     names = {node.name: source for source, node in zip(sources, inputs, strict=True)}
     for node in second:
-        if node.kind is NodeKind.INPUT:
+        if node.name in names:
             continue
         new = node.name if node.name not in whole else whole.unique(f"{prefix}.{node.name}")
         names[node.name] = new
@@ -206,12 +273,18 @@ def with_loss(model: Graph, module: Module, targets: Sequence[torch.Tensor]) -> 
     """A model's graph with a loss behind it, and the names of the inputs that take the targets, in order.
 
     module: takes the model's outputs and then the targets; its own outputs are marked as losses. targets: samples, dim
-    0 is the microbatch as in the model's inputs. Raises `ModelError` where model and loss do not fit.
+    0 is the microbatch as in the model's inputs, unless an output of one element is as long there. A torch loss that is
+    the mean over the microbatch gives each element's loss its share of the gradient (see `_share`). Raises `ModelError`
+    where model and loss do not fit.
     """
     outputs = tuple(_sample(node.shape, "float32") for node in model.outputs)
     size = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
-    cut = tuple(t[:1] if t.dim() and t.shape[0] == size and size > 1 and _cut(model) else t for t in targets)
+    one_by_one = size > 1 and _cut(model) and not any(o.shape[:1] == (size,) for o in outputs)
+    cut = tuple(t[:1] if one_by_one and t.dim() and t.shape[0] == size else t for t in targets)
     loss = _one(module, (*outputs, *cut), True)
+    share = 1.0
+    if one_by_one and isinstance(module, PyTorchModule):
+        share = _share(module, outputs, targets, size)
     if len(loss.inputs) != len(outputs) + len(cut):
         raise ModelError(
             f"loss {module.get_name()!r} reads {len(loss.inputs)} tensors; the model gives {len(outputs)} outputs and "
@@ -223,7 +296,7 @@ def with_loss(model: Graph, module: Module, targets: Sequence[torch.Tensor]) -> 
             whole.add(node)
     names: dict[str, str] = {}
     sources = [node.sources[0] for node in model.outputs]
-    wanted = []
+    target_names = []
     for k, node in enumerate(loss.inputs):
         if k < len(sources):
             names[node.name] = sources[k]
@@ -231,13 +304,40 @@ def with_loss(model: Graph, module: Module, targets: Sequence[torch.Tensor]) -> 
         name = whole.unique(f"target_{k - len(sources)}")
         whole.add(dataclasses.replace(node, name=name, attrs={**node.attrs, "target": True}))
         names[node.name] = name
-        wanted.append(name)
+        target_names.append(name)
     for node in loss:
         if node.kind is NodeKind.INPUT:
             continue
         new = node.name if node.name not in whole else whole.unique(f"{module.get_name()}.{node.name}")
         names[node.name] = new
         edges = tuple(Edge(names[e.source], e.tms) for e in node.inputs)
-        attrs = {**node.attrs, LOSS: True} if node.kind is NodeKind.OUTPUT else node.attrs
+        attrs = {**node.attrs, LOSS: share} if node.kind is NodeKind.OUTPUT else node.attrs
         whole.add(dataclasses.replace(node, name=new, inputs=edges, attrs=attrs))
-    return whole, tuple(wanted)
+    return whole, tuple(target_names)
+
+
+def _share(module: PyTorchModule, outputs: Sequence[torch.Tensor], targets: Sequence[torch.Tensor], size: int) -> float:
+    """The gradient of a microbatch's loss by one element's: 1 / size for a loss that is their mean, 1 for their sum and
+    for one that is not a number. Raises `ModelError` for a loss that is neither: elements run one by one.
+    """
+    generator = torch.Generator().manual_seed(3)
+    guesses = [torch.rand((size, *o.shape[1:]), generator=generator) * 0.9 + 0.05 for o in outputs]
+
+    def loss_of(part: slice) -> torch.Tensor:
+        cut = [t[part] if t.dim() and t.shape[0] == size else t for t in targets]
+        with evaluation(module.module), torch.no_grad():
+            returned = module.module(*(g[part] for g in guesses), *cut)
+        leaves = torch.utils._pytree.tree_leaves(returned)
+        return torch.stack([v.double().sum() for v in leaves if isinstance(v, torch.Tensor)]).sum()
+
+    try:
+        whole, each = loss_of(slice(None)), torch.stack([loss_of(slice(k, k + 1)) for k in range(size)])
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        return 1.0  # it takes no such values; its trace says what it takes
+    for total, share in ((each.sum(), 1.0), (each.mean(), 1.0 / size)):
+        if torch.allclose(whole, total, rtol=1e-4, atol=1e-6, equal_nan=True):
+            return share
+    raise ModelError(
+        f"loss {module.get_name()!r} over {size} elements is neither the sum nor the mean of their losses; the device "
+        "runs them one by one: place the loss on a CPUDevice, or train with a microbatch of 1 and accumulate"
+    )

@@ -180,8 +180,8 @@ class Tensor:
         return tracer.apply("", Matmul(), self, other)
 
     def __repr__(self) -> str:
-        held = f" = {self._value!r}" if self._value is not None else f" of node {self.node!r}" if self.node else ""
-        return f"pybuda.Tensor {tuple(self.shape)}{held}"
+        content = f" = {self._value!r}" if self._value is not None else f" of node {self.node!r}" if self.node else ""
+        return f"pybuda.Tensor {tuple(self.shape)}{content}"
 
 
 class Parameter(Tensor):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.errors import ModelError
@@ -64,8 +66,50 @@ class TFModule(OnnxModule):
         self.tf_module = module
 
 
+def _graph_def(path: str | None) -> Any:
+    """The GraphDef in a file. Raises `ModelError` where there is none."""
+    import tensorflow as tf
+
+    if path is None:
+        raise ModelError("a TFGraphDefModule needs a frozen GraphDef, or the path of a file that holds one")
+    graph = tf.compat.v1.GraphDef()
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        graph.ParseFromString(content)
+    except Exception as error:  # protobuf's two implementations raise types of their own
+        raise ModelError(f"{path} holds no frozen GraphDef: {error}") from None
+    return graph
+
+
+def graph_outputs(graph: Any, names: Sequence[str] | None) -> list[str]:
+    """`names` with an output number each ("Identity" is "Identity:0"); without names, every node that no other reads.
+
+    Raises `ModelError` for a name of no node.
+    """
+    if not names:
+        read = {source.lstrip("^").split(":")[0] for node in graph.node for source in node.input}
+        last = [node.name for node in graph.node
+                if node.name not in read and node.op not in ("Placeholder", "Const", "NoOp")]
+        return [f"{name}:0" for name in last]
+    nodes = {node.name for node in graph.node}
+    unknown = [name for name in names if name.split(":")[0] not in nodes]
+    if unknown:
+        close = get_close_matches(unknown[0].split(":")[0], nodes, 3)
+        raise ModelError(f"the GraphDef has no node {unknown[0].split(':')[0]!r} for output_names"
+                         + (f"; close names: {', '.join(close)}" if close else f"; it has {len(nodes)} nodes"))
+    return [name if ":" in name else f"{name}:0" for name in names]
+
+
 class TFGraphDefModule(OnnxModule):
-    """A frozen GraphDef; `output_names` are its outputs ("Identity:0"). `path` is a file that holds it."""
+    """A frozen GraphDef, or the `path` of a file that holds one. `output_names` are its outputs ("Identity:0"); without
+    them, these are the nodes that no other node reads.
+
+    Raises `ModelError` where TensorFlow or tf2onnx is missing, the file holds no graph, an output is no node, or
+    tf2onnx cannot convert the graph.
+    """
 
     framework = "TensorFlow"
 
@@ -73,15 +117,11 @@ class TFGraphDefModule(OnnxModule):
         self, name: str, module: Any = None, path: str | None = None, output_names: Sequence[str] | None = None
     ) -> None:
         convert = _converter()
-        if module is None:
-            import tensorflow
-
-            module = tensorflow.compat.v1.GraphDef()
-            try:
-                with open(str(path), "rb") as stream:
-                    module.ParseFromString(stream.read())
-            except OSError as error:
-                raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-        names = [f"{node.name}:0" for node in module.node if node.op == "Placeholder"]
-        result = convert.from_graph_def(module, input_names=names, output_names=list(output_names or []))
-        super().__init__(name, result[0])
+        graph = _graph_def(path) if module is None else module
+        inputs = [f"{node.name}:0" for node in graph.node if node.op == "Placeholder"]
+        outputs = graph_outputs(graph, output_names)
+        try:
+            proto = convert.from_graph_def(graph, input_names=inputs, output_names=outputs)[0]
+        except Exception as error:  # what tf2onnx raises has no common type
+            raise ModelError(f"tf2onnx cannot convert the GraphDef: {type(error).__name__}: {error}") from error
+        super().__init__(name, proto)

@@ -31,16 +31,16 @@ class Tracer:
         self._leaves: dict[int, tuple[str, Any]] = {}
         self._counts: dict[str, int] = {}
 
-    def name_for(self, wanted: str, op_type: str) -> str:
+    def name_for(self, name: str, op_type: str) -> str:
         """The name asked for, or `<op>_<n>` in order of creation within the module; made unique where it is taken."""
         module = self.modules[-1].get_name() if self.modules else ""
-        if not wanted:
+        if not name:
             count = self._counts.get(module, 0)
             self._counts[module] = count + 1
-            wanted = f"{op_type}_{count}"
-        if wanted in self.graph and module:
-            wanted = f"{module}.{wanted}"
-        return self.graph.unique(wanted)
+            name = f"{op_type}_{count}"
+        if name in self.graph and module:
+            name = f"{module}.{name}"
+        return self.graph.unique(name)
 
     def origin(self, source_op: str) -> Origin:
         path = ".".join(m.get_name() for m in self.modules)

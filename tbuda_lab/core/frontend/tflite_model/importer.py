@@ -60,14 +60,14 @@ def from_tflite(
         raise ModelError(MISSING) from None
     data = read_model(model)
     try:
-        return _Reader(tflite, data, Calls(Graph(name), progress)).run()
+        return _TfliteReader(tflite, data, Calls(Graph(name), progress)).run()
     except (ModelError, UnsupportedOp, Cancelled):
         raise
     except Exception as error:  # offsets of a damaged flatbuffer lead anywhere
         raise ModelError(f"the TFLite model is damaged: {type(error).__name__}: {error}") from error
 
 
-class _Reader:
+class _TfliteReader:
     def __init__(self, schema: Any, data: bytes, calls: Calls) -> None:
         self.schema = schema
         self.model = schema.Model.GetRootAs(data, 0)

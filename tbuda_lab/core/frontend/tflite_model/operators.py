@@ -133,10 +133,10 @@ def same_numbers(o: Operator) -> Any:
 @translates("CAST")
 def cast(o: Operator) -> Any:
     kinds = {0: torch.float32, 2: torch.int32, 4: torch.int64, 6: torch.bool}
-    wanted = kinds.get(o.options("CastOptions").OutDataType())
-    if wanted is None:
+    dtype = kinds.get(o.options("CastOptions").OutDataType())
+    if dtype is None:
         raise CannotMap("a cast to this type")
-    return o.aten._to_copy(o.x(), dtype=wanted)
+    return o.aten._to_copy(o.x(), dtype=dtype)
 
 
 @translates("ADD_N")
@@ -238,11 +238,11 @@ def transpose_conv(o: Operator) -> Any:
     kernel, stride = list(o.calls.shape(w)[2:]), [p.StrideH(), p.StrideW()]
     y = o.aten.convolution(x, w, o.opt(3), stride, [0, 0], [1, 1], True, [0, 0], 1)
     for d in range(2):
-        wanted = o.shapes[0][1 + d]
-        before = same_padding(wanted, kernel[d], stride[d])[0] if p.Padding() == 0 else 0
-        if before + wanted > o.calls.shape(y)[2 + d]:
+        size = o.shapes[0][1 + d]
+        before = same_padding(size, kernel[d], stride[d])[0] if p.Padding() == 0 else 0
+        if before + size > o.calls.shape(y)[2 + d]:
             raise CannotMap("a transposed convolution whose output is larger than its windows reach")
-        y = o.aten.slice(y, 2 + d, before, before + wanted)
+        y = o.aten.slice(y, 2 + d, before, before + size)
     return o.activated(o.aten.permute(y, NHWC), p.FusedActivationFunction())
 
 

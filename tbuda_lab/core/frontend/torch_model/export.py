@@ -26,6 +26,7 @@ LOG = logging.getLogger("tbuda_lab.frontend")
 _ONE = threading.RLock()
 """Held while torch traces: what `torch.export` and its decompositions set aside is the process's, not the thread's."""
 SIZE = "aten::sym_size"
+ITEM = "aten::_local_scalar_dense"
 VALUE_FREE = {
     f"aten::{name}"
     for name in (
@@ -86,6 +87,21 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def register_outputs() -> None:
+    """Makes the output classes of transformers known to torch, so that a trace sees the tensors in them. The library
+    does it when a class is defined, but not while torch traces: whatever is imported during a trace stays unknown."""
+    library = sys.modules.get("transformers.utils.generic")
+    base, register = getattr(library, "ModelOutput", None), getattr(library, "_register_model_output_pytree_node", None)
+    if base is None or register is None:
+        return
+    classes = list(base.__subclasses__())
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        if cls not in pytree.SUPPORTED_NODES:
+            register(cls)
+
+
 @contextlib.contextmanager
 def tensors_only(module: torch.nn.Module) -> Iterator[None]:
     """Objects that a forward returns beside tensors (a key-value cache, say) are left out, with one warning."""
@@ -133,14 +149,16 @@ def reported_calls(module: torch.nn.Module, progress: Callable[[str], None] | No
 
 
 def export(
-    module: torch.nn.Module, inputs: BoundInputs, progress: Callable[[str], None] | None = None
-) -> ExportedProgram:
+    module: torch.nn.Module, inputs: BoundInputs, progress: Callable[[str], None] | None = None,
+    keeps_dropouts: bool = False,
+) -> ExportedProgram:  # fmt: skip
     """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
 
     One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
     that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line. progress: is
-    called with how far it is, and may raise `Cancelled`.
+    called with how far it is, and may raise `Cancelled`. keeps_dropouts: calls of dropout stay, as in training.
     """
+    register_outputs()
     with _ONE, evaluation(module), tensors_only(module), reported_calls(module, progress), torch.no_grad(), quiet():
         try:
             program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
@@ -152,7 +170,10 @@ def export(
             program = _through_numpy(module, inputs, error)
         except Exception as error:
             raise _explain(error, inputs) from error
-        return functional(program)
+        try:
+            return functional(program, keeps_dropouts)
+        except (RuntimeError, NotImplementedError) as error:  # torch cannot take apart what it has traced
+            raise _explain(error, inputs) from error
 
 
 def _through_numpy(module: torch.nn.Module, inputs: BoundInputs, error: Exception) -> ExportedProgram:
@@ -164,7 +185,7 @@ def _through_numpy(module: torch.nn.Module, inputs: BoundInputs, error: Exceptio
         raise _explain(error, inputs) from error
 
 
-def functional(program: ExportedProgram) -> ExportedProgram:
+def functional(program: ExportedProgram, keeps_dropouts: bool = False) -> ExportedProgram:
     """Rewrite in-place ops, and decompose what our table lacks where torch knows how; no work if neither occurs.
 
     Calls without an input or parameter of the model among their operands are not looked at: the importer makes them.
@@ -173,7 +194,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     if len(modules) == 1:
         graph = program.graph_module.graph
-        if _writing(graph):
+        if _writing(graph) and not keeps_dropouts:
             for node in graph.find_nodes(op="call_function", target=torch.ops.aten.dropout.default):
                 if node.args[2:3] == (False,):  # returns the tensor itself, which torch's own rewriting forgets
                     node.replace_all_uses_with(node.args[0])

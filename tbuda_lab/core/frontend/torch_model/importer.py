@@ -12,17 +12,18 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, Folded
-from tbuda_lab.core.frontend.aten.call import by_name, known_shape
-from tbuda_lab.core.frontend.aten.host import host_call, mapping_of
+from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, known_shape
+from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
-from tbuda_lab.core.frontend.torch_model.export import IGNORED, SIZE, VALUE_FREE, evaluation, export, quiet
+from tbuda_lab.core.frontend.torch_model.export import IGNORED, ITEM, SIZE, VALUE_FREE, evaluation, export, quiet
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.ops import Cast, HostCall, Reshape
+from tbuda_lab.core.ops.hostcall import HOST_FORMS
 
 
 class _Poison:
@@ -49,6 +50,8 @@ def from_torch(
     kwargs: dict[str, Any] | None = None,
     name: str = "model",
     progress: Callable[[str], None] | None = None,
+    dropouts: list[Origin] | None = None,
+    drops: Callable[[Origin], bool] | None = None,
 ) -> Graph:
     """The nD graph of a torch module, traced in eval mode on one element of the microbatch.
 
@@ -58,8 +61,9 @@ def from_torch(
     the forward's order with attrs "dtype" and "argument"; PARAMETER nodes bear the state dict's dotted names, tied
     weights once; OUTPUT nodes are `<name>.output_<k>` with attrs "path", the output's place in the returned structure.
     progress: is called with how far it is ("op 113 of 337"), often, and may raise `Cancelled` to stop it.
-    Raises `ModelError` (cannot be traced), `InputError` (inputs that do not fit), `UnsupportedOp` (all ops without a
-    mapping at once).
+    dropouts: gets the places of dropouts, which do nothing in eval mode. drops: which of them multiply by a mask, a
+    further INPUT node with `attrs[DROPOUT]` (see `inputs.draw_masks`). Raises `ModelError` (cannot be traced),
+    `InputError` (inputs that do not fit), `UnsupportedOp` (all ops without a mapping at once).
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
@@ -68,30 +72,41 @@ def from_torch(
     bound = bind(module.forward, sample_inputs, kwargs)
     if bound.microbatch > 1 and elementwise_in_batch(module, bound):
         bound = bound.cut()
-    return _Importer(export(module, bound, progress), bound, name, progress).run()
+    importer = _TorchImporter(export(module, bound, progress, drops is not None), bound, name, progress)
+    importer.emit.drops = drops
+    graph = importer.run()
+    if dropouts is not None:
+        dropouts += importer.emit.dropouts
+    return graph
 
 
 def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
-    """Whether the first element of the microbatch alone gives the first element of every output.
+    """Whether the first and the last element of the microbatch alone give those elements of every output.
 
-    Dim 0 is taken for a microbatch only then; a model that mixes along dim 0 is traced on all of it.
+    Dim 0 is taken for a microbatch only then; a model that mixes along dim 0 is traced on all of it. The last one is
+    looked at too because running sums along dim 0 leave the first as it is.
     """
-    size, first = bound.microbatch, bound.cut()
+    size = bound.microbatch
     with evaluation(module), torch.no_grad(), quiet():
         try:
             whole = _tensors(module(*bound.args, **bound.kwargs))
-            alone = _tensors(module(*first.args, **first.kwargs))
+            for at in (0, size - 1):
+                one = bound.cut(at)
+                alone = _tensors(module(*one.args, **one.kwargs))
+                if len(whole) != len(alone) or not all(
+                    _is_element(w, a, at, size) for w, a in zip(whole, alone, strict=True)
+                ):
+                    return False
         except Exception:
             return False
-    return len(whole) == len(alone) and all(
-        w.dim() > 0
-        and w.shape[0] == size
-        and a.shape == (1, *w.shape[1:])
-        and torch.allclose(
-            w[:1].double(), a.double(), rtol=1e-3, atol=1e-4 * (_largest(w) + 1e-6), equal_nan=True
-        )
-        for w, a in zip(whole, alone, strict=True)
-    )
+    return True
+
+
+def _is_element(whole: torch.Tensor, alone: torch.Tensor, at: int, size: int) -> bool:
+    if whole.dim() == 0 or whole.shape[0] != size or alone.shape != (1, *whole.shape[1:]):
+        return False
+    part, bound = whole[at : at + 1].double(), 1e-4 * (_largest(whole) + 1e-6)
+    return torch.allclose(part, alone.double(), rtol=1e-3, atol=bound, equal_nan=True)
 
 
 def _largest(x: torch.Tensor) -> float:
@@ -104,7 +119,7 @@ def _tensors(returned: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
 
-class _Importer:
+class _TorchImporter:
     def __init__(
         self, program: ExportedProgram, bound: BoundInputs, name: str, progress: Callable[[str], None] | None = None
     ) -> None:
@@ -225,6 +240,8 @@ class _Importer:
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in IGNORED:
             return None
         if isinstance(target, torch._ops.OpOverload) and target._schema.name == SIZE:
+            if isinstance(args[0], _Poison):
+                return POISON
             sizes = self.graph[args[0].name].shape if isinstance(args[0], AtenValue) else args[0].tensor.shape
             return int(sizes[args[1]])
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in VALUE_FREE:
@@ -237,13 +254,15 @@ class _Importer:
             return AtenValue(self.caches.call(name, *(v.name for v in args)), node.meta["val"].dtype)
         if not any(isinstance(v, AtenValue | _Poison) for v in leaves):
             return self._fold(node, target, args, kwargs)
+        if not isinstance(target, torch._ops.OpOverload) and any(isinstance(v, _Poison) for v in leaves):
+            return POISON  # Python's own arithmetic on a size that no op gave
         self.emit.origin = origin_of(node.meta, target)
         self.emit.scope = self.emit.origin.module
-        mapping = mapping_of(target)
+        mapping = complex_call if _is_complex(node, leaves) else mapping_of(target)
         if mapping is None:
-            return self._refuse(node, "Unsupported op")
+            return self._refuse(node, _why_unmapped(node, target))
         if any(isinstance(v, _Poison) for v in leaves):
-            if mapping is host_call:
+            if mapping in (host_call, complex_call):
                 self.deferred.append(self._finding(node, "only the host implements it"))
             return POISON
         assert isinstance(target, torch._ops.OpOverload)
@@ -253,8 +272,17 @@ class _Importer:
         if isinstance(meta, torch.Tensor) and math.prod(known_shape(meta) or (1,)) == 0:  # nothing computes it
             return Folded(torch.empty(known_shape(meta) or (0,), dtype=meta.dtype), node.name)
         call = Call(target, by_name(target, args, kwargs), node.meta["val"], self.emit)
+        host_has_it = target._schema.name.split("::")[-1] in HOST_FORMS
+        count = len(self.graph.nodes)
         try:
-            result = mapping(call)
+            try:
+                result = mapping(call)
+            except (CannotMap, ShapeError) as error:
+                if not host_has_it or str(error) == VALUES_DECIDE:
+                    raise
+                result = self._on_host(call, count)
+            if host_has_it and isinstance(result, tuple) and any(result[k] is None for k in _used_items(node)):
+                result = self._on_host(call, count)  # its indices
         except (CannotMap, ShapeError) as error:
             return self._refuse(node, str(error))
         entry = self.graph.nodes.get(result) if isinstance(result, str) else None
@@ -263,6 +291,12 @@ class _Importer:
             self.deferred.append(self._finding(node, "only the host implements it"))
         return self._result(node, result)
 
+    def _on_host(self, call: Call, count: int) -> Any:
+        """The call as the host makes it, instead of what its mapping wrote behind the first `count` nodes."""
+        for name in list(self.graph.nodes)[count:]:
+            del self.graph.nodes[name]
+        return host_call(call)
+
     def _blank(self, source: torch.fx.Node) -> Folded:
         """A tensor of the right shape and type, for an op that reads nothing else of it."""
         meta = source.meta["val"]
@@ -270,9 +304,9 @@ class _Importer:
 
     def _fold(self, node: torch.fx.Node, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose operands are all known is made now, by torch itself."""
-        if isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags:
+        if _is_random(target):
             self.emit.origin = origin_of(node.meta, target)
-            return self._refuse(node, "random numbers inside the model; pass them as an input")
+            return self._refuse(node, RANDOM)
         plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
         if isinstance(plain_kwargs.get("device"), torch.device):  # a model on the meta device makes its constants too
             plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
@@ -318,6 +352,8 @@ class _Importer:
 
     def _checked(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> AtenValue:
         ours, theirs = tuple(self.graph[name].shape), known_shape(meta)
+        if theirs is not None and meta.is_complex():
+            theirs = *theirs, 2
         if theirs is not None and ours != theirs and math.prod(ours) == math.prod(theirs):
             name, ours = self.emit.op(Reshape(theirs), name), theirs  # a number beside a tensor of one element
         if theirs is not None and ours != theirs:
@@ -350,13 +386,50 @@ class _Importer:
         count = 0
         for value, path in zip(selected, paths, strict=True):
             if isinstance(value, Folded):
+                if not value.tensor.numel():
+                    shape = tuple(value.tensor.shape)
+                    raise UnsupportedOp(f"output {path or count} of the model is empty, of shape {shape}; leave it out")
                 value = AtenValue(self.emit.constant(value.tensor, self.graph.unique(value.label)), value.tensor.dtype)
             if isinstance(value, AtenValue):
+                if value.dtype.is_complex:
+                    raise UnsupportedOp(
+                        f"output {path or count} of the model is complex; return torch.view_as_real of it instead"
+                    )
                 dtype = str(value.dtype).removeprefix("torch.")
                 self.emit.output(value.name, f"{self.graph.name}.output_{count}", path=path, dtype=dtype)
                 count += 1
         if count == 0:
             raise ModelError("the model returns no tensor")
+
+
+def _used_items(node: torch.fx.Node) -> list[int]:
+    """Which outputs of an op with several are read."""
+    read = [user.args[1] for user in node.users if user.target is operator.getitem and user.users]
+    return [index for index in read if isinstance(index, int)]
+
+
+def _is_complex(node: torch.fx.Node, operands: list[Any]) -> bool:
+    """Whether a call reads or makes complex numbers."""
+    results = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
+    values = [v.dtype for v in operands if isinstance(v, AtenValue)]
+    values += [v.tensor.dtype for v in operands if isinstance(v, Folded)]
+    return any(dtype.is_complex for dtype in [*values, *(t.dtype for t in results)])
+
+
+def _why_unmapped(node: torch.fx.Node, target: Any) -> str:
+    """Why a call that no mapping knows cannot be placed."""
+    if isinstance(target, torch._ops.OpOverload) and target._schema.name == ITEM:
+        return "item(), int() or float() makes a Python number of a tensor's value; go on with the tensor itself"
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return "control flow of torch; compute both sides and choose with torch.where, or unroll the loop"
+    made = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
+    if any(known_shape(t) is None for t in made):
+        return VALUES_DECIDE
+    return RANDOM if _is_random(target) else "Unsupported op"
+
+
+def _is_random(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def _output_paths(spec: pytree.TreeSpec | None, count: int) -> list[str]:
@@ -380,5 +453,5 @@ def _drop_unread_constants(graph: Graph) -> None:
 
 def _advice(source_op: str) -> str:
     if source_op.startswith("higher_order"):
-        return "write the branch with torch.where, or run this part on the host"
-    return "replace it by supported ops, or keep this part of the model on the host (CPUDevice)"
+        return HOST_FIX.replace("it with supported ops", "the branch with torch.where")
+    return HOST_FIX

@@ -3,7 +3,6 @@
 from tbuda_lab.core.netlist.check import (
     attributes,
     chips,
-    devices,
     formats,
     fused,
     fused_buffers,
@@ -16,7 +15,6 @@ from tbuda_lab.core.netlist.check import (
     shapes,
     special,
     tiles,
-    tms,
     workload,
 )
 from tbuda_lab.core.netlist.check.cache import CheckCache
@@ -35,7 +33,6 @@ __all__ = [
     "check",
     "chips",
     "describe",
-    "devices",
     "facts_of",
     "formats",
     "fused",
@@ -50,6 +47,5 @@ __all__ = [
     "shapes",
     "special",
     "tiles",
-    "tms",
     "workload",
 ]

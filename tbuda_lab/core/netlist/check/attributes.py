@@ -28,7 +28,7 @@ def untilize_format(c: CheckContext, op: NetOp) -> Issues:
         yield "ublock_order", "ublock_order c with untilize_output", "write r"
     legal = _UNTILIZED if c.facts.grayskull else _UNTILIZED + _UNTILIZED_INT
     if op.out_df is not DataFormat.Invalid and op.out_df not in legal:
-        yield "out_df", f"out_df {op.out_df} with untilize_output", f"legal are {', '.join(map(str, legal))}"
+        yield "out_df", f"out_df {op.out_df} with untilize_output", f"legal: {', '.join(map(str, legal))}"
 
 
 @rule("O6", "op")

@@ -31,15 +31,15 @@ class _Only:
         self._names, self._whole = names, whole
 
     def __getitem__(self, name: str) -> Any:
-        return self._whole[self._asked(name)]
+        return self._whole[self._checked_name(name)]
 
     def __contains__(self, name: str) -> bool:
-        return self._asked(name) in self._whole
+        return self._checked_name(name) in self._whole
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self._whole.get(self._asked(name), default)
+        return self._whole.get(self._checked_name(name), default)
 
-    def _asked(self, name: str) -> str:
+    def _checked_name(self, name: str) -> str:
         if name not in self._names:
             raise _Beyond(name)
         return name

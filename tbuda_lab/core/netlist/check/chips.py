@@ -1,18 +1,20 @@
-"""Rules N of several chips: names, prologues, empty graphs and ethernet (routing.md#rules-of-a-netlist)."""
+"""Rules N of several chips: names, prologues, empty graphs and ethernet (routing.md#rules-of-a-netlist).
+
+Rules D: devices, and the order of sections.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
 
+from tbuda_lab.core.device import CROSSING_STREAMS
 from tbuda_lab.core.netlist.check.context import CheckContext, ProgramSetting
+from tbuda_lab.core.netlist.check.facts import ARCHS
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.check.routing import input_edge
 from tbuda_lab.core.netlist.routing.layout import shape_after, view
 from tbuda_lab.core.netlist.schema import NetGraph, NetOp, Queue
-
-CROSSING_STREAMS = 7
-"""Streams of an ethernet core that carry data from chip to chip (9 to 11 and 0 to 3)."""
 
 
 def _devices(target: int | list[int]) -> set[int]:
@@ -41,12 +43,15 @@ def names_of_chips(c: CheckContext, g: NetGraph) -> Issues:
 
 @rule("N8", "setting", "route")
 def prologue_on_its_chip(c: CheckContext, s: ProgramSetting) -> Issues:
-    """A queue with prologue lies on the chip of every graph that reads it so."""
+    """A queue with prologue lies on the chip of every graph that reads it so; an embedding or tilizer reads none."""
     queue, graph = c.n.queues.get(s.queue), c.n.graphs.get(s.graph)
     if queue is None or graph is None or s.setting.fields.get("prologue") is not True:
         return
-    reads = any(r.graph is graph for r in c.readers.get(s.queue, ()))
-    if reads and not _devices(graph.target_device) <= _devices(queue.target_device):
+    readers = [r.op for r in c.readers.get(s.queue, ()) if r.graph is graph]
+    for op in readers:
+        if op.type in ("embedding", "tilizer"):
+            yield "prologue", f"queue {s.queue!r} is preloaded for {op.type} {op.name!r}", "write `prologue: false`"
+    if readers and not _devices(graph.target_device) <= _devices(queue.target_device):
         yield (
             "prologue",
             f"queue {s.queue!r} of chip {queue.target_device} is preloaded on chip {graph.target_device}",
@@ -95,7 +100,7 @@ def empty_graphs(c: CheckContext) -> Issues:
         for chip, what in sorted(missing.items()):
             yield (
                 ("graphs", graphs[0].name),
-                f"{what} meet in the DRAM of chip {chip}, while nothing runs on that chip",
+                f"{what} are in the DRAM of chip {chip}, but no graph of the epoch runs on that chip",
                 f"execute an empty graph with target_device {chip} directly before or after it",
             )
 
@@ -148,8 +153,8 @@ def _crossing(c: CheckContext, op: NetOp, chip: int) -> Counter[tuple[int, int]]
 
 
 @rule("N12", "netlist", "route", "note")
-def grayskull_chips(c: CheckContext) -> Issues:
-    """On grayskull chips are numbered from 0 without gaps, and data passes between neighbours alone."""
+def grayskull_chip_numbers(c: CheckContext) -> Issues:
+    """On grayskull chips are numbered from 0 without gaps."""
     if not c.facts.grayskull:
         return
     graphs = [g for g in c.n.graphs.values() if isinstance(g.target_device, int)]
@@ -162,16 +167,36 @@ def grayskull_chips(c: CheckContext) -> Issues:
                 "number the chips without gaps",
             )
             break
-    for graph in graphs:
-        for op in graph.ops.values():
-            for q in _dram_of(c, op):
-                if (
-                    isinstance(q.target_device, int)
-                    and isinstance(graph.target_device, int)
-                    and abs(q.target_device - graph.target_device) > 1
-                ):
-                    yield (
-                        ("graphs", graph.name, op.name),
-                        f"queue {q.name!r} lies on chip {q.target_device}, the op on chip {graph.target_device}",
-                        "pass the data on from chip to chip",
-                    )
+
+
+@rule("N13", "op", "route")
+def grayskull_neighbours(c: CheckContext, op: NetOp) -> Issues:
+    """On grayskull an op uses DRAM of its own chip and of the chips beside it alone."""
+    chip = c.graph_of[op.name].target_device if c.facts.grayskull else None
+    for q in _dram_of(c, op) if isinstance(chip, int) else ():
+        if isinstance(q.target_device, int) and isinstance(chip, int) and abs(q.target_device - chip) > 1:
+            yield (
+                "",
+                f"queue {q.name!r} lies on chip {q.target_device}, the op on chip {chip}",
+                "pass the data on from chip to chip",
+            )
+
+
+@rule("D2", "netlist", "parse")
+def arch_known(c: CheckContext) -> Issues:
+    """The netlist names an arch, and a known one."""
+    if not c.n.arch:
+        yield ("devices", "arch"), "no arch", f"write `devices: {{arch: ...}}` with one of {', '.join(ARCHS)}"
+    for arch in c.n.arch:
+        if arch.lower() not in ARCHS:
+            yield ("devices", "arch"), f"unknown arch {arch!r}", f"known: {', '.join(ARCHS)}"
+
+
+@rule("D4", "netlist", "parse", "note")
+def section_order(c: CheckContext) -> Issues:
+    """Sections stand in the order in which the backend needs them: devices, queues, graphs, programs."""
+    place = {name: i for i, name in enumerate(c.n.order)}
+    for first, later in (("devices", "queues"), ("queues", "graphs"), ("queues", "programs")):
+        if first in place and later in place and place[first] > place[later]:
+            yield (first,), f"section {first} stands after {later}", \
+                f"the backend reads in file order: put {first} first"

@@ -68,7 +68,7 @@ def complete(c: CheckContext, f: FusedOp) -> Issues:
 def _complete(f: FusedOp, place: Place, sub: SubOp) -> Iterator[Issue]:
     if sub.type not in SUB_OP_TYPES:
         yield (*place, "type"), f"sub-op of type {sub.type!r}" if sub.type else "a sub-op without type", \
-            f"known are {', '.join(sorted(SUB_OP_TYPES))}"
+            f"known: {', '.join(sorted(SUB_OP_TYPES))}"
     elif not ARITY[sub.type][0] <= len(sub.inputs) <= (ARITY[sub.type][1] or 8):
         yield (*place, "inputs"), f"{len(sub.inputs)} inputs for {sub.type}", f"it takes {ARITY[sub.type][0]}"
     for key, values in (("mblock", sub.mblock), ("ublock", sub.ublock)):

@@ -17,19 +17,19 @@ _FPU_BINARY = BINARY - QUANT - {"maximum"}
 @rule("F6", "fused_op", "fused")
 def broadcasts(c: CheckContext, f: FusedOp) -> Issues:
     """Fused ops broadcast, over r or c, an intermediate of one tile there; tile_broadcast is for fpu binary input 1."""
-    makers: dict[str, SubOp] = {}
+    producers: dict[str, SubOp] = {}
     for place, schedule, k in sub_ops(f):
         sub = schedule[k]
         for n, tms in sub.tms.items():
             source = sub.inputs[n] if n < len(sub.inputs) else ""
             at = (*place, f"input_{n}_tms")
             for tm in tms:
-                yield from _tm(sub, n, source, tm, makers.get(source), at)
+                yield from _tm(sub, n, source, tm, producers.get(source), at)
             dims = {dim for tm in tms if tm.name == "broadcast" for dim, _ in tm.args}
             if {"r", "c"} <= dims:
                 yield at, "broadcast over r and c at once", "broadcast in two sub-ops"
         if indexed(sub.output, "intermed") is not None:
-            makers[sub.output] = sub
+            producers[sub.output] = sub
 
 
 def _tm(sub: SubOp, n: int, source: str, tm: Tm, maker: SubOp | None, at: Place) -> Iterator[Issue]:
@@ -116,7 +116,7 @@ def _pops(sub: SubOp, place: Place) -> Iterator[Issue]:
     for key, names in (("pop", sub.pop), ("pop_last", sub.pop_last)):
         for name in names or ():
             if name not in sub.inputs:
-                yield (*place, key), f"{key} of {name}, which is no input", f"inputs are {', '.join(sub.inputs)}"
+                yield (*place, key), f"{key} of {name}, which is not an input", f"inputs are {', '.join(sub.inputs)}"
             if key == "pop_last" and indexed(name, "intermed") is None:
                 yield (*place, key), f"pop_last of {name}", "only intermediates can be popped last"
     both = set(sub.pop or ()) & set(sub.pop_last or ())

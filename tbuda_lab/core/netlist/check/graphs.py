@@ -83,7 +83,7 @@ def op_type(c: CheckContext, op: NetOp) -> Issues:
     """The op type exists."""
     if op.type not in OP_TYPES or op.type == "drainer":
         yield "type", f"unknown op type {op.type!r}" if op.type else "no type", \
-            f"known are {', '.join(sorted(OP_TYPES - {'drainer'}))}"
+            f"known: {', '.join(sorted(OP_TYPES - {'drainer'}))}"
 
 
 @rule("O1", "op", "parse")
@@ -119,8 +119,8 @@ def unread_inputs(c: CheckContext, op: NetOp) -> Issues:
 def _arity(op: NetOp) -> tuple[int, int]:
     """Inputs that an op takes, (least, most)."""
     if op.type == "matmul":
-        wanted = 2 + flag(op, "identity") + flag(op, "bias") + (flag(op, "requant") or flag(op, "dequant"))
-        return wanted, wanted
+        expected = 2 + flag(op, "identity") + flag(op, "bias") + (flag(op, "requant") or flag(op, "dequant"))
+        return expected, expected
     if op.type == "depthwise":
         return 2 + flag(op, "bias"), 2 + flag(op, "bias")
     least, most = ARITY.get(op.type, (0, None))
@@ -144,7 +144,7 @@ def fidelity(c: CheckContext, op: NetOp) -> Issues:
     """math_fidelity is written and known."""
     if op.math_fidelity not in MATH_FIDELITIES:
         yield "math_fidelity", f"math_fidelity {op.math_fidelity!r}" if op.math_fidelity else "no math_fidelity", \
-            f"known are {', '.join(MATH_FIDELITIES)}"
+            f"known: {', '.join(MATH_FIDELITIES)}"
 
 
 @rule("O4.buf_size_mb", "op")
@@ -209,6 +209,6 @@ def per_input_lists(c: CheckContext, op: NetOp) -> Issues:
 def tile_dim(c: CheckContext, op: NetOp) -> Issues:
     """The tile size exists; grayskull has 32x32 only."""
     if op.tile_dim is not None and op.tile_dim not in TILE_DIMS:
-        yield "tile_dim", f"tile_dim {list(op.tile_dim)}", f"legal are {', '.join(str(list(d)) for d in TILE_DIMS)}"
+        yield "tile_dim", f"tile_dim {list(op.tile_dim)}", f"legal: {', '.join(str(list(d)) for d in TILE_DIMS)}"
     elif c.facts.grayskull and op.tile_dim not in (None, (32, 32)):
         yield "tile_dim", f"tile_dim {list(op.tile_dim or ())} on grayskull", "grayskull has 32x32 tiles only"

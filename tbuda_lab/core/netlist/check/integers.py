@@ -57,7 +57,7 @@ def integer_binary(c: CheckContext, op: NetOp) -> Issues:
     for n, i in enumerate(op.inputs):
         if i.df not in legal:
             yield "in_df", f"input {n} of an integer {op.type} is {i.df}", \
-                f"legal are {', '.join(sorted(map(str, legal)))}"
+                f"legal: {', '.join(sorted(map(str, legal)))}"
 
 
 @rule("O16.quant", "op")

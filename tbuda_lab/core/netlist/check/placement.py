@@ -248,4 +248,4 @@ def l1_as_compiled(c: CheckContext, op: NetOp) -> Issues:
     use = _l1(c, op)
     if c.facts.device.l1_usable < use.total <= c.facts.l1_limit:
         yield "", f"a core needs at least {use.total} bytes of L1 ({_parts(use)}), compilers use up to " \
-            f"{c.facts.device.l1_usable} on {c.facts.arch}", "it may still fit; smaller blocks surely do"
+            f"{c.facts.device.l1_usable} on {c.facts.arch}", "it may still fit; smaller blocks make sure that it does"

@@ -29,7 +29,7 @@ _REQUIRED = {"queue": ("rd_ptr_global", "rd_ptr_local"), "ram": ("rd_ptr_global"
 def some_programs(c: CheckContext) -> Issues:
     """There is at least one program."""
     if not c.n.programs:
-        yield ("programs",), "no programs", "nothing would run: write one"
+        yield ("programs",), "no programs", "write at least one program"
 
 
 @rule("P1", "program", "programs")
@@ -40,7 +40,7 @@ def opcodes(c: CheckContext, p: Program) -> Issues:
             continue
         if item.opcode not in _OPERANDS:
             yield str(k), f"unknown varinst opcode {item.opcode!r} for {item.out!r}", \
-                f"known are {', '.join(_OPERANDS)}"
+                f"known: {', '.join(_OPERANDS)}"
         elif len(item.args) != _OPERANDS[item.opcode]:
             yield str(k), f"{item.opcode} of {item.out!r} with {len(item.args)} operands", \
                 f"it takes {_OPERANDS[item.opcode]}"
@@ -76,7 +76,7 @@ def setting_target(c: CheckContext, s: ProgramSetting) -> Issues:
             yield "", f"setting for queue {s.queue!r}, which graph {s.graph!r} neither reads nor writes", "leave it out"
     for key in s.setting.fields:
         if key not in SETTING_FIELDS:
-            yield key, f"unknown setting {key!r}", f"known are {', '.join(SETTING_FIELDS)}"
+            yield key, f"unknown setting {key!r}", f"known: {', '.join(SETTING_FIELDS)}"
 
 
 @rule("P5", "setting", "programs")
@@ -118,16 +118,16 @@ def settings_complete(c: CheckContext, p: Program) -> Issues:
         graph = c.n.graphs.get(item.graph) if isinstance(item, Execute) else None
         if not isinstance(item, Execute) or graph is None:
             continue
-        given = item.settings or {}
+        settings = item.settings or {}
         read = dict.fromkeys(i.source for op in graph.ops.values() for i in op.inputs)
         for name in read:
             queue = c.n.queues.get(name)
-            if queue is not None and queue.type == "queue" and queue.input == "HOST" and name not in given:
+            if queue is not None and queue.type == "queue" and queue.input == "HOST" and name not in settings:
                 yield str(k), f"no setting for queue {name!r}, which graph {graph.name!r} reads", \
                     f"write `{name}: {{rd_ptr_local: ..., rd_ptr_global: ...}}`"
         for op in graph.ops.values():
             for queue in c.written.get(op.name, ()) if op.gradient_op else ():
-                if queue.name not in given:
+                if queue.name not in settings:
                     yield str(k), f"no setting for {queue.type} {queue.name!r}, which gradient op {op.name!r} writes", \
                         f"write `{queue.name}: {{prologue: true, epilogue: true, zero: ..., ...}}`"
 
@@ -244,11 +244,11 @@ def variables(c: CheckContext, p: Program) -> Issues:
 def _used(value: Value, declared: dict[str, str], where: str | tuple[str, ...], what: str, *,
           variable: bool = False) -> Iterator[Issue]:
     if isinstance(value, float):
-        yield where, f"{what}: {value} is no whole number", "write a whole number or a variable"
+        yield where, f"{what}: {value} is not a whole number", "write a whole number or a variable"
     elif isinstance(value, str) and value not in declared:
         if value.startswith("$"):
             yield where, f"{what}: variable {value!r} is not declared", "declare it with param, var or staticvar"
         else:
             yield where, f"{what}: {value!r} is neither a number nor a variable", "variables start with $"
     elif variable and not isinstance(value, str):
-        yield where, f"{what}: {value} is no variable", "name the variable that is to be changed"
+        yield where, f"{what}: {value} is not a variable", "name the variable that is to be changed"

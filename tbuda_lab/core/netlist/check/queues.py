@@ -45,7 +45,7 @@ def ports(c: CheckContext, q: Queue) -> Issues:
 def tile_dim(c: CheckContext, q: Queue) -> Issues:
     """The tile size exists; grayskull has 32x32 only."""
     if q.tile_dim is not None and q.tile_dim not in TILE_DIMS:
-        yield "tile_dim", f"tile_dim {list(q.tile_dim)}", f"legal are {', '.join(str(list(d)) for d in TILE_DIMS)}"
+        yield "tile_dim", f"tile_dim {list(q.tile_dim)}", f"legal: {', '.join(str(list(d)) for d in TILE_DIMS)}"
     elif c.facts.grayskull and q.tile_dim not in (None, (32, 32)):
         yield "tile_dim", f"tile_dim {list(q.tile_dim or ())} on grayskull", "grayskull has 32x32 tiles only"
 

@@ -65,11 +65,11 @@ def ordered() -> list[Rule]:
 
 # what the reader refuses in a text before any rule runs; some share their id with rules that say the same of a netlist
 TEXT_RULES = {
-    "Y1": "The file is YAML: it can be parsed, is not nested without end, and its aliases end.",
-    "Y2": "No section or field is written twice; input_N_tms may be, and adds up.",
-    "Y3": "Sections and elements are maps or lists where those are wanted.",
-    "Y4": "Values are numbers, truths and names where those are wanted.",
-    "D1": "devices has no key but arch.", "D3": "The chosen arch is one of those the netlist is for.",
+    "Y1": "The file is valid YAML of bounded depth, and no alias refers to itself.",
+    "Y2": "Sections and fields are unique; only input_N_tms may repeat, and its entries are joined.",
+    "Y3": "Sections and elements are maps or lists, whichever the format expects.",
+    "Y4": "Values are numbers, true or false, or names, whichever the format expects.",
+    "D1": "devices has no key but arch.", "D3": "The requested arch is one that the netlist names.",
     "Q1": "Queue fields are known.", "Q2": "Queue names are unique.", "Q3": "grid_size, mblock and ublock are pairs.",
     "Q8": "Data formats are known.", "O2": "grid_size, mblock and ublock of ops are pairs.",
     "O4": "There is one in_df for each input; grid_loc is a pair.", "O8": "Attribute values have their shape.",

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.netlist.check.cache import CheckCache
 from tbuda_lab.core.netlist.check.context import CheckContext
@@ -13,15 +14,14 @@ from tbuda_lab.core.netlist.check.facts import ARCHS, NetlistFacts, facts_of, le
 from tbuda_lab.core.netlist.check.fused import base_ops
 from tbuda_lab.core.netlist.check.registry import PROFILES, Issue, Rule, ordered
 from tbuda_lab.core.netlist.expand import expand
-from tbuda_lab.core.netlist.findings import Finding
-from tbuda_lab.core.netlist.schema import Netlist, NetOp
+from tbuda_lab.core.netlist.schema import Finding, Netlist, NetOp
 from tbuda_lab.core.netlist.tables import Tables
 
 Where = tuple[str, ...]
 
 
 def check(
-    n: Netlist, arch: str | None = None, profile: str = "backend", cache: CheckCache | None = None
+    n: Netlist, arch: str | DeviceSpec | None = None, profile: str = "backend", cache: CheckCache | None = None
 ) -> list[Finding]:
     """All findings, errors of reading first, then rule by rule as the backend works.
 
@@ -30,9 +30,9 @@ def check(
     what they let pass and ought to refuse (loops without end, inputs that nothing reads, addresses that are not
     aligned). What only "strict" refuses is a warning in "backend".
 
-    `arch` (an arch, a board or a device descriptor file) chooses among the archs of the netlist. Without it the first
-    one decides, but wormhole_b0 where the list has it beside its early stepping `wormhole`; what only the others
-    refuse is a warning. Raises ValueError for an unknown profile; no netlist makes it raise.
+    `arch` (an arch, a board, a device descriptor file or a device) chooses among the archs of the netlist. Without it
+    the first one decides, but wormhole_b0 where the list has it beside its early stepping `wormhole`; what only the
+    others refuse is a warning. Raises ValueError for an unknown profile; no netlist makes it raise.
 
     `cache`: of checks of netlists that share elements with this one; the findings are the same, sooner.
     """
@@ -53,7 +53,9 @@ def check(
     return findings
 
 
-def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[NetlistFacts, list[NetlistFacts]]:
+def _archs(
+    n: Netlist, arch: str | DeviceSpec | None, findings: list[Finding]
+) -> tuple[NetlistFacts, list[NetlistFacts]]:
     """The device that decides, and the others that are listed."""
     default = facts_of(leading_arch(n))
     if arch is None:
@@ -61,9 +63,9 @@ def _archs(n: Netlist, arch: str | None, findings: list[Finding]) -> tuple[Netli
     span = n.span(("devices", "arch"))
     place = (span.line, span.column) if span else (None, None)
     try:
-        facts = facts_of(arch)
+        facts = NetlistFacts(arch.arch, arch) if isinstance(arch, DeviceSpec) else facts_of(arch)
     except TbudaError as error:
-        findings.append(Finding("error", "D3", ("devices", "arch"), f"{arch!r} is no device: {error}",
+        findings.append(Finding("error", "D3", ("devices", "arch"), f"{arch!r} is not a device: {error}",
                                 f"name an arch ({', '.join(ARCHS)}), a board or a descriptor file", *place))
         return default, []
     if n.arch_as_list and facts.arch not in n.archs:

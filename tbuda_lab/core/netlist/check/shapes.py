@@ -60,9 +60,9 @@ def tms_apply(c: CheckContext, op: NetOp) -> Issues:
 @rule("S2", "op", "shapes")
 def operands_fit(c: CheckContext, op: NetOp) -> Issues:
     """Operands, after their TMs, have the sizes that the op's own blocking asks for."""
-    wanted = _wanted(op) if _sized(op) else []
+    expected = _expected_tiles(op) if _sized(op) else []
     dims = c.input_tiles(op)
-    for n, (want, got) in enumerate(zip(wanted, operands(c, op), strict=False)):
+    for n, (want, got) in enumerate(zip(expected, operands(c, op), strict=False)):
         if got is None or (dims[n] != (op.tile_dim or FULL_TILE) and op.type not in ("matmul", "reduce")):
             continue  # an op that changes the tile size counts in other tiles than its source
         wrong = [f"{label} {have}, not {size}" for label, have, size in zip(_LABELS, got, want, strict=True)
@@ -75,19 +75,19 @@ def operands_fit(c: CheckContext, op: NetOp) -> Issues:
                 _hint(op, want)
 
 
-Want = tuple[int | None, int | None, int | None]
+ExpectedTiles = tuple[int | None, int | None, int | None]
 
 
-def _hint(op: NetOp, want: Want) -> str:
+def _hint(op: NetOp, want: ExpectedTiles) -> str:
     sizes = ", ".join(f"{label} {size}" for label, size in zip(_LABELS, want, strict=True) if size is not None)
     inner = ", m_k x u_kt columns or rows inside" if op.type in ("matmul", "reduce", "depthwise") else ""
     return f"{op.type} of output {text(output_shape(op))} takes {sizes}{inner}"
 
 
-def _wanted(op: NetOp) -> list[Want]:
+def _expected_tiles(op: NetOp) -> list[ExpectedTiles]:
     """What each operand must be, as far as the op's fields fix it."""
     t, rows, cols = output_shape(op)
-    out: Want = (t, rows, cols)
+    out: ExpectedTiles = (t, rows, cols)
     k = whole(op, "m_k") * whole(op, "u_kt") or None
     if op.type in UNARY | SFPU | {"tilizer"}:
         return [out]
@@ -115,7 +115,7 @@ def longer_right_operand(c: CheckContext, op: NetOp) -> Issues:
     """The right operand of a matmul is no longer in z than the left; what is over would be ignored."""
     if op.type != "matmul" or flag(op, "identity") or not _sized(op):
         return
-    want, got = _wanted(op)[1][0], [*operands(c, op), None, None][1]
+    want, got = _expected_tiles(op)[1][0], [*operands(c, op), None, None][1]
     if got is not None and want is not None and got[0] > want:
         yield "inputs", f"input 1 ({op.inputs[1].source!r}) has z {got[0]}, only {want} are used", \
             "slice it, or make them equal"
@@ -167,13 +167,13 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
         turns[n] = limit // (value[0] + value[2])
         result += turns[n] * value[1]
     z, m, k = output_shape(op)
-    wanted = z if by_slice else m * k // (rows * cols * rt * ct)
+    expected = z if by_slice else m * k // (rows * cols * rt * ct)
     if len(set(turns.values())) > 1:
         yield "attributes", f"its inputs last for {', '.join(map(str, turns.values()))} turns", \
             "every input must last equally long"
-    elif result != wanted:
+    elif result != expected:
         unit = "slices" if by_slice else "ublocks per core"
-        yield "attributes", f"its inputs give {result} {unit}, the output has {wanted}", \
+        yield "attributes", f"its inputs give {result} {unit}, the output has {expected}", \
             "lengths times turns must fill the output"
 
 

@@ -106,6 +106,6 @@ def forked_inputs(c: CheckContext, op: NetOp) -> Issues:
             if queue not in c.n.queues:
                 yield "forked_dram_inputs", f"queue {queue!r} does not exist", "name a queue that the op reads"
             elif all(i.source != queue for i in op.inputs):
-                yield "forked_dram_inputs", f"{queue!r} is no input of the op", "name a queue that the op reads"
+                yield "forked_dram_inputs", f"{queue!r} is not an input of the op", "name a queue that the op reads"
             if sibling not in c.graph_of[op.name].ops:
                 yield "forked_dram_inputs", f"op {sibling!r} is not in the same graph", "name an op of this graph"

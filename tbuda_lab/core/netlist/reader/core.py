@@ -8,9 +8,8 @@ from typing import Any, TypeVar, cast
 import yaml
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.findings import Finding
 from tbuda_lab.core.netlist.reader import scalars
-from tbuda_lab.core.netlist.schema import SourceSpan
+from tbuda_lab.core.netlist.schema import Finding, SourceSpan
 
 Node = Any  # a composed yaml node; PyYAML's stubs leave most of its fields untyped
 Where = tuple[str, ...]
@@ -23,7 +22,7 @@ _HINTS: dict[Any, str] = {
 FORMATS = {f.name: f for f in DataFormat if f is not DataFormat.Invalid}
 
 
-class Reader:
+class NetlistReader:
     """Collects the source map and the problems of one file. Getters never raise: a value that cannot be read is
     reported once, under `rule`, and the default takes its place."""
 
@@ -81,7 +80,7 @@ class Reader:
                 out[name] = value
             elif extra is None or not extra(name, key, value):
                 self.problem(key, (*where, name), rule, f"unknown field {name!r} of {what}",
-                             f"known are {', '.join(sorted(allowed))}")
+                             f"known: {', '.join(sorted(allowed))}")
         return out
 
     # -- scalars -------------------------------------------------------------------------------------------------
@@ -92,7 +91,7 @@ class Reader:
             except ValueError as error:
                 self.problem(node, where, rule, str(error), _HINTS.get(parse, _WHOLE))
                 return cast(T, default)
-        self.problem(node, where, rule, f"a single value is wanted here, not {kind_of(node)}",
+        self.problem(node, where, rule, f"expected a single value, not {kind_of(node)}",
                      _HINTS.get(parse, _WHOLE))
         return cast(T, default)
 
@@ -114,10 +113,10 @@ class Reader:
             if df is not None:
                 return df
             self.problem(node, where, rule, f"{scalars.clip(node.value)} is not a data format",
-                         f"known are {', '.join(FORMATS)}")
+                         f"known: {', '.join(FORMATS)}")
         else:
-            self.problem(node, where, rule, f"a data format is wanted here, not {kind_of(node)}",
-                         f"known are {', '.join(FORMATS)}")
+            self.problem(node, where, rule, f"expected a data format, not {kind_of(node)}",
+                         f"known: {', '.join(FORMATS)}")
         return DataFormat.Invalid
 
     # -- lists ---------------------------------------------------------------------------------------------------

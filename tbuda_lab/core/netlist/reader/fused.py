@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tbuda_lab.core.netlist.opspec import SUB_OP_ATTRIBUTES, SUB_OP_FIELDS
 from tbuda_lab.core.netlist.reader import scalars
-from tbuda_lab.core.netlist.reader.core import Node, Reader, Where, is_null
+from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, Where, is_null
 from tbuda_lab.core.netlist.reader.graphs import read_attributes
 from tbuda_lab.core.netlist.reader.tms import read_tms
 from tbuda_lab.core.netlist.schema import FusedOp, SubOp, Tm
@@ -12,12 +12,12 @@ from tbuda_lab.core.netlist.schema import FusedOp, SubOp, Tm
 _FIELDS = frozenset(SUB_OP_FIELDS)
 
 
-def read_fused_ops(r: Reader, node: Node) -> dict[str, FusedOp]:
+def read_fused_ops(r: NetlistReader, node: Node) -> dict[str, FusedOp]:
     where = ("fused_ops",)
     return {name: _read_fused(r, name, item, (*where, name)) for name, item in r.named(node, where, "fused op", "F1")}
 
 
-def _read_fused(r: Reader, name: str, node: Node, where: Where) -> FusedOp:
+def _read_fused(r: NetlistReader, name: str, node: Node, where: Where) -> FusedOp:
     fused = FusedOp(name, -1, -1, [])
     fields: dict[str, Node] = {}
     for key, key_node, value in r.items(node, where, "a fused op"):
@@ -38,13 +38,13 @@ def _read_fused(r: Reader, name: str, node: Node, where: Where) -> FusedOp:
     return fused
 
 
-def _read_schedule(r: Reader, node: Node, where: Where) -> list[SubOp]:
+def _read_schedule(r: NetlistReader, node: Node, where: Where) -> list[SubOp]:
     return [_read_sub_op(r, name, key, value, (*where, name))
             for item in r.sequence(node, where, "a schedule")
             for name, key, value in r.items(item, where, "a sub-op")]
 
 
-def _read_sub_op(r: Reader, name: str, key_node: Node, node: Node, where: Where) -> SubOp:
+def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where: Where) -> SubOp:
     tms: dict[int, list[Tm]] = {}
     r.mark(where, key_node)
     order: list[str] = []

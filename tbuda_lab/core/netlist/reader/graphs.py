@@ -9,7 +9,7 @@ import yaml
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import ATTRIBUTES, OP_FIELDS, Attribute, attributes_of
 from tbuda_lab.core.netlist.reader import scalars
-from tbuda_lab.core.netlist.reader.core import Node, Reader, Where, is_null, kind_of
+from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, Where, is_null, kind_of
 from tbuda_lab.core.netlist.reader.queues import read_blocking, read_tile_dim
 from tbuda_lab.core.netlist.reader.tms import read_pad, read_tms
 from tbuda_lab.core.netlist.schema import NetGraph, NetOp, OpInput, Tm
@@ -17,14 +17,14 @@ from tbuda_lab.core.netlist.schema import NetGraph, NetOp, OpInput, Tm
 _FIELDS = frozenset(OP_FIELDS)
 
 
-def read_graphs(r: Reader, node: Node) -> dict[str, NetGraph]:
+def read_graphs(r: NetlistReader, node: Node) -> dict[str, NetGraph]:
     where = ("graphs",)
     names: dict[str, str] = {}  # op names are global over all graphs
     return {name: _read_graph(r, name, item, (*where, name), names)
             for name, item in r.named(node, where, "graph", "G2")}
 
 
-def _read_graph(r: Reader, name: str, node: Node, where: Where, names: dict[str, str]) -> NetGraph:
+def _read_graph(r: NetlistReader, name: str, node: Node, where: Where, names: dict[str, str]) -> NetGraph:
     graph = NetGraph(name, -1, -1)
     if is_null(node):
         r.problem(node, where, "Y3", f"graph {name!r} is empty", "write target_device, input_count and ops")
@@ -50,7 +50,7 @@ def _read_graph(r: Reader, name: str, node: Node, where: Where, names: dict[str,
     return graph
 
 
-def _read_op(r: Reader, name: str, node: Node, where: Where) -> NetOp:
+def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
     tms: dict[int, list[Tm]] = {}
     pads: dict[int, dict[str, Any]] = {}
     unpads: dict[int, dict[str, Any]] = {}
@@ -120,7 +120,7 @@ def _read_op(r: Reader, name: str, node: Node, where: Where) -> NetOp:
     )
 
 
-def _grid_loc(r: Reader, f: dict[str, Node], where: Where, op_type: str) -> tuple[int, int] | None:
+def _grid_loc(r: NetlistReader, f: dict[str, Node], where: Where, op_type: str) -> tuple[int, int] | None:
     if "grid_loc" not in f:
         return None
     values = r.ints(f["grid_loc"], (*where, "grid_loc"), "grid_loc")
@@ -132,7 +132,7 @@ def _grid_loc(r: Reader, f: dict[str, Node], where: Where, op_type: str) -> tupl
     return None
 
 
-def _forked(r: Reader, f: dict[str, Node], where: Where) -> list[dict[str, str]] | None:
+def _forked(r: NetlistReader, f: dict[str, Node], where: Where) -> list[dict[str, str]] | None:
     if "forked_dram_inputs" not in f:
         return None
     place = (*where, "forked_dram_inputs")
@@ -145,7 +145,9 @@ def _forked(r: Reader, f: dict[str, Node], where: Where) -> list[dict[str, str]]
     return out
 
 
-def read_attributes(r: Reader, node: Node, where: Where, op_type: str, table: dict[str, Attribute]) -> dict[str, Any]:
+def read_attributes(
+    r: NetlistReader, node: Node, where: Where, op_type: str, table: dict[str, Attribute]
+) -> dict[str, Any]:
     """Attributes in written order, each of the kind that the table says."""
     if is_null(node) or (isinstance(node, yaml.MappingNode) and not node.value):
         r.problem(node, where, "O1", "attributes are empty", "leave the field out")
@@ -165,7 +167,7 @@ def read_attributes(r: Reader, node: Node, where: Where, op_type: str, table: di
     return out
 
 
-def _refuse(r: Reader, key: Node, place: Where, name: str, op_type: str, spec: Attribute | None,
+def _refuse(r: NetlistReader, key: Node, place: Where, name: str, op_type: str, spec: Attribute | None,
             table: dict[str, Attribute]) -> None:
     if table is ATTRIBUTES and op_type == "splice" and name.startswith("input") and name[5:].isdigit():
         r.problem(key, place, "O8", f"splice attribute {name!r}", "a splice has at most 8 inputs: input0 to input7")
@@ -177,7 +179,7 @@ def _refuse(r: Reader, key: Node, place: Where, name: str, op_type: str, spec: A
     r.problem(key, place, "O1" if table is ATTRIBUTES else "F12", what, fix)
 
 
-def _attribute(r: Reader, node: Node, where: Where, kind: str) -> Any:
+def _attribute(r: NetlistReader, node: Node, where: Where, kind: str) -> Any:
     match kind:
         case "int" | "uint":
             return r.scalar(node, where, "Y4", scalars.parse_int, -1)
@@ -198,7 +200,7 @@ def _attribute(r: Reader, node: Node, where: Where, kind: str) -> Any:
     return values
 
 
-def _counts(r: Reader, node: Node, where: Where) -> dict[str, int]:
+def _counts(r: NetlistReader, node: Node, where: Where) -> dict[str, int]:
     """`{input_0: 4, ...}` of kernel_broadcast."""
     out: dict[str, int] = {}
     for name, key, value in r.items(node, where, where[-1]):

@@ -6,7 +6,7 @@ import yaml
 
 from tbuda_lab.core.netlist.opspec import SETTING_FIELDS
 from tbuda_lab.core.netlist.reader import scalars
-from tbuda_lab.core.netlist.reader.core import Node, Reader, Where, is_null, kind_of
+from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, Where, is_null, kind_of
 from tbuda_lab.core.netlist.schema import (
     Allocate,
     Deallocate,
@@ -26,7 +26,7 @@ _SETTINGS = frozenset(SETTING_FIELDS)
 _OPCODES = "param, var, staticvar, varinst, loop, endloop, execute, allocate_queue, deallocate_queue"
 
 
-def read_programs(r: Reader, node: Node) -> list[Program]:
+def read_programs(r: NetlistReader, node: Node) -> list[Program]:
     """Programs in file order. The path of instruction k of program p is ("programs", p, str(k))."""
     where = ("programs",)
     out: list[Program] = []
@@ -47,7 +47,7 @@ def read_programs(r: Reader, node: Node) -> list[Program]:
     return out
 
 
-def _read_instructions(r: Reader, node: Node, where: Where) -> list[Instruction]:
+def _read_instructions(r: NetlistReader, node: Node, where: Where) -> list[Instruction]:
     out: list[Instruction] = []
     for item in r.sequence(node, where, "a program", "P1"):
         place = (*where, str(len(out)))
@@ -56,7 +56,7 @@ def _read_instructions(r: Reader, node: Node, where: Where) -> list[Instruction]
             if item.value == "endloop":
                 out.append(EndLoop())
             else:
-                r.problem(item, place, "P1", f"{scalars.clip(item.value)} is not an instruction that stands alone",
+                r.problem(item, place, "P1", f"{scalars.clip(item.value)} is not an instruction without operands",
                           "only `endloop` does")
             continue
         if not isinstance(item, yaml.MappingNode) or len(item.value) != 1:
@@ -72,7 +72,7 @@ def _read_instructions(r: Reader, node: Node, where: Where) -> list[Instruction]
     return out
 
 
-def _read_instruction(r: Reader, opcode: str, key: Node, node: Node, where: Where) -> Instruction | None:
+def _read_instruction(r: NetlistReader, opcode: str, key: Node, node: Node, where: Where) -> Instruction | None:
     match opcode:
         case "param":
             if not isinstance(node, yaml.SequenceNode):
@@ -102,11 +102,11 @@ def _read_instruction(r: Reader, opcode: str, key: Node, node: Node, where: Wher
         case "allocate_queue" | "deallocate_queue":
             names = r.texts(node, where, opcode, "P2")
             return Allocate(names) if opcode == "allocate_queue" else Deallocate(names)
-    r.problem(key, where, "P1", f"unknown instruction {scalars.clip(opcode)}", f"known are {_OPCODES}")
+    r.problem(key, where, "P1", f"unknown instruction {scalars.clip(opcode)}", f"known: {_OPCODES}")
     return None
 
 
-def _read_var(r: Reader, node: Node, where: Where, opcode: str) -> Var | None:
+def _read_var(r: NetlistReader, node: Node, where: Where, opcode: str) -> Var | None:
     values: dict[str, Value | None] = {}
     if isinstance(node, yaml.SequenceNode):
         for name in r.texts(node, where, opcode, "P2"):
@@ -126,7 +126,7 @@ def _read_var(r: Reader, node: Node, where: Where, opcode: str) -> Var | None:
     return Var(opcode == "staticvar", values)
 
 
-def _values(r: Reader, node: Node, where: Where, what: str) -> list[Value]:
+def _values(r: NetlistReader, node: Node, where: Where, what: str) -> list[Value]:
     return [r.scalar(item, where, "P2", scalars.parse_value, 0) for item in r.sequence(node, where, what, "P2")]
 
 
@@ -134,7 +134,7 @@ def _name(value: Value) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _read_execute(r: Reader, node: Node, where: Where) -> Execute | None:
+def _read_execute(r: NetlistReader, node: Node, where: Where) -> Execute | None:
     f = r.fields(node, where, "execute", ("graph_name", "queue_settings"), "P3")
     if "graph_name" not in f:
         r.problem(node, where, "P3", "execute names no graph", "write `{graph_name: ..., queue_settings: {...}}`")

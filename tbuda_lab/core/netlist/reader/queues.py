@@ -10,19 +10,19 @@ import yaml
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import QUEUE_FIELDS, TILE_DIMS
 from tbuda_lab.core.netlist.reader import scalars
-from tbuda_lab.core.netlist.reader.core import Node, Reader, Where, is_null
+from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, Where, is_null
 from tbuda_lab.core.netlist.reader.tms import read_tms
 from tbuda_lab.core.netlist.schema import Blocking, Buffer, Queue, TileDim
 
 _FIELDS = frozenset(QUEUE_FIELDS)
 
 
-def read_queues(r: Reader, node: Node) -> dict[str, Queue]:
+def read_queues(r: NetlistReader, node: Node) -> dict[str, Queue]:
     where = ("queues",)
     return {name: _read_queue(r, name, item, (*where, name)) for name, item in r.named(node, where, "queue", "Q2")}
 
 
-def _read_queue(r: Reader, name: str, node: Node, where: Where) -> Queue:
+def _read_queue(r: NetlistReader, name: str, node: Node, where: Where) -> Queue:
     if is_null(node):
         r.problem(node, where, "Y3", f"queue {name!r} has no fields", "write `{input: HOST, type: queue, ...}`")
     f = r.fields(node, where, "a queue", _FIELDS, "Q1")
@@ -50,7 +50,7 @@ def _read_queue(r: Reader, name: str, node: Node, where: Where) -> Queue:
     return queue
 
 
-def read_blocking(r: Reader, f: dict[str, Node], where: Where, rule: str) -> Blocking:
+def read_blocking(r: NetlistReader, f: dict[str, Node], where: Where, rule: str) -> Blocking:
     """t, mblock, ublock and ublock_order; -1 for what is not written."""
     t = r.whole(f, "t", where)
     order = r.text(f, "ublock_order", where)
@@ -61,17 +61,17 @@ def read_blocking(r: Reader, f: dict[str, Node], where: Where, rule: str) -> Blo
                     r.pair(f, "ublock", where, rule, (-1, -1)), order)
 
 
-def read_tile_dim(r: Reader, f: dict[str, Node], where: Where, rule: str) -> TileDim | None:
+def read_tile_dim(r: NetlistReader, f: dict[str, Node], where: Where, rule: str) -> TileDim | None:
     if "tile_dim" not in f:
         return None
     dim = r.pair(f, "tile_dim", where, rule, (32, 32))
     if dim not in TILE_DIMS:
         r.problem(f["tile_dim"], (*where, "tile_dim"), rule, f"tile_dim {list(dim)} does not exist",
-                  f"legal are {', '.join(str(list(d)) for d in TILE_DIMS)}")
+                  f"legal: {', '.join(str(list(d)) for d in TILE_DIMS)}")
     return dim
 
 
-def _read_buffers(r: Reader, node: Node, where: Where) -> list[Buffer]:
+def _read_buffers(r: NetlistReader, node: Node, where: Where) -> list[Buffer]:
     """`[[channel, address], ...]`; a host buffer may be an address alone."""
     def address(text: str) -> int:
         return scalars.parse_int(text, 64)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import yaml
 
-from tbuda_lab.core.files import Fault, Limits, compose_yaml
-from tbuda_lab.core.netlist.findings import Finding
-from tbuda_lab.core.netlist.reader.core import Node, Reader, is_null, kind_of
+from tbuda_lab.core.errors import InputError, NetlistError
+from tbuda_lab.core.files import Fault, Limits, bounded_text, compose_yaml
+from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, is_null, kind_of
 from tbuda_lab.core.netlist.reader.fused import read_fused_ops
 from tbuda_lab.core.netlist.reader.graphs import read_graphs
 from tbuda_lab.core.netlist.reader.programs import read_programs
 from tbuda_lab.core.netlist.reader.queues import read_queues
-from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.netlist.schema import Finding, Netlist
 
 
 def read_text(text: str, path: str | None = None) -> Netlist:
@@ -45,7 +47,7 @@ def _compose(text: str) -> Node | Finding:
 
 
 def _read_root(root: Node, out: Netlist) -> None:
-    r = Reader()
+    r = NetlistReader()
     if not isinstance(root, yaml.MappingNode):
         what = "names no arch" if is_null(root) else f"is {kind_of(root)}, not a map of sections"
         r.problem(root, ("devices", "arch"), "D2", f"the file {what}", "write devices, queues, graphs and programs")
@@ -57,7 +59,7 @@ def _read_root(root: Node, out: Netlist) -> None:
     out.problems.extend(r.problems)
 
 
-def _read_section(r: Reader, name: str, node: Node, out: Netlist) -> None:
+def _read_section(r: NetlistReader, name: str, node: Node, out: Netlist) -> None:
     match name:
         case "devices":
             _read_devices(r, node, out)
@@ -73,7 +75,7 @@ def _read_section(r: Reader, name: str, node: Node, out: Netlist) -> None:
             out.extra[name] = r.plain(node)
 
 
-def _read_devices(r: Reader, node: Node, out: Netlist) -> None:
+def _read_devices(r: NetlistReader, node: Node, out: Netlist) -> None:
     f = r.fields(node, ("devices",), "devices", ("arch",), "D1")
     if "arch" not in f:
         return
@@ -83,3 +85,30 @@ def _read_devices(r: Reader, node: Node, out: Netlist) -> None:
         out.arch = r.texts(arch, ("devices", "arch"), "arch", "D2")
     elif not is_null(arch):
         out.arch = [r.scalar(arch, ("devices", "arch"), "D2", str, "")]
+
+
+MAX_BYTES = 256 << 20  # of a netlist's text
+
+
+def load(path: str | Path, *, lenient: bool = False) -> Netlist:
+    """Reads a netlist file.
+
+    Raises NetlistError with every problem of the text, each with its line; `lenient=True` returns what could be read
+    instead, with the problems in `Netlist.problems`, so that a broken file can be shown. A file that cannot be opened
+    or decoded raises NetlistError in both cases.
+    """
+    try:
+        text = bounded_text(Path(path), MAX_BYTES, "is not a netlist")
+    except InputError as error:
+        raise NetlistError(str(error)) from error
+    return loads(text, lenient=lenient, path=str(path))
+
+
+def loads(text: str, *, lenient: bool = False, path: str | None = None) -> Netlist:
+    """The same for the text of a netlist; `path` only names it in messages."""
+    netlist = read_text(text, path)
+    if netlist.problems and not lenient:
+        count = len(netlist.problems)
+        raise NetlistError(f"{path or 'the netlist'} has {count} problem{'s' * (count > 1)}",
+                           [p.diagnostic(path) for p in netlist.problems])
+    return netlist

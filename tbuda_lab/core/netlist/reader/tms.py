@@ -8,11 +8,11 @@ import yaml
 
 from tbuda_lab.core.netlist.opspec import TMS
 from tbuda_lab.core.netlist.reader import scalars
-from tbuda_lab.core.netlist.reader.core import Node, Reader, Where, is_null, kind_of
+from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, Where, is_null, kind_of
 from tbuda_lab.core.netlist.schema import NoTms, Tm
 
 
-def read_tms(r: Reader, node: Node, where: Where) -> list[Tm]:
+def read_tms(r: NetlistReader, node: Node, where: Where) -> list[Tm]:
     """TMs in order of application. A scalar (`None`, nothing) is an empty list, as iterating one yields nothing."""
     if isinstance(node, yaml.ScalarNode):
         return NoTms("" if is_null(node) else node.value)
@@ -25,12 +25,12 @@ def read_tms(r: Reader, node: Node, where: Where) -> list[Tm]:
             if item.value == "transpose":
                 out.append(Tm("transpose"))
             else:
-                r.problem(item, where, "O9", f"{scalars.clip(item.value)} is not a TM that stands alone",
+                r.problem(item, where, "O9", f"{scalars.clip(item.value)} is not a TM without arguments",
                           "only `transpose` takes no argument")
             continue
         for name, key, value in r.items(item, where, "a TM", rule="O9"):
             if name not in TMS or name == "transpose":
-                r.problem(key, where, "O9", f"unknown TM {scalars.clip(name)}", f"known are {', '.join(TMS)}")
+                r.problem(key, where, "O9", f"unknown TM {scalars.clip(name)}", f"known: {', '.join(TMS)}")
                 continue
             tm = _read_tm(r, name, value, where)
             if tm is not None:
@@ -38,7 +38,7 @@ def read_tms(r: Reader, node: Node, where: Where) -> list[Tm]:
     return out
 
 
-def _read_tm(r: Reader, name: str, node: Node, where: Where) -> Tm | None:
+def _read_tm(r: NetlistReader, name: str, node: Node, where: Where) -> Tm | None:
     if name == "broadcast":
         pairs = []
         for dim, key, value in r.items(node, where, "broadcast", rule="O9"):
@@ -67,7 +67,7 @@ def _read_tm(r: Reader, name: str, node: Node, where: Where) -> Tm | None:
     return Tm(name, (r.scalar(node, where, "O9", scalars.parse_int, 0),))
 
 
-def read_pad(r: Reader, node: Node, where: Where, *, value: bool) -> dict[str, Any]:
+def read_pad(r: NetlistReader, node: Node, where: Where, *, value: bool) -> dict[str, Any]:
     """`input_N_pad: {rt, ct, pad_value}` or, without a value, `input_N_unpad: {rt, ct}`."""
     keys = ("rt", "ct", "pad_value") if value else ("rt", "ct")
     fields = r.fields(node, where, "the padding", keys, "O1")

@@ -4,9 +4,20 @@
 asked about many candidates at once, as integer expressions on arrays.
 """
 
-from tbuda_lab.core.netlist.routing.edge import Edge, EdgeVerdict, judge, judge_alone, shared_rule
-from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step, View, view
+from tbuda_lab.core.netlist.routing.edge import EdgeVerdict, RoutedEdge, judge, judge_alone, shared_rule
+from tbuda_lab.core.netlist.routing.layout import EdgeReader, OperandView, Source, Step, view
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 
-__all__ = ["Edge", "EdgeVerdict", "Reader", "RouteRule", "Source", "Step", "View", "judge", "judge_alone",
-           "shared_rule", "view"]
+__all__ = [
+           "EdgeReader",
+           "EdgeVerdict",
+           "OperandView",
+           "RouteRule",
+           "RoutedEdge",
+           "Source",
+           "Step",
+           "judge",
+           "judge_alone",
+           "shared_rule",
+           "view",
+]

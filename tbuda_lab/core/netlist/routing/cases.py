@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.netlist.routing.edge import MOST_TILES, Edge, judge_alone
-from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step
+from tbuda_lab.core.netlist.routing.edge import MOST_TILES, RoutedEdge, judge_alone
+from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
 
 MOST_LINE = 1 << 20
 _TYPES = ("matmul", "depthwise", "reduce", "splice", "sparse_matmul", "fused", "queue")
@@ -39,7 +39,7 @@ def judge_lines(lines: Iterable[str]) -> Iterator[str]:
                 raise ValueError(f"an edge of more than {MOST_TILES} tiles")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             text = f"no field {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"line {number} is no case of an edge: {text}") from None
+            raise InputError(f"line {number} does not describe an edge: {text}") from None
         verdict = "illegal" if result.rule else "legal"
         yield json.dumps({"id": case.get("id", number), "verdict": verdict, "rule": result.rule.label})
 
@@ -49,7 +49,7 @@ def dram_inputs(source: Source) -> int:
     return 2 if source.op_type in ("matmul", "depthwise") else 1
 
 
-def edge_of(case: Mapping[str, Any]) -> Edge:
+def edge_of(case: Mapping[str, Any]) -> RoutedEdge:
     """The edge of a case; the module says what the fields are. Raises ValueError, KeyError or TypeError for no case."""
     result, read = case["producer"], case["consumer"]
     kind = read["type"] if read["type"] in _TYPES else "eltwise"
@@ -62,7 +62,7 @@ def edge_of(case: Mapping[str, Any]) -> Edge:
     use = str(read.get("fused", "eltwise"))
     port = _whole(read["input"], least=0)
     tiles = read.get("num_index_tiles" if port == 2 else "num_sparse_tiles", 1)
-    reader = Reader(
+    reader = EdgeReader(
         kind, port, _pair(read["grid"]), _whole(read["t"]), _pair(read["mblock"]),
         _pair(read["ublock"]), _order(read["order"]), {"sparse_matmul": "matmul", "fused": "fused_op"}.get(
             read["type"], str(read["type"])),
@@ -72,7 +72,7 @@ def edge_of(case: Mapping[str, Any]) -> Edge:
         _whole(tiles), _whole(read.get("kernel_broadcast", 0) or 0, least=0), bool(read.get("kb_per_t", False)),
     )
     steps = tuple(_step(step) for step in case.get("tms", ()))
-    return Edge(
+    return RoutedEdge(
         source, steps, reader, _whole(case.get("input_count", 1)), _pair(case.get("unpad") or (0, 0), least=0),
         _pair(case.get("pad") or (0, 0), least=0), str(case["arch"]), _whole(case.get("dst", 8)),
     )
@@ -80,27 +80,27 @@ def edge_of(case: Mapping[str, Any]) -> Edge:
 
 def _whole(value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1 << 31:
-        raise ValueError(f"{value!r} is no whole number of at least {least}")
+        raise ValueError(f"{value!r} is not a whole number of at least {least}")
     return value
 
 
 def _pair(value: Any, least: int = 1) -> tuple[int, int]:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ValueError(f"{value!r} is no pair")
+        raise ValueError(f"{value!r} is not a pair")
     return _whole(value[0], least), _whole(value[1], least)
 
 
 def _order(value: Any) -> str:
     if value not in ("r", "c"):
-        raise ValueError(f"{value!r} is no ublock order")
+        raise ValueError(f"{value!r} is not a ublock order")
     return str(value)
 
 
 def _step(value: Any) -> Step:
     name, *arguments = value
-    wanted = {"transpose": 0, "pad": 2, "tile_broadcast": 0}.get(name, 1)
+    count = {"transpose": 0, "pad": 2, "tile_broadcast": 0}.get(name, 1)
     if name not in ("hslice", "vslice", "hstack", "vstack", "r", "c", "z", "transpose", "pad", "tile_broadcast"):
-        raise ValueError(f"{name!r} is no TM")
-    if len(arguments) < wanted:
-        raise ValueError(f"the TM {name} takes {wanted} numbers")
-    return (name, *(_whole(a, least=0 if name == "pad" else 1) for a in arguments[:wanted]))
+        raise ValueError(f"{name!r} is not a TM")
+    if len(arguments) < count:
+        raise ValueError(f"the TM {name} takes {count} numbers")
+    return (name, *(_whole(a, least=0 if name == "pad" else 1) for a in arguments[:count]))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbuda_lab.core.netlist.routing import tilelists
-from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step, View, shape_after, view
+from tbuda_lab.core.netlist.routing.layout import EdgeReader, OperandView, Source, Step, shape_after, view
 from tbuda_lab.core.netlist.routing.oprules import MOST_IN_PIECE, buffer_rule, order_rule, parser_rule, piece_rule
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
@@ -21,13 +21,13 @@ MOST_TILES = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
-class Edge:
+class RoutedEdge:
     """A producer, the TMs on one input of a reader, and the reader. unpad, pad: (rows, columns) in tiles cut off
     before the TMs and added after them. arch: "grayskull" or another. dst: tiles that the dest register holds."""
 
     source: Source
     steps: tuple[Step, ...]
-    reader: Reader
+    reader: EdgeReader
     input_count: int = 1
     unpad: tuple[int, int] = (0, 0)
     pad: tuple[int, int] = (0, 0)
@@ -51,7 +51,7 @@ class EdgeVerdict:
     huge: bool = False
 
 
-def divides(edge: Edge) -> RouteRule:
+def divides(edge: RoutedEdge) -> RouteRule:
     """Whether every TM divides what it gets."""
     shape = edge.source.shape
     t, rows, columns = shape[0], shape[1] - edge.unpad[0], shape[2] - edge.unpad[1]
@@ -76,7 +76,7 @@ def pad_order(steps: Sequence[Step]) -> RouteRule:
     return RouteRule.OK
 
 
-def judge(edge: Edge) -> EdgeVerdict:
+def judge(edge: RoutedEdge) -> EdgeVerdict:
     """The verdict of parser, router and pipe generator on an edge whose ends are otherwise sound."""
     source, reader = edge.source, edge.reader
     for rule in (
@@ -96,7 +96,7 @@ def judge(edge: Edge) -> EdgeVerdict:
     return _judge_lists(edge, seen, after)
 
 
-def _judge_lists(edge: Edge, seen: View, after: tuple[int, int, int]) -> EdgeVerdict:
+def _judge_lists(edge: RoutedEdge, seen: OperandView, after: tuple[int, int, int]) -> EdgeVerdict:
     source, reader = edge.source, edge.reader
     slots = int(source.slots(edge.input_count))
     chain = chain_of(edge.steps)
@@ -142,7 +142,7 @@ def _judge_lists(edge: Edge, seen: View, after: tuple[int, int, int]) -> EdgeVer
     return dataclasses.replace(verdict, rule=rule)
 
 
-def judge_alone(edge: Edge, dram_inputs: int = 1) -> EdgeVerdict:
+def judge_alone(edge: RoutedEdge, dram_inputs: int = 1) -> EdgeVerdict:
     """As `judge`, of a producer that has this reader only: what readers share (unread cores, pieces of the output
     buffer, streams) is looked at too. dram_inputs: reads from DRAM that one core of the producer carries."""
     verdict = judge(edge)
@@ -155,7 +155,7 @@ def judge_alone(edge: Edge, dram_inputs: int = 1) -> EdgeVerdict:
 
 
 def shared_rule(
-    source: Source, readers: Sequence[tuple[Reader, EdgeVerdict]], input_count: int, dram_inputs: int
+    source: Source, readers: Sequence[tuple[EdgeReader, EdgeVerdict]], input_count: int, dram_inputs: int
 ) -> RouteRule:
     """What the readers of one producer must observe together; `readers`: each with its verdict, which is OK."""
     read = np.array([v.read for _, v in readers if v.read], dtype=bool)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
-from tbuda_lab.core.netlist.routing.edge import Edge, EdgeVerdict, judge
-from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step
+from tbuda_lab.core.netlist.routing.edge import EdgeVerdict, RoutedEdge, judge
+from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp, OpInput, Queue, Tm
 
 ELTWISE = BINARY | UNARY | SFPU
@@ -26,12 +26,12 @@ def source_of(producer: NetOp | Queue) -> Source:
                   bool(producer.untilize_output))
 
 
-def reader_of(op: NetOp, port: int, fused: FusedOp | None) -> Reader | None:
+def reader_of(op: NetOp, port: int, fused: FusedOp | None) -> EdgeReader | None:
     """How an op reads an input; None where nothing is known of that."""
     a: dict[str, Any] = op.attributes
     b = op.blocking
     factor, per_t = _kernel_broadcast(a, port)
-    plain = Reader("eltwise", port, op.grid_size, b.t, b.mblock, b.ublock, b.order or "r", op.type,
+    plain = EdgeReader("eltwise", port, op.grid_size, b.t, b.mblock, b.ublock, b.order or "r", op.type,
                    op.buf_size_mb or 0, _whole(a, "m_k"), _whole(a, "u_kt"), _whole(a, "z"), str(a.get("dim", "")),
                    a.get("bias") is True, kernel_broadcast=factor, per_t=per_t)
     if op.type in ELTWISE:
@@ -47,7 +47,7 @@ def reader_of(op: NetOp, port: int, fused: FusedOp | None) -> Reader | None:
     return _fused_reader(plain, fused) if op.type == "fused_op" and fused is not None else None
 
 
-def _fused_reader(plain: Reader, fused: FusedOp) -> Reader | None:
+def _fused_reader(plain: EdgeReader, fused: FusedOp) -> EdgeReader | None:
     """As its first sub-op that reads the input, if that and all others are matmuls and reduces."""
     name = f"input{plain.port}"
     users = [sub for schedule in fused.schedules for sub in schedule if name in sub.inputs]
@@ -63,10 +63,10 @@ def _fused_reader(plain: Reader, fused: FusedOp) -> Reader | None:
                                dim=str(a.get("dim", "")))
 
 
-def queue_reader(q: Queue) -> Reader:
+def queue_reader(q: Queue) -> EdgeReader:
     """A queue as what an op writes into."""
     b = q.blocking
-    return Reader("queue", 0, q.grid_size, b.t, b.mblock, b.ublock, b.order or "r")
+    return EdgeReader("queue", 0, q.grid_size, b.t, b.mblock, b.ublock, b.order or "r")
 
 
 def steps_of(tms: Sequence[Tm], t: int) -> tuple[Step, ...]:
@@ -97,24 +97,24 @@ def _t_before(steps: Sequence[Step], t: int) -> int:
 
 def edge_of_input(
     producer: NetOp | Queue, op: NetOp, port: int, fused: FusedOp | None, input_count: int, arch: str, dst: int
-) -> Edge | None:
+) -> RoutedEdge | None:
     """The edge of an input of an op; None where nothing is known of how the op reads it."""
     i: OpInput = op.inputs[port]
     reader = reader_of(op, port, fused)
     if reader is None:
         return None
-    return Edge(source_of(producer), steps_of(i.tms or (), producer.blocking.t), reader, input_count, _pair(i.unpad),
-                _pair(i.pad), arch, dst)
+    return RoutedEdge(source_of(producer), steps_of(i.tms or (), producer.blocking.t), reader, input_count,
+                      _pair(i.unpad), _pair(i.pad), arch, dst)
 
 
-def edge_to_queue(op: NetOp, q: Queue, input_count: int, arch: str, dst: int) -> Edge:
+def edge_to_queue(op: NetOp, q: Queue, input_count: int, arch: str, dst: int) -> RoutedEdge:
     """The edge from an op to a queue that it writes."""
-    return Edge(source_of(op), steps_of(q.input_tms or (), op.blocking.t), queue_reader(q), input_count, (0, 0), (0, 0),
-                arch, dst)
+    return RoutedEdge(source_of(op), steps_of(q.input_tms or (), op.blocking.t), queue_reader(q), input_count,
+                      (0, 0), (0, 0), arch, dst)
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def verdict_of(edge: Edge) -> EdgeVerdict:
+def verdict_of(edge: RoutedEdge) -> EdgeVerdict:
     """`judge`, kept: the layers of a model have equal edges."""
     return judge(edge)
 

@@ -61,7 +61,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reader:
+class EdgeReader:
     """An op or queue with the input that is looked at. type: "eltwise", "matmul", "depthwise", "reduce", "splice",
     "sparse_matmul", "fused" or "queue"; op_type as the netlist writes it. use: what of a fused op reads the input
     first, "eltwise", "matmul" (as operand `operand`) or "reduce"; mblock and ublock are then those of that sub-op.
@@ -91,7 +91,7 @@ class Reader:
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
+class OperandView:
     """How an input is read: a tensor of (t, grid x mblock x ublock) tiles after the TMs, each core of `grid` for each t
     its ublocks in the order `scan`, the tiles of a ublock row by row. grid is 1 along a multicast. t None: whatever
     the TMs make."""
@@ -112,7 +112,7 @@ class View:
         return self.grid[1] * self.mblock[1] * self.ublock[1]
 
 
-def view(reader: Reader, after: tuple[Ints, Ints, Ints]) -> View:
+def view(reader: EdgeReader, after: tuple[Ints, Ints, Ints]) -> OperandView:
     """The view of an input (routing.md#views); `after`: (t, rows, columns) of the operand after unpad, TMs and
     padding."""
     (gr, gc), (m, n), (u, v), t = reader.grid, reader.mblock, reader.ublock, reader.t
@@ -122,44 +122,44 @@ def view(reader: Reader, after: tuple[Ints, Ints, Ints]) -> View:
         return _fused_view(reader)
     if kind in ("matmul", "depthwise") and port == 0:
         if kind == "depthwise":
-            return View(t, (gr, 1), (m, steps * n), (u, v), "c", "row")
-        return View(t * reader.z, (gr, 1), (m, steps), (u, k), "c", "row")
+            return OperandView(t, (gr, 1), (m, steps * n), (u, v), "c", "row")
+        return OperandView(t * reader.z, (gr, 1), (m, steps), (u, k), "c", "row")
     if kind in ("matmul", "depthwise") and port == 1:
         if kind == "depthwise":
-            return View(t, (1, gc), (steps, n), (1, v), "r", "column")
-        return View(t * reader.z, (1, gc), (steps, n), (k, v), "r", "column")
+            return OperandView(t, (1, gc), (steps, n), (1, v), "r", "column")
+        return OperandView(t * reader.z, (1, gc), (steps, n), (k, v), "r", "column")
     if kind == "reduce":
         return _reduce_view(reader)
     if kind == "splice":
         mblock = after[1] // (gr * u), after[2] // (gc * v)
-        return View(t if reader.splice_by == "ublock" else None, (gr, gc), mblock, (u, v), reader.order)
+        return OperandView(t if reader.splice_by == "ublock" else None, (gr, gc), mblock, (u, v), reader.order)
     if kind == "sparse_matmul":
         if port == 1:
-            return View(None, (1, gc), (steps, n), (k, v), "r", "column")
-        return View(1, (gr, gc), (1, reader.tiles), (1, 1), reader.order)
+            return OperandView(None, (1, gc), (steps, n), (k, v), "r", "column")
+        return OperandView(1, (gr, gc), (1, reader.tiles), (1, 1), reader.order)
     if kind in ("tilizer", "embedding", "topk"):
-        return View(None, (gr, gc), (after[1] // gr, after[2] // gc), (1, 1), reader.order)
-    return View(t, (gr, gc), (m, n), (u, v), reader.order)
+        return OperandView(None, (gr, gc), (after[1] // gr, after[2] // gc), (1, 1), reader.order)
+    return OperandView(t, (gr, gc), (m, n), (u, v), reader.order)
 
 
-def _reduce_view(reader: Reader) -> View:
+def _reduce_view(reader: EdgeReader) -> OperandView:
     (m, n), (u, v), k, steps = reader.mblock, reader.ublock, reader.u_kt, reader.m_k
     if reader.dim == "r":
-        return View(reader.t, reader.grid, (steps, n), (k, v), "c")
+        return OperandView(reader.t, reader.grid, (steps, n), (k, v), "c")
     if reader.dim == "c":
-        return View(reader.t, reader.grid, (m, steps), (u, k), "r")
-    return View(reader.t * reader.z, reader.grid, (m, n), (u, v), "r")
+        return OperandView(reader.t, reader.grid, (m, steps), (u, k), "r")
+    return OperandView(reader.t * reader.z, reader.grid, (m, n), (u, v), "r")
 
 
-def _fused_view(reader: Reader) -> View:
+def _fused_view(reader: EdgeReader) -> OperandView:
     (gr, gc), (m, n), (u, v), k, steps = reader.grid, reader.mblock, reader.ublock, reader.u_kt, reader.m_k
     if reader.use == "matmul" and reader.operand == 0:
-        return View(reader.t, (gr, 1), (m, steps), (u, k), "r", "row")
+        return OperandView(reader.t, (gr, 1), (m, steps), (u, k), "r", "row")
     if reader.use == "matmul":
-        return View(reader.t, (1, gc), (steps, n), (k, v), "c", "column")
+        return OperandView(reader.t, (1, gc), (steps, n), (k, v), "c", "column")
     if reader.use == "reduce":
         return _reduce_view(dataclasses.replace(reader, z=1))
-    return View(reader.t, reader.grid, reader.mblock, reader.ublock, reader.order)
+    return OperandView(reader.t, reader.grid, reader.mblock, reader.ublock, reader.order)
 
 
 def shape_after(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
-from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step
+from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.netlist.routing.stacks import either
 
@@ -14,7 +14,7 @@ BY_ROWS = frozenset({"matmul", "depthwise", "reduce"})
 """Types of ops that must be written with ublock_order r."""
 
 
-def order_rule(source: Source, reader: Reader) -> RouteRule:
+def order_rule(source: Source, reader: EdgeReader) -> RouteRule:
     """Matmul, depthwise and reduce ops have order r, as producers and as readers."""
     kind = "matmul" if reader.type == "sparse_matmul" else reader.type
     wrong = (source.op_type in BY_ROWS and source.order != "r") or (kind in BY_ROWS and reader.order != "r")
@@ -43,7 +43,7 @@ def transposable(op_type: str, port: int, arch: str) -> bool:
     return op_type in BINARY and port == 0 and arch != "grayskull"
 
 
-def parser_rule(source: Source, reader: Reader, steps: Sequence[Step], arch: str, dst: int) -> RouteRule:
+def parser_rule(source: Source, reader: EdgeReader, steps: Sequence[Step], arch: str, dst: int) -> RouteRule:
     """What the parser refuses of an edge."""
     if any(step[0] == "transpose" for step in steps) and not transposable(reader.op_type, reader.port, arch):
         return RouteRule.TRANSPOSE_OP
@@ -53,7 +53,7 @@ def parser_rule(source: Source, reader: Reader, steps: Sequence[Step], arch: str
     return kernel_broadcast_ublock(reader, arch)
 
 
-def kernel_broadcast_ublock(reader: Reader, arch: str) -> RouteRule:
+def kernel_broadcast_ublock(reader: EdgeReader, arch: str) -> RouteRule:
     """On wormhole a kernel_broadcast factor of a matmul or depthwise is whole ublocks."""
     factor = reader.kernel_broadcast
     if factor <= 1 or arch == "grayskull" or reader.type not in ("matmul", "depthwise", "sparse_matmul"):
@@ -66,7 +66,7 @@ def kernel_broadcast_ublock(reader: Reader, arch: str) -> RouteRule:
     return RouteRule.OK
 
 
-def piece_rule(reader: Reader) -> RouteRule:
+def piece_rule(reader: EdgeReader) -> RouteRule:
     """What an op hands on in plain order, to a queue of its own layout, leaves in pieces of its whole buffer."""
     if reader.type == "queue" or (reader.type == "fused" and reader.use != "eltwise"):
         return RouteRule.OK

@@ -69,11 +69,11 @@ class RouteRule(IntEnum):
 
 
 _TEXTS = {
-    RouteRule.OK: "the router takes it",
+    RouteRule.OK: "the router accepts the edge",
     RouteRule.SHAPE: "the operand after its TMs does not have the shape that the op reads",
     RouteRule.DST: "a ublock has more tiles than the dest register holds",
     RouteRule.TRANSPOSE_OP: "this input of this op type cannot be transposed",
-    RouteRule.KERNEL_BCAST_UBLOCK: "the kernel_broadcast factor is no multiple of the ublock that is read",
+    RouteRule.KERNEL_BCAST_UBLOCK: "the kernel_broadcast factor is not a multiple of the ublock that is read",
     RouteRule.BUF_ODD: "buf_size_mb is neither 1 nor even",
     RouteRule.BUF_T: "the mblocks of the output buffer and t do not divide either way",
     RouteRule.ORDER: "matmul, depthwise and reduce ops are written with ublock_order r",
@@ -87,7 +87,7 @@ _TEXTS = {
     RouteRule.STACK_BUF: "the stack factor and the mblocks of the producer's buffer do not divide either way",
     RouteRule.STACK_BUF_OUTER: "the outer stack factor and the mblocks of the producer's buffer do not divide either "
     "way",
-    RouteRule.STACK_PAD: "the padding of a stack is no whole number of its blocks",
+    RouteRule.STACK_PAD: "the padding of a stack is not a whole number of its blocks",
     RouteRule.STACK_GRID: "the stack factor and the reader's grid do not divide either way",
     RouteRule.STACK_MBLOCK: "the stacked block and the reader's mblock do not divide either way",
     RouteRule.STACK_UBLOCK: "the stacked block and the reader's ublock do not divide either way",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.netlist.routing.layout import Ints, Step, View
+from tbuda_lab.core.netlist.routing.layout import Ints, OperandView, Step
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 
 I64 = npt.NDArray[np.int64]
@@ -142,7 +142,8 @@ class Phases:
 
 
 def phases(
-    chain: Chain, slots: Ints, shape: tuple[Ints, Ints], pad: tuple[Ints, Ints], seen: View, kernel_broadcast: int = 0
+    chain: Chain, slots: Ints, shape: tuple[Ints, Ints], pad: tuple[Ints, Ints], seen: OperandView,
+    kernel_broadcast: int = 0,
 ) -> Phases:
     """The rules of a stack that is sent in phases; of layouts where it is not, the result means nothing.
 

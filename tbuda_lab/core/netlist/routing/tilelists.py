@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.netlist.routing.layout import Reader, Source, Step, View
+from tbuda_lab.core.netlist.routing.layout import EdgeReader, OperandView, Source, Step
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 
 I64 = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ def tile_ids(shape: tuple[int, int, int], steps: Sequence[Step], unpad: tuple[in
     return ids
 
 
-def reading(ids: I64, seen: View) -> I64:
+def reading(ids: I64, seen: OperandView) -> I64:
     """(pipes, length): the tiles of each core of the view in the order in which it reads them; t is outermost."""
     (gr, gc), (m, n), (u, v) = seen.grid, seen.mblock, seen.ublock
     blocks = ids.reshape(ids.shape[0], gr, m, u, gc, n, v)
@@ -97,8 +97,8 @@ class Pipes:
 
 def pipes_of(
     source: Source,
-    reader: Reader,
-    seen: View,
+    reader: EdgeReader,
+    seen: OperandView,
     steps: Sequence[Step],
     unpad: tuple[int, int],
     pad: tuple[int, int],
@@ -123,7 +123,7 @@ def pipes_of(
     return Pipes(core, index, result, period, reach, block)
 
 
-def kernel_broadcast_rule(pipes: Pipes, source: Source, reader: Reader, slots: int) -> RouteRule:
+def kernel_broadcast_rule(pipes: Pipes, source: Source, reader: EdgeReader, slots: int) -> RouteRule:
     """The tiles beyond the factor must repeat those within it."""
     factor = reader.kernel_broadcast
     if not reader.per_t and (slots != 1 or int(source.t) != 1):

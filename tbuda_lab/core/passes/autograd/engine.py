@@ -59,20 +59,20 @@ def make_differentiable(graph: Graph, options: CompileOptions = DEFAULTS) -> int
 def differentiate(
     graph: Graph,
     seeds: Mapping[str, str],
-    wanted: Collection[str],
+    sources: Collection[str],
     options: CompileOptions = DEFAULTS,
     stop: Collection[str] = (),
 ) -> dict[str, str]:
-    """Add the backward ops of `graph` to it; returns, by wanted name, the node that holds its gradient.
+    """Add the backward ops of `graph` to it; returns, by name of `sources`, the node that holds its gradient.
 
-    seeds: for values of the graph the node that holds the gradient by them, of the same shape. wanted: names of leaves
+    seeds: for values of the graph the node that holds the gradient by them, of the same shape. sources: names of leaves
     or values; one that nothing flows back to is missing in the result. stop: values through which nothing flows back.
     Backward ops are named `bw_in<operand>_<forward op>_<op>_<k>`; every op must have a rule (`make_differentiable`).
 
     Raises `UnsupportedOp` naming every op on the way that has no gradient.
     """
     order = graph.topological()
-    carrying = _carrying(order, set(wanted), set(stop))
+    carrying = _carrying(order, set(sources), set(stop))
     needed = carrying & _before(graph, seeds)
     _refuse_without_rule(graph, needed)
     gradients: dict[str, list[str]] = {name: [gradient] for name, gradient in seeds.items()}
@@ -85,7 +85,7 @@ def differentiate(
         for k, part in enumerate(parts[1:]):
             b = GradientBuilder(graph, f"bw_combine_{node.name}", node, options)
             total = b.op(Add(), total, part, name=graph.unique(f"bw_combine_{node.name}_add_{k}"))
-        if node.name in wanted:
+        if node.name in sources:
             result[node.name] = total
         if node.kind is not NodeKind.OP or not isinstance(node.op, NdOp):
             continue
@@ -96,7 +96,7 @@ def differentiate(
             gradient = node.op.gradient(b, port, node.sources, node.name, total)
             if gradient is not None:
                 gradients.setdefault(source, []).append(summed_to(b, gradient, graph[source].shape))
-    return {name: result[name] for name in wanted if name in result}
+    return {name: result[name] for name in sources if name in result}
 
 
 def summed_to(b: Builder, name: str, shape: Shape) -> str:
@@ -112,9 +112,9 @@ def summed_to(b: Builder, name: str, shape: Shape) -> str:
     return name if b.shape(name) == tuple(shape) else b.op(BroadcastTo(tuple(shape)), name)
 
 
-def _carrying(order: list[Node], wanted: set[str], stop: set[str]) -> set[str]:
-    """Values that depend on a wanted one."""
-    carrying = set(wanted)
+def _carrying(order: list[Node], sources: set[str], stop: set[str]) -> set[str]:
+    """Values that depend on a source."""
+    carrying = set(sources)
     for node in order:
         if node.name not in stop and any(s in carrying for s in node.sources):
             carrying.add(node.name)

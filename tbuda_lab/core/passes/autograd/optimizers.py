@@ -49,23 +49,23 @@ def optimizer_options(kind: str, **settings: float | bool | tuple[float, float])
     entry = DEFAULTS.get(kind)
     if entry is None:
         text, fix = f"there is no optimizer {kind!r}", f"one of {', '.join(DEFAULTS)}"
-        raise InputError("an optimizer that cannot be", [Diagnostic("error", kind, "optimizer", text, fix)])
+        raise InputError("the optimizer cannot be made", [Diagnostic("error", kind, "optimizer", text, fix)])
     wrong = sorted(set(settings) - set(entry))
     if wrong:
         text, fix = f"{kind} has no setting {', '.join(wrong)}", f"it has {', '.join(entry)}"
-        raise InputError("an optimizer that cannot be", [Diagnostic("error", kind, "optimizer", text, fix)])
+        raise InputError("the optimizer cannot be made", [Diagnostic("error", kind, "optimizer", text, fix)])
     return OptimizerOptions(kind, tuple(sorted({**entry, **settings}.items())))
 
 
 def check_optimizer(options: OptimizerOptions) -> None:
     """Raises `InputError` unless the options, which come from a file, are those that `optimizer_options` makes."""
     settings = dict(options.settings)
-    wanted = optimizer_options(options.kind, **settings)
-    lacking = sorted(set(dict(wanted.settings)) - set(settings))
-    pairs = [name for name, value in wanted.settings if isinstance(value, tuple) != (name == "clip_value")]
+    required = optimizer_options(options.kind, **settings)
+    lacking = sorted(set(dict(required.settings)) - set(settings))
+    pairs = [name for name, value in required.settings if isinstance(value, tuple) != (name == "clip_value")]
     if lacking or pairs or not set(options.runtime) <= set(settings):
         text = f"{options.kind} has no such form: {', '.join(lacking or pairs or options.runtime)}"
-        raise InputError("an optimizer that cannot be", [Diagnostic("error", options.kind, "optimizer", text)])
+        raise InputError("the optimizer cannot be made", [Diagnostic("error", options.kind, "optimizer", text)])
 
 
 class Update:
@@ -160,9 +160,9 @@ def _sgd(u: Update, o: OptimizerOptions, lr: str) -> None:
     step = _decayed(u, u.number(o, "weight_decay"))
     momentum = u.number(o, "momentum")
     if momentum:
-        held = u.state("momentum", u.shape, 0.0)
-        moved = b.add(b.multiply(held, momentum), step)
-        u.write(held, moved)
+        velocity = u.state("momentum", u.shape, 0.0)
+        moved = b.add(b.multiply(velocity, momentum), step)
+        u.write(velocity, moved)
         step = b.add(step, b.multiply(moved, momentum)) if o["nesterov"] else moved
     u.write(u.weight, b.subtract(u.weight, b.multiply(step, lr)))
 
@@ -189,9 +189,9 @@ def _adam(u: Update, o: OptimizerOptions, lr: str) -> None:
     if o["bias_correction"]:
         parts = []
         for name in ("beta1", "beta2"):
-            held = u.state(f"{name}_pow", (1,), 1.0)
-            power = b.multiply(held, float(o[name]))
-            u.write(held, power)
+            previous = u.state(f"{name}_pow", (1,), 1.0)
+            power = b.multiply(previous, float(o[name]))
+            u.write(previous, power)
             parts.append(b.subtract(1.0, power))
         mean = b.multiply(mean, b.op(Reciprocal(), parts[0]))
         root = b.multiply(root, b.op(Reciprocal(), b.op(Sqrt(), parts[1])))
@@ -225,9 +225,9 @@ def _lars(u: Update, o: OptimizerOptions, lr: str) -> None:
     ratio = b.multiply(b.multiply(weight_norm, float(o["lars_coeff"])), b.op(Reciprocal(), below))
     local = u.one_where_zero(ratio, gradient_norm, weight_norm)
     step = b.multiply(_decayed(u, decay), b.multiply(local, lr))
-    held = u.state("momentum", u.shape, 0.0)
-    moved = b.add(b.multiply(held, float(o["momentum"])), step)
-    u.write(held, moved)
+    velocity = u.state("momentum", u.shape, 0.0)
+    moved = b.add(b.multiply(velocity, float(o["momentum"])), step)
+    u.write(velocity, moved)
     u.write(u.weight, b.subtract(u.weight, moved))
 
 

@@ -8,11 +8,41 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, LOSS, PHASE, RECOMPUTE, ROLE, TRAINABLE, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, LOSS, PHASE, RECOMPUTE, ROLE, STATISTIC, TRAINABLE, WRITES
+from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.norm import BatchnormTraining, GroupNorm
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.passes.autograd.engine import differentiate, make_differentiable
 from tbuda_lab.core.passes.autograd.optimizers import clipped, write_update
 from tbuda_lab.core.passes.base import Pass, Report
+
+
+@dataclasses.dataclass(frozen=True)
+class RunningStatistics(Pass):
+    """Batch norms of training become group norms, and the forward part writes their running mean and variance."""
+
+    name = "running_statistics"
+    doc = "Write the running statistics of batch norms in training"
+
+    def apply(self, graph: Graph) -> Report:
+        found = [node for node in graph.topological() if isinstance(node.op, BatchnormTraining)]
+        values: dict[str, str] = {}
+        for node in found:
+            assert isinstance(node.op, BatchnormTraining)
+            own, sources = node.op, node.sources
+            node.op, node.inputs = GroupNorm(node.shape[1], own.epsilon), node.inputs[:3]
+            attrs = {"original_op_name": node.name, "original_op_type": "batchnorm_training"}
+            b = Builder(graph, node.origin, f"{node.name}.statistics", attrs, self.options)
+            mean, var = sources[3:]  # a layer that is used twice goes on from what its first use leaves
+            after = own.statistics(b, sources[0], values.get(mean, mean), values.get(var, var))
+            values.update(zip((mean, var), after, strict=True))
+        for name, value in values.items():
+            graph[name].attrs[ROLE] = STATISTIC
+            attrs = {PHASE: "forward", WRITES: name}
+            update = Node(f"{name}.update", NodeKind.OUTPUT, graph[name].shape, inputs=(Edge(value),), attrs=attrs)
+            update.origin = graph[value].origin
+            graph.add(update)
+        return Report(self.name, len(found))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +60,9 @@ class Differentiable(Pass):
 class Autograd(Pass):
     """Adds the backward part and the optimizer's.
 
-    A loss (an OUTPUT with attrs["loss"]) begins with the gradient 1; any other output that depends on something to
-    train gets an INPUT `loss_<output>` for the gradient by it. The gradient of a weight is added up in
-    `grad_acc_<weight>`; that of an input leaves as OUTPUT `output_grad_<input>`.
+    A loss (an OUTPUT with attrs["loss"]) begins with the gradient that it says; any other output that
+    depends on something to train gets an INPUT `loss_<output>` for the gradient by it. The gradient of a weight is
+    added up in `grad_acc_<weight>`; that of an input leaves as OUTPUT `output_grad_<input>`.
     """
 
     name = "autograd"
@@ -45,15 +75,15 @@ class Autograd(Pass):
         before = len(graph)
         forward = {node.name for node in graph.ops}
         weights = [n.name for n in graph.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)]
-        wanted = [*weights, *_inputs(graph, plan)]
-        gradients = differentiate(graph, _seeds(graph, wanted), wanted, self.options)
+        sources = [*weights, *_inputs(graph, plan)]
+        gradients = differentiate(graph, _seeds(graph, sources), sources, self.options)
         accumulators: dict[str, str] = {}
         for name in weights:
             node = graph[name]
             node.attrs[ROLE] = "weight"
             if name in gradients:
                 accumulators[name] = _accumulate(graph, node, gradients[name])
-        for name in wanted[len(weights) :]:
+        for name in sources[len(weights) :]:
             if name in gradients:
                 edges, attrs = (Edge(gradients[name]),), {PHASE: "backward", "dtype": "float32"}
                 graph.add(Node(f"output_grad_{name}", NodeKind.OUTPUT, graph[name].shape, inputs=edges, attrs=attrs))
@@ -70,7 +100,7 @@ class Autograd(Pass):
                 if optimizer is None or (plan.updated is not None and own_name not in plan.updated):
                     continue
                 write_update(graph, name, step, optimizer, self.options)
-        idle = [name for name in wanted if name not in gradients]
+        idle = [name for name in sources if name not in gradients]
         notes = (f"nothing flows back to {', '.join(idle)}",) if idle else ()
         return Report(self.name, len(graph) - before, notes)
 
@@ -120,19 +150,19 @@ def _inputs(graph: Graph, plan: TrainingOptions) -> list[str]:
     return list(plan.input_gradients)
 
 
-def _seeds(graph: Graph, wanted: list[str]) -> dict[str, str]:
+def _seeds(graph: Graph, sources: list[str]) -> dict[str, str]:
     """By value that an OUTPUT delivers the node with the gradient by it."""
-    trained: set[str] = set(wanted)
+    trained: set[str] = set(sources)
     for node in graph.topological():
         if any(source in trained for source in node.sources):
             trained.add(node.name)
     seeds: dict[str, str] = {}
     for node in graph.outputs:
         source = node.sources[0]
-        if source not in trained:
+        if source not in trained or WRITES in node.attrs:
             continue
         if node.attrs.get(LOSS):
-            name, value = f"loss_grad_constant_{node.name}", np.ones(node.shape, np.float32)
+            name, value = f"loss_grad_constant_{node.name}", np.full(node.shape, node.attrs[LOSS], np.float32)
             result = Node(name, NodeKind.CONSTANT, node.shape, value=value, origin=node.origin)
         else:
             attrs = {"dtype": "float32", ROLE: "gradient", "gradient_of": node.name}

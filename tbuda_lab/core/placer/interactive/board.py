@@ -15,11 +15,11 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError, PlacementError
 from tbuda_lab.core.placer.interactive.types import Coord, CoordRange, GridShape, PlacedOp, PlacerOpOverride, Refusal
 from tbuda_lab.core.placer.model.grid import CoreGrid
-from tbuda_lab.core.placer.search.chip_order import chip_order
+from tbuda_lab.core.placer.search.chip_stages import chip_order
 
 
 @dataclasses.dataclass(frozen=True)
-class Epoch:
+class BoardEpoch:
     """One graph on one chip; `ops` in the order in which they were placed."""
 
     temporal: int
@@ -29,7 +29,7 @@ class Epoch:
     ops: tuple[PlacedOp, ...] = ()
 
 
-State = tuple[Epoch, ...]
+State = tuple[BoardEpoch, ...]
 
 
 class Board:
@@ -47,7 +47,7 @@ class Board:
         self._chips = chip_order(device, chip_placement_policy)
         self._snake, self._pipelined = snake, pipelined
         self._overrides: dict[str, PlacerOpOverride] = {}
-        self._state: State = (Epoch(0, 0, self._order(0)[0], "fwd"),)
+        self._state: State = (BoardEpoch(0, 0, self._order(0)[0], "fwd"),)
         self._past: list[State] = []
         self._future: list[State] = []
         self._committed = False
@@ -185,15 +185,15 @@ class Board:
         current = self._current()
         prefix = self._state[: len(self._state) - len(current)]
         temporal = current[0].temporal
-        return (*prefix, Epoch(temporal, 0, self._order(temporal)[0], current[0].kind))
+        return (*prefix, BoardEpoch(temporal, 0, self._order(temporal)[0], current[0].kind))
 
-    def _epoch(self, index: int | None) -> Epoch:
+    def _epoch(self, index: int | None) -> BoardEpoch:
         at = self.get_current_epoch_index() if index is None else index
         if not 0 <= at < len(self._state):
             raise InputError(f"there is no epoch {at}; there are {len(self._state)}")
         return self._state[at]
 
-    def _grid(self, epoch: Epoch, without: frozenset[str] = frozenset()) -> CoreGrid:
+    def _grid(self, epoch: BoardEpoch, without: frozenset[str] = frozenset()) -> CoreGrid:
         grid = CoreGrid(self.device.rows, self.device.cols)
         for op in epoch.ops:
             if op.name not in without:

@@ -12,7 +12,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.interactive.board import (
     Board,
-    Epoch,
+    BoardEpoch,
     State,
     area_of,
     coord,
@@ -43,7 +43,7 @@ class InteractivePlacer(Board):
     def of(cls, placement: Placement, device: DeviceSpec) -> InteractivePlacer:
         """A placer that holds a finished placement, to edit it. Its history begins there."""
         placer = cls(device)
-        epochs: list[Epoch] = []
+        epochs: list[BoardEpoch] = []
         spatial: dict[int, int] = {}
         for epoch in placement.epochs:
             at = spatial.get(epoch.temporal, 0)
@@ -55,7 +55,7 @@ class InteractivePlacer(Board):
                 area = CoordRange(start, Coord(start.row + spot.size[0], start.col + spot.size[1]))
                 shape = GridShape(*(spot.size[::-1] if spot.transposed else spot.size))
                 ops.append(PlacedOp(name, epoch.chip, epoch.index, spot.transposed, area, shape))
-            epochs.append(Epoch(epoch.temporal, at, epoch.chip, epoch.direction, tuple(ops)))
+            epochs.append(BoardEpoch(epoch.temporal, at, epoch.chip, epoch.direction, tuple(ops)))
         if epochs:
             placer._state = tuple(epochs)
         return placer
@@ -173,8 +173,8 @@ class InteractivePlacer(Board):
         state = self._state
         temporal = state[-1].temporal
         for chip in self._remaining(state):
-            state = (*state, Epoch(temporal, state[-1].spatial + 1, chip, state[-1].kind))
-        self._commit_state((*state, Epoch(temporal + 1, 0, self._order(temporal + 1)[0], epoch_type)))
+            state = (*state, BoardEpoch(temporal, state[-1].spatial + 1, chip, state[-1].kind))
+        self._commit_state((*state, BoardEpoch(temporal + 1, 0, self._order(temporal + 1)[0], epoch_type)))
         return self.get_current_epoch_index()
 
     def insert_empty_graphs(self, spatial_epoch_id: int, temporal_epoch_id: int) -> None:
@@ -185,7 +185,7 @@ class InteractivePlacer(Board):
             raise InputError(f"temporal epoch {temporal_epoch_id} is not the current one, {self._state[-1].temporal}")
         state, kind = self._state, self._state[-1].kind
         for i, chip in enumerate(self._remaining(state)):
-            state = (*state, Epoch(temporal_epoch_id, spatial_epoch_id + i, chip, kind))
+            state = (*state, BoardEpoch(temporal_epoch_id, spatial_epoch_id + i, chip, kind))
         self._commit_state(state)
 
     def rewind_epoch(self) -> None:
@@ -316,24 +316,24 @@ class InteractivePlacer(Board):
 
     def _tries(self, wish: PlacerOpOverride, chip_break: bool, output: bool) -> Iterable[State]:
         """States whose last epoch may take the op, in the order in which they are tried."""
-        wanted = set(self.device.chips)
+        chips = set(self.device.chips)
         if wish.chip_id is not None:
-            wanted = {wish.chip_id}
+            chips = {wish.chip_id}
         elif output:
-            wanted = set(self.device.mmio_chips)
+            chips = set(self.device.mmio_chips)
         state, here = self._state, self._state[-1]
-        if here.chip in wanted and not (chip_break and here.ops):
+        if here.chip in chips and not (chip_break and here.ops):
             yield state
         for chip in self._remaining(state):
-            if chip not in wanted:
+            if chip not in chips:
                 continue
             if here.ops:
-                yield (*state, Epoch(here.temporal, here.spatial + 1, chip, here.kind))
+                yield (*state, BoardEpoch(here.temporal, here.spatial + 1, chip, here.kind))
             else:  # a chip that holds nothing goes back to the others
                 yield (*state[:-1], dataclasses.replace(here, chip=chip))
 
     def _spot(
-        self, epoch: Epoch, shape: GridShape, wish: PlacerOpOverride, turns: tuple[bool, ...], name: str
+        self, epoch: BoardEpoch, shape: GridShape, wish: PlacerOpOverride, turns: tuple[bool, ...], name: str
     ) -> tuple[Coord, bool] | None:
         grid = self._grid(epoch)
         spot: tuple[Coord, bool] | None = None
@@ -360,11 +360,11 @@ class InteractivePlacer(Board):
                 self.last_refusal = Refusal("full", text, "call next_epoch", tuple(o.name for o in epoch.ops))
         return spot
 
-    def _dealt(self, state: list[Epoch], breaks: frozenset[str]) -> list[Epoch]:
+    def _dealt(self, state: list[BoardEpoch], breaks: frozenset[str]) -> list[BoardEpoch]:
         share = -(-len(state) // len(self._chips))
         chip, temporal = 0, -1
         used: set[int] = set()
-        dealt: list[Epoch] = []
+        dealt: list[BoardEpoch] = []
         for i, epoch in enumerate(state):
             if breaks:
                 chip += int(i > 0 and any(op.name in breaks for op in epoch.ops))

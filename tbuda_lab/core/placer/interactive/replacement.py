@@ -64,11 +64,11 @@ class EpochReplacement:
             return self._joined(cuts)
         parts: list[Segment] = []
         for a, b in itertools.pairwise(cuts):
-            held = self._hold(a, b)
-            if held is None:
+            fixed = self._hold(a, b)
+            if fixed is None:
                 parts += self._squeeze(a, b)
             else:
-                parts.append(self._polished(held) if breaks else held)
+                parts.append(self._polished(fixed) if breaks else fixed)
             for part in parts:
                 self._settled(part)
         return parts
@@ -88,8 +88,8 @@ class EpochReplacement:
                 parts += self._squeeze(a, b)
             else:
                 for segment in inner:
-                    held = self._hold(segment.first, segment.last)
-                    parts += [held] if held is not None else self._squeeze(segment.first, segment.last)
+                    fixed = self._hold(segment.first, segment.last)
+                    parts += [fixed] if fixed is not None else self._squeeze(segment.first, segment.last)
             for part in parts:
                 self._settled(part)
         return parts
@@ -261,7 +261,7 @@ class EpochReplacement:
             for op in rows_now:
                 if op in self.changed:
                     continue
-                front = problem.frontier(op, *where[op], self.load)
+                front = problem.costs.frontier(problem.tables[op], *where[op], self.load)
                 at = int(np.searchsorted(-front.cycles, -limit * slack, side="left"))
                 if at < len(front.row) and (saved := self._area(op, rows_now[op]) - int(front.cores[at])) > 0:
                     smaller.append((-saved, op, int(front.row[at])))
@@ -290,7 +290,7 @@ class EpochReplacement:
                 cycles = problem.row_limits(op, where, output, Load(self.load, 0))[row]
                 fronts.append((np.array([self._area(op, row)]), np.array([math.ceil(cycles)]), np.array([row])))
             else:
-                front = problem.frontier(op, where, output, self.load)
+                front = problem.costs.frontier(problem.tables[op], where, output, self.load)
                 fronts.append((front.cores, front.cycles, front.row))
         low = max(int(cycles[-1]) for _, cycles, _ in fronts)
         high = max(int(cycles[0]) for _, cycles, _ in fronts)

@@ -168,7 +168,7 @@ class Addresses:
                 else:
                     fixed[name] = (chip, channel)
         if wrong:
-            raise OverrideError("queue placements that cannot be honoured", wrong)
+            raise OverrideError("queue placements cannot be met", wrong)
         return fixed
 
 

@@ -1,4 +1,8 @@
-"""Ops of one epoch that use the link to the host together."""
+"""Ops of one epoch that use the link to the host together.
+
+Parameters that are kept in L1 come in over streams that a core has for the whole epoch, and of those there are few
+(placement.md#device-limits).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import HOST
+from tbuda_lab.core.balancer.buffer_reads import walk_back
+from tbuda_lab.core.balancer.edges import MAX_PREFETCH_STREAMS
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.streaming import edge_tms
+from tbuda_lab.core.graph.tm import TileShape
 from tbuda_lab.core.placer.model.choices import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 
@@ -61,8 +70,35 @@ def share_link(
         cores = sum(problem.host_cores(op, *places[op], picked[op]) for op in hosted)
         before = dict(picked)
         for op in hosted:
-            front = problem.frontier(op, *places[op], load, part, price, cores)
+            front = problem.costs.frontier(problem.tables[op], *places[op], load, part, price, cores)
             at = int(np.searchsorted(-front.cycles, -limit, side="left"))
             picked[op] = int(front.row[min(at, len(front.row) - 1)])  # the fastest where none is fast enough
         if picked == before:
             break
+
+
+Reader = tuple[OpProfile, int, np.void]
+"""What an op is, the port at which it reads a parameter, and its candidate."""
+
+
+def buffers_read(reader: Reader, stored: TileShape, grid: tuple[int, int]) -> int:
+    """Buffers of a queue of `stored` tiles (t, rows, columns) on `grid` that the busiest core of a reader reads."""
+    profile, port, row = reader
+    walk = walk_back(edge_tms(None, None, profile, port, row), stored, profile, port, row, "r", None)
+    cell = walk.r // (stored[1] // grid[0]) * grid[1] + walk.c // (stored[2] // grid[1])
+    read = np.zeros((len(cell), grid[0] * grid[1] + 1), dtype=bool)
+    real = cell if walk.real is None else np.where(walk.real, cell, -1)
+    read[np.arange(len(cell))[:, None], real] = True
+    return int(read[:, :-1].sum(axis=1).max())
+
+
+def prefetch_grid(readers: Sequence[Reader], stored: TileShape, grid: tuple[int, int]) -> tuple[int, int] | None:
+    """The queue grid, no larger than `grid`, from which every reader can keep the parameter in L1; None if there is
+    none, so that it has to be streamed. An op's parameters share its streams evenly: what a queue may take then depends
+    on the queue's own readers alone. A preloaded parameter is fetched once, so fewer buffers cost nothing later."""
+    share = min(MAX_PREFETCH_STREAMS // sum(o.feed == "parameter" for o in p.operands) for p, _, _ in readers)
+    for tried in dict.fromkeys((grid, (1, grid[1]), (grid[0], 1), (1, 1))):
+        cells = tried[0] * tried[1]
+        if cells <= share or max(buffers_read(reader, stored, tried) for reader in readers) <= share:
+            return tried
+    return None

@@ -25,7 +25,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.addresses import Addresses
 from tbuda_lab.core.placer.memory.dram import align
-from tbuda_lab.core.placer.memory.prefetch import Reader, prefetch_grid
+from tbuda_lab.core.placer.memory.host_link import Reader, prefetch_grid
 from tbuda_lab.core.placer.model.problem import inputs_on_host
 
 _SMALL_INPUT_TILES = 64
@@ -420,9 +420,9 @@ class QueuePlanner:
                 )
 
 
-def snap(wanted: int, extent: int) -> int:
-    """The largest divisor of `extent` that is at most `wanted`."""
-    return max(d for d in divisors(extent) if d <= max(1, wanted))
+def snap(limit: int, extent: int) -> int:
+    """The largest divisor of `extent` that is at most `limit`."""
+    return max(d for d in divisors(extent) if d <= max(1, limit))
 
 
 def _larger(grid: tuple[int, int], extent: tuple[int, int]) -> tuple[int, int]:

@@ -17,20 +17,23 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, Load, cores_at_divider, dram_divider, dram_rate
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, Load, cores_at_divider, dram_divider, dram_rate
 from tbuda_lab.core.balancer.parameters import preloads
-from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import Bounds
-from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.graph import TILE, NodeKind
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice, tile_shape
+from tbuda_lab.core.graph import NodeKind
+from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.placer.model.choices import BIG
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.report import EpochCost
 
 _TARGETS = 384
 _DIVIDER_STEP = 1.25
 _NEVER = 1 << 40
+_FINER = 4
+"""Into how many targets the step from one to the next is cut for runs that matter."""
+_WEIGHTS = ((1, 0), (0, 1), (1, 1))
+"""Times the cores, times the cores on DRAM: what a run takes of every such sum has to be there."""
 
 T = TypeVar("T")
 
@@ -38,11 +41,16 @@ T = TypeVar("T")
 def bounds(problem: Problem, epochs: Sequence[EpochCost] = ()) -> Bounds:
     """All bounds over all legal candidates, beside what `epochs` reach."""
     area = critical = theoretical = 0.0
+    least: dict[str, tuple[float, float]] = {}  # core-cycles and cycles, by signature
     for op, table in enumerate(problem.tables):
-        rows = table.rows[problem.legal[table.signature]]
         profile = problem.profiles[op]
-        area += float((rows["cycles"] * rows["cores"]).min())
-        critical = max(critical, float(rows["cycles"].min()))
+        entry = least.get(table.signature)
+        if entry is None:
+            rows = table.rows[problem.legal[table.signature]]
+            product = float((rows["cycles"] * rows["cores"]).min())
+            entry = least[table.signature] = product, float(rows["cycles"].min())
+        area += entry[0]
+        critical = max(critical, entry[1])
         if profile.kind == "matmul":
             z, rt, ct = profile.out
             per_tile = 32 if problem.device.arch == "grayskull" else 16
@@ -63,6 +71,17 @@ def _must_cross_dram(problem: Problem) -> int:
     a legal candidate to preload (a preload is not shared with other traffic, see `limits`)."""
     users = problem.graph.users()
     total = 0
+    may_preload: dict[tuple[str, int], bool] = {}
+
+    def preloaded(op: int, port: int) -> bool:
+        """Whether an op has a legal candidate that preloads an operand."""
+        table = problem.tables[op]
+        key = table.signature, port
+        if key not in may_preload:
+            rows = table.rows[problem.legal[table.signature]]
+            may_preload[key] = bool(preloads(problem.profiles[op], port, rows).any())
+        return may_preload[key]
+
     for node in problem.graph:
         if node.kind not in (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT):
             continue
@@ -70,12 +89,7 @@ def _must_cross_dram(problem: Problem) -> int:
         if node.kind is NodeKind.INPUT:
             streamed = any(problem.facts[op].queue_place[port] == DRAM for op, port in readers)
         else:
-            streamed = bool(readers) and not any(
-                preloads(
-                    problem.profiles[op], port, problem.tables[op].rows[problem.legal[problem.tables[op].signature]]
-                ).any()
-                for op, port in readers
-            )
+            streamed = bool(readers) and not any(preloaded(op, port) for op, port in readers)
         if streamed:
             z, rt, ct = tile_shape(node.shape)
             df = node.df or problem.options.data_format
@@ -83,17 +97,25 @@ def _must_cross_dram(problem: Problem) -> int:
     return total
 
 
-class _NoPacking:
+class NoPacking:
     """Least cycles of every run of ops, for bands of DRAM dividers: within a band cycles are those of its lowest
     divider, and as many cores may use DRAM as its highest allows."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self._problem = weakref.ref(problem)  # it is kept for as long as the problem is there
         self.bands = _bands(problem)
         self.caps = np.array([cores_at_divider(problem.device, high) for _, high in self.bands])[:, None]
         self._cycles: dict[tuple[object, ...], np.ndarray] = {}
-        self._tables: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
         self.targets = self._targets()
+        self._tables = _known_needs(problem, self.targets)
+        self._joint: dict[tuple[object, ...], np.ndarray] = {}
+        self._between = np.geomspace(self.targets[0], self.targets[-1], _FINER * len(self.targets))
+
+    @property
+    def problem(self) -> Problem:
+        problem = self._problem()
+        assert problem is not None
+        return problem
 
     def _limits(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
         """(bands, legal rows) limiter cycles."""
@@ -116,36 +138,68 @@ class _NoPacking:
         high = max(float(c.max(axis=1).min()) for c in alone)
         return np.unique(np.floor(np.geomspace(max(1.0, low), max(high, low + 1.0), _TARGETS)))
 
-    def needs(self, op: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """(bands, targets) fewest cores, and fewest cores on DRAM, of a legal candidate within each target."""
+    def needs(self, op: int, first: int, last: int) -> np.ndarray:
+        """(2, bands, targets) fewest cores, and fewest cores on DRAM, of a legal candidate within each target."""
         where, output = self.problem.places(op, first, last)
-        table = self.problem.tables[op]
-        key = (table.signature, where, output)
+        key = (self.problem.tables[op].signature, where, output)
         entry = self._tables.get(key)
         if entry is None:
-            legal = self.problem.legal[table.signature]
-            cores = table.rows["cores"][legal].astype(np.int64)
-            dram = self.problem.dram_cores(op, where, output)[legal]
-            shape = (len(self.bands), len(self.targets))
-            least, fewest = np.full(shape, _NEVER), np.zeros(shape, np.int64)
-            for band, cycles in enumerate(self._limits(op, where, output)):
-                by = np.argsort(cycles, kind="stable")
-                count = np.searchsorted(cycles[by], self.targets, side="right")
-                ok = count > 0
-                least[band, ok] = np.minimum.accumulate(cores[by])[count[ok] - 1]
-                fewest[band, ok] = np.minimum.accumulate(dram[by])[count[ok] - 1]
-            entry = (least, fewest)
-            self._tables[key] = entry
+            least = self._least_of(op, where, output, ((1, 0), (0, 1)), self.targets)
+            entry = self._tables[key] = np.minimum(least, BIG).astype(np.int32)
         return entry
+
+    def _least_of(
+        self, op: int, where: tuple[str, ...], output: str, weights: Sequence[tuple[int, int]], targets: np.ndarray
+    ) -> np.ndarray:
+        """(weights, bands, targets) the least of so many times the cores and so many times the cores on DRAM that a
+        legal candidate within each target takes."""
+        table = self.problem.tables[op]
+        legal = self.problem.legal[table.signature]
+        cores = table.rows["cores"][legal].astype(np.int64)
+        dram = self.problem.dram_cores(op, where, output)[legal]
+        result = np.full((len(weights), len(self.bands), len(targets)), _NEVER)
+        result[[i for i, (by_cores, _) in enumerate(weights) if not by_cores]] = 0
+        for band, cycles in enumerate(self._limits(op, where, output)):
+            by = np.argsort(cycles, kind="stable")
+            count = np.searchsorted(cycles[by], targets, side="right")
+            ok = count > 0
+            for i, (by_cores, by_dram) in enumerate(weights):
+                least = np.minimum.accumulate((by_cores * cores + by_dram * dram)[by])
+                result[i, band, ok] = least[count[ok] - 1]
+        return result
+
+    def slowest(self, op: int, first: int, last: int) -> float:
+        """Cycles that no legal candidate of an op takes more of, infinite where the host link shares them out."""
+        where, output = self.problem.places(op, first, last)
+        return float("inf") if HOST in where or output == HOST else float(self._limits(op, where, output).max())
+
+    def least(self, first: int, last: int, least: float) -> float:
+        """The cycles that the slowest op of a run takes at least, which are `least` by cores and DRAM apart: here a
+        candidate with few of the one may have many of the other (both in sums with several weights), and targets are
+        nearer to each other."""
+        problem = self.problem
+        total: np.ndarray = np.zeros(1)
+        for op in range(first, last):
+            where, output = problem.places(op, first, last)
+            key = (problem.tables[op].signature, where, output)
+            entry = self._joint.get(key)
+            if entry is None:
+                entry = self._joint[key] = self._least_of(op, where, output, _WEIGHTS, self._between)
+            total = total + entry
+        most = np.stack([by_cores * problem.cores + by_dram * self.caps for by_cores, by_dram in _WEIGHTS])
+        fits: np.ndarray = np.any(np.all(total <= most, axis=0), axis=0)
+        at = int(fits.argmax()) if fits.any() else len(self._between)
+        return max(least, float(np.floor(self._between[at - 1])) + 1.0) if at else least
 
     def sweep(self, first: int) -> tuple[dict[int, float], int]:
         """(by the end of a run that starts at `first` the cycles that it takes at least, how many ops were looked at).
         """
         problem = self.problem
         n = len(problem.order)
-        cores, dram = (np.zeros((len(self.bands), len(self.targets)), np.int64) for _ in range(2))
+        use = np.zeros((2, len(self.bands), len(self.targets)), np.int32)
+        most = np.array([np.full_like(self.caps, problem.cores), self.caps], np.int32)
         waiting: dict[int, int] = {}
-        current: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        current: dict[int, np.ndarray] = {}
         sweep: dict[int, float] = {}
         last = first
         for last in range(first + 1, n + 1):
@@ -153,22 +207,20 @@ class _NoPacking:
             if op > first and problem.order[op] in problem.breaks:
                 break
             current[op] = self.needs(op, first, last)
-            cores += current[op][0]
-            dram += current[op][1]
+            use += current[op]
             waiting[op] = len({r for r, _ in problem.facts[op].readers})
             for producer in {p for p in problem.facts[op].producers if p >= first}:
                 waiting[producer] -= 1
                 old, new = current[producer], self.needs(producer, first, last)
                 if waiting[producer] == 0 and new is not old:
-                    cores += new[0] - old[0]
-                    dram += new[1] - old[1]
+                    use += new - old
                     current[producer] = new
-            enough = cores <= problem.cores
-            fits = enough & (dram <= self.caps)
-            at = int(fits.any(axis=0).argmax())
-            if fits[:, at].any():
+            within = use <= most
+            fits = np.logical_or.reduce(within[0] & within[1], axis=0)
+            at = int(fits.argmax())
+            if fits[at]:
                 sweep[last] = 1.0 + self.targets[at - 1] if at else float(self.targets[0])
-            elif not enough.any():
+            elif not within[0].any():
                 break
         return sweep, last - first
 
@@ -191,22 +243,29 @@ class EqualRuns(Generic[T]):
 
     def __init__(self) -> None:
         self._of: dict[int, dict[int, dict[tuple[object, ...], T]]] = {}  # by the kind of the first op, and the length
+        self._last: dict[tuple[object, ...], T] = {}  # of runs that the end of a schedule ended
 
     def find(self, problem: Problem, first: int) -> T | None:
         """What is known of the runs from `first` on, None where nothing is."""
-        for length, known in self._of.get(problem.structure(first, first + 1)[0], {}).items():
-            if first + length <= len(problem.order):
-                entry = known.get(_looked_at(problem, first, length))
+        left = len(problem.order) - first
+        for length, entries in self._of.get(problem.structure(first, first + 1)[0], {}).items():
+            if length <= left:
+                entry = entries.get(_looked_at(problem, first, length))
                 if entry is not None:
                     return entry
+        if self._last and left <= problem.cores:  # an epoch has no more ops
+            return self._last.get(_looked_at(problem, first, left))
         return None
 
     def add(self, problem: Problem, first: int, length: int, value: T) -> T:
         """Notes what was found out from `length` ops from `first` on, and gives it back. Where the schedule ended the
-        runs, it holds there alone: whoever goes on is not to find it."""
+        runs, it holds where another one ends alike: whoever goes on is not to find it."""
+        key = _looked_at(problem, first, length)
         if first + length < len(problem.order):
             head = self._of.setdefault(problem.structure(first, first + 1)[0], {})
-            head.setdefault(length, {})[_looked_at(problem, first, length)] = value
+            head.setdefault(length, {})[key] = value
+        else:
+            self._last[key] = value
         return value
 
 
@@ -227,36 +286,36 @@ class _BoundRuns:
 
 
 @dataclasses.dataclass
-class _Kept:
-    """What is known of a problem. times: see `least_times_from`; edited: runs of the problem that this one is an edited
-    copy of, and the ops that differ."""
+class _ProblemBounds:
+    """What is known of a problem. edited: runs of the problem that this one is an edited copy of, and the ops that
+    differ."""
 
-    times: np.ndarray | None = None
     runs: _BoundRuns | None = None
+    relaxed: NoPacking | None = None
     edited: tuple[_BoundRuns, frozenset[int]] | None = None
 
 
-_kept: weakref.WeakKeyDictionary[Problem, _Kept] = weakref.WeakKeyDictionary()
+_BOUNDS: weakref.WeakKeyDictionary[Problem, _ProblemBounds] = weakref.WeakKeyDictionary()
 
 
-def _kept_of(problem: Problem) -> _Kept:
-    return _kept.setdefault(problem, _Kept())
+def _bounds_of(problem: Problem) -> _ProblemBounds:
+    return _BOUNDS.setdefault(problem, _ProblemBounds())
 
 
 def carry_runs(problem: Problem, old: Problem, changed: frozenset[int]) -> None:
     """Bounds of an edited copy of a problem with the same breaks may take over the runs in which none of the `changed`
     ops (whose candidates, operands or readers differ, and the new ones) stands."""
-    runs = _kept_of(old).runs
+    runs = _bounds_of(old).runs
     if runs is not None:
-        _kept_of(problem).edited = runs, changed
+        _bounds_of(problem).edited = runs, changed
 
 
 def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """By first op, the runs that are those of the problem this one is an edited copy of."""
-    kept_bounds = _kept_of(problem)
-    if kept_bounds.edited is None:
+    bounds = _bounds_of(problem)
+    if bounds.edited is None:
         return {}
-    (existing, changed), kept_bounds.edited = kept_bounds.edited, None
+    (existing, changed), bounds.edited = bounds.edited, None
     if not np.array_equal(existing.targets, targets):
         return {}
     at = {name: i for i, name in enumerate(existing.order)}
@@ -275,10 +334,10 @@ def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarra
 
 def _least_runs(problem: Problem) -> _BoundRuns:
     """The cycles that every run of ops takes at least. Worked out once per problem, and once for equal layers."""
-    kept_bounds = _kept_of(problem)
-    if kept_bounds.runs is None:
-        relaxed = _NoPacking(problem)
-        equal = EqualRuns[tuple[np.ndarray, np.ndarray]]()
+    bounds = _bounds_of(problem)
+    if bounds.runs is None:
+        relaxed = bounds.relaxed = NoPacking(problem)
+        equal = _equal_runs(problem, relaxed.targets)
         result = _BoundRuns([], problem.order, relaxed.targets)
         carried = _carried(problem, relaxed.targets)
         for first in range(len(problem.order)):
@@ -291,8 +350,39 @@ def _least_runs(problem: Problem) -> _BoundRuns:
                 lengths = np.array(list(ends), dtype=np.int64) - first
                 entry = equal.add(problem, first, count, (lengths, np.array(list(ends.values()))))
             result.runs.append(entry)
-        kept_bounds.runs = result
-    return kept_bounds.runs
+        bounds.runs = result
+    return bounds.runs
+
+
+def _equal_runs(problem: Problem, targets: np.ndarray) -> EqualRuns[tuple[np.ndarray, np.ndarray]]:
+    """What is known of runs from all problems that share the costs, with the same targets."""
+    key = ("least runs", targets.tobytes())
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, EqualRuns):
+        entry = problem.costs.answers[key] = EqualRuns[tuple[np.ndarray, np.ndarray]]()
+    return entry
+
+
+def _known_needs(problem: Problem, targets: np.ndarray) -> dict[tuple[object, ...], np.ndarray]:
+    """What `NoPacking.needs` said of ops of all problems that share the costs, with the same targets."""
+    key = ("needs of least runs", targets.tobytes())
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, dict):
+        entry = problem.costs.answers[key] = {}
+    return entry
+
+
+def least_runs(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
+    """By first op: (lengths, cycles per input that the slowest op takes at least) of the runs from there."""
+    return _least_runs(problem).runs
+
+
+def relaxed_runs(problem: Problem) -> NoPacking:
+    """What `least_runs` rests on."""
+    _least_runs(problem)
+    relaxed = _bounds_of(problem).relaxed
+    assert relaxed is not None
+    return relaxed
 
 
 def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:
@@ -311,151 +401,3 @@ def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:
 def no_packing(problem: Problem) -> int:
     """Least sum of limiter cycles over all ways to cut the schedule into epochs, by area and DRAM alone."""
     return int(least_rest(problem)[0])
-
-
-# -- the time of a batch ---------------------------------------------------------------------------------------
-
-_PRICES = np.concatenate([[0.0], np.geomspace(1.0, 1e5, 16)])
-"""Cycles that a core may cost in the bound of the first input's way; each gives a bound, the largest counts."""
-_HOP, _READY = EpochConstants().noc_latency, EpochConstants().dram_latency
-
-
-@dataclasses.dataclass(frozen=True)
-class _OpLeast:
-    """Of one op, over all its legal rows. (prices,) each: cores: what its cores cost at least; first, whole: cycles
-    until its first tiles leave and of all its work, with what cores cost on top of the least. dram: cycles in which all
-    of DRAM brings its parameters for a batch."""
-
-    cores: np.ndarray
-    first: np.ndarray
-    whole: np.ndarray
-    dram: float
-
-
-def time_bound(problem: Problem) -> float:
-    """Cycles per input below which no placement of this schedule stays, switches of epochs included.
-
-    An epoch of a batch of B takes at least the longest of three things. B times its slowest op. What all of DRAM needs
-    for its parameters, those that may be preloaded once in a batch, the others with every input. The way of the first
-    input: an op begins with the first tiles of those that it reads, and the last one does all of its work. There a core
-    has a price (a Lagrange multiplier): all ops together have the cores of the device, and the longest way is no
-    shorter than the sum of what its ops take, each with the row that is best at that price. The dynamic programme over
-    cuts adds the epochs up. Rows that edges refuse together, and buffers, are left out.
-    """
-    times = least_times_from(problem)
-    return float(times[0]) if np.isfinite(times[0]) else 0.0
-
-
-def least_times_from(problem: Problem) -> np.ndarray:
-    """(ops + 1,) cycles per input that all ops from each on take at least, see `time_bound`. Worked out once."""
-    kept_bounds = _kept_of(problem)
-    if kept_bounds.times is None:
-        kept_bounds.times = _least_times_from(problem)
-    return kept_bounds.times
-
-
-def _least_times_from(problem: Problem) -> np.ndarray:
-    options = problem.options
-    switch = options.epoch_switch_cycles / options.inputs_counted
-    if not options.counts_fill:
-        return least_rest(problem, switch)
-    runs, rest = _least_runs(problem).runs, np.full(len(problem.order) + 1, np.inf)
-    rest[-1] = 0.0
-    fills: dict[tuple[object, ...], np.ndarray] = {}
-    for first in range(len(problem.order) - 1, -1, -1):
-        lengths, cycles = runs[first]
-        length = int(lengths.max(initial=0))
-        key = problem.structure(first, first + length)
-        if key not in fills:
-            fills[key] = _least_times(problem, first, length)
-        takes = np.maximum(cycles, fills[key][lengths - 1] / options.inputs_counted)
-        rest[first] = (takes + switch + rest[first + lengths]).min(initial=np.inf)
-    return rest
-
-
-def _least_times(problem: Problem, first: int, length: int) -> np.ndarray:
-    """(length,) cycles of a batch that runs of 1, 2, ... ops from `first` on take at least, by DRAM and by the way of
-    the first input."""
-    least: np.ndarray = np.zeros(length)
-    depth: dict[int, np.ndarray] = {}
-    end, cores = np.zeros(len(_PRICES)), -_PRICES * problem.cores
-    dram = 0.0
-    for op in range(first, first + length):
-        here, op_type = _op_least(problem, op), problem.profiles[op].op
-        producers = problem.facts[op].producers
-        inside = [depth[p] + _HOP for p in producers if p >= first]
-        start = np.full(len(_PRICES), float(_READY))
-        if isinstance(op_type, HwSplice):  # it may begin with any of its operands
-            if len(inside) == len(producers):
-                start = np.min(inside, axis=0)
-        elif inside and _reads_at_once(op_type):
-            start = np.max(inside, axis=0)
-        depth[op] = start + here.first
-        end = np.maximum(end, start + here.whole)
-        cores = cores + here.cores
-        dram += here.dram
-        least[op - first] = max(dram, float((end + cores).max()))
-    return least
-
-
-def _reads_at_once(op: object) -> bool:
-    """Whether an op reads of its operand before it gives its first tiles: a picker may begin with a block of zeros."""
-    if not isinstance(op, HwSparseMatmul):
-        return True
-    block, row = op.picker.array[:, 0], op.picker.array[:, 1]
-    return bool(((block == 0) & (row < TILE)).any())
-
-
-def _op_least(problem: Problem, op: int) -> _OpLeast:
-    """Worked out once for equal ops. Kernel cycles alone count: they hold wherever operands come from."""
-    table, batch = problem.tables[op], problem.options.inputs_counted
-    key = ("least of an op", table.signature)
-    entry = problem.costs.answers.get(key)
-    if isinstance(entry, _OpLeast):
-        return entry
-    profile = problem.profiles[op]
-    legal = problem.legal[table.signature]
-    rows = table.rows[legal]
-    cycles = rows["cycles"].astype(np.float64)
-    price = rows["cores"] * _PRICES[:, None]
-    fewest = price.min(axis=1)
-    begun = np.maximum(0.0, np.floor(cycles * _first_part(profile, rows)) - 1.0)  # steps are whole cycles
-    # T >= once and T >= batch x always, so T >= any weighted mean of both
-    bytes_ = problem.loads(op)[1][legal] + _streamed_bytes(problem, op)[legal]
-    entry = _OpLeast(
-        fewest,
-        (begun + price).min(axis=1) - fewest,
-        (cycles + price).min(axis=1) - fewest,
-        float(bytes_.min()) / dram_rate(problem.device) * batch / (1 + batch),
-    )
-    problem.costs.answers[key] = entry
-    return entry
-
-
-def _first_part(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
-    """Part of an op's cycles before its first tiles leave, at least (placement.md#firings), in either order of
-    ublocks."""
-    m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
-    op = profile.op
-    parts = m * n
-    if isinstance(op, HwSparseMatmul) or profile.kind == "depthwise":
-        parts = np.ones(len(rows), dtype=np.int64)
-    elif profile.matmul_like:
-        parts = np.where(profile.z_group * np.maximum(rows["m_k"], 1) == 1, m, 1)
-    elif isinstance(op, HwReduce):
-        parts = {"r": n, "c": m}.get(op.dim, np.ones(len(rows), dtype=np.int64))
-    elif isinstance(op, HwSplice):
-        parts = np.maximum(m, n)
-    part: np.ndarray = 1.0 / (rows["t"].astype(np.int64) * parts)
-    return part
-
-
-def _streamed_bytes(problem: Problem, op: int) -> np.ndarray:
-    """(rows,) bytes of parameters that all cores of an op stream for one input."""
-    move, rows = problem.traffic(op), problem.tables[op].rows
-    total: np.ndarray = np.zeros(len(rows))
-    for port, operand in enumerate(problem.profiles[op].operands):
-        if operand.feed == "parameter":
-            size = move.operand_bytes[port].astype(np.float64) * move.operand_cores[port]
-            total += np.where(preloads(problem.profiles[op], port, rows), 0.0, size)
-    return total

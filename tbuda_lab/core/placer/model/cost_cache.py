@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, Load, Traffic, demands, dram_divider, traffic
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic, demands, dram_divider, traffic
+from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.balancer.edges import EdgeCache, EdgeCost
 from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
 from tbuda_lab.core.balancer.profile import OpProfile
@@ -108,6 +109,7 @@ class CostCache:
                 self.legal[table.signature],
                 *self._demands(table, where, output, host),
                 self.dram_cores(table, where, output),
+                (table.rows["buf_size_mb"] == 1) & (output == NOC),
             )
         return entry
 
@@ -187,8 +189,7 @@ class CostCache:
         if entry is None:
             data = table.rows
             names = ("grid_r", "grid_c", "stream_r", "stream_c", "buf_size_mb")
-            columns = np.stack([*(data[n] for n in names), data["stream"] == "rz"]).astype(np.int64)
-            entry = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+            entry = group_numbers(*(data[n] for n in names), data["stream"] == "rz")
             self._shapes_of[table.signature] = entry
         return entry
 
@@ -201,17 +202,18 @@ class CostCache:
         kernel_part: float = 1.0,
         dram_price: int = 0,
         host: int = 0,
+        apart: bool = False,
     ) -> Frontier:
         """Rows that are cheapest for some target, given how many cores use DRAM in the epoch. `kernel_part`: the kernel
         alone may take that part of the target (1: no more is asked of it than of the operands). `dram_price`: how many
         cores one on DRAM counts for beside itself; at 0 it only decides between rows of equal cores and cycles. `host`:
-        cores on the host link."""
+        cores on the host link. `apart`: see `Choices.frontier`."""
         divider = dram_divider(self.device, dram_load)
         host = host if HOST in where or output == HOST else 0
-        key = (table.signature, where, output, divider, kernel_part, dram_price, host)
+        key = (table.signature, where, output, divider, kernel_part, dram_price, host, apart)
         entry = self._frontier_of.get(key)
         if entry is None:
-            entry = self.choices(table, where, output, host).frontier(dram_load, kernel_part, dram_price)
+            entry = self.choices(table, where, output, host).frontier(dram_load, kernel_part, dram_price, apart)
             self._frontier_of[key] = entry
         return entry
 

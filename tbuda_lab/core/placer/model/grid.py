@@ -132,15 +132,15 @@ def pack(items: Sequence[Item], rows: int, cols: int) -> list[Spot] | None:
             return None
     if area > rows * cols:
         return None
-    given = range(len(items))
+    input_order = range(len(items))
     orders = [
-        sorted(given, key=lambda i: (-items[i].rows, -items[i].cols)),
-        sorted(given, key=lambda i: (-items[i].rows * items[i].cols, -items[i].rows)),
-        sorted(given, key=lambda i: (-items[i].cols, -items[i].rows)),
-        sorted(given, key=lambda i: (-max(items[i].rows, items[i].cols), -items[i].rows * items[i].cols)),
+        sorted(input_order, key=lambda i: (-items[i].rows, -items[i].cols)),
+        sorted(input_order, key=lambda i: (-items[i].rows * items[i].cols, -items[i].rows)),
+        sorted(input_order, key=lambda i: (-items[i].cols, -items[i].rows)),
+        sorted(input_order, key=lambda i: (-max(items[i].rows, items[i].cols), -items[i].rows * items[i].cols)),
     ]
     for turn in (False, True):
-        for order in (given, *orders):
+        for order in (input_order, *orders):
             result = _try(items, order, base.copy(), turn)
             if result is not None:
                 for i, spot in pinned.items():

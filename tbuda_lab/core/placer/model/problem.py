@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic
-from tbuda_lab.core.balancer.orders import read_order, ublock_orders
+from tbuda_lab.core.balancer.blocks import read_order, ublock_orders
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
@@ -19,12 +19,12 @@ from tbuda_lab.core.graph.phases import WRITES, first_of_each, phases
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.model.choices import Choices, Frontier
+from tbuda_lab.core.placer.model.choices import Choices
 from tbuda_lab.core.placer.model.cost_cache import CostCache, profile_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Pin:
+class FixedPlace:
     """What the user fixed of an op's place."""
 
     start: tuple[int, int] | None = None
@@ -120,7 +120,7 @@ class Problem:
     device: DeviceSpec
     options: CompileOptions
     schedule: Schedule
-    pins: Mapping[str, Pin]
+    pins: Mapping[str, FixedPlace]
     breaks: frozenset[str]
     chip_breaks: frozenset[str]
     costs: CostCache
@@ -136,7 +136,7 @@ class Problem:
         device: DeviceSpec,
         options: CompileOptions,
         order: Sequence[str],
-        pins: Mapping[str, Pin],
+        pins: Mapping[str, FixedPlace],
         breaks: frozenset[str],
         chip_breaks: frozenset[str] = frozenset(),
         overrides: Sequence[Override] = (),
@@ -206,7 +206,7 @@ class Problem:
 
     # -- other problems -------------------------------------------------------------------------------------------
     def with_candidates(
-        self, models: Mapping[str, OpModels], pins: Mapping[str, Pin], breaks: frozenset[str]
+        self, models: Mapping[str, OpModels], pins: Mapping[str, FixedPlace], breaks: frozenset[str]
     ) -> Problem:
         """The same graph in the same order with other candidates, pins and epoch breaks."""
         return dataclasses.replace(
@@ -257,22 +257,11 @@ class Problem:
     def shapes(self, op: int) -> np.ndarray:
         return self.costs.shapes(self.tables[op])
 
-    def frontier(
-        self,
-        op: int,
-        where: tuple[str, ...],
-        output: str,
-        dram_load: int,
-        kernel_part: float = 1.0,
-        dram_price: int = 0,
-        host: int = 0,
-    ) -> Frontier:
-        return self.costs.frontier(self.tables[op], where, output, dram_load, kernel_part, dram_price, host)
-
     # -- equal runs -----------------------------------------------------------------------------------------------
     @functools.cached_property
-    def _kinds(self) -> list[tuple[object, ...]]:
-        return [
+    def _kinds(self) -> list[int]:
+        """By number of the op, a number of the cost cache for what it is, whoever it reads and feeds."""
+        kinds = (
             (
                 self.tables[i].signature,
                 self.orders[name],
@@ -286,7 +275,8 @@ class Problem:
                 BETWEEN in self.graph[name].attrs,
             )
             for i, (name, fact) in enumerate(zip(self.order, self.facts, strict=True))
-        ]
+        )
+        return [self.costs.number(kind) for kind in kinds]
 
     @functools.cached_property
     def _inside(self) -> list[tuple[int, int, int]]:
@@ -319,27 +309,33 @@ def op_facts(
     graph: Graph, number: Mapping[str, int], device: DeviceSpec, options: CompileOptions
 ) -> tuple[OpFacts, ...]:
     """The facts of every op of `number`, in its order."""
-    users = graph.users()
+    nodes, users = graph.nodes, graph.users()
+    cut = {(node.name, port) for node in graph for port in queued_ports(node)}
     input_place = HOST if inputs_on_host(device, options) else DRAM
     output_place = HOST if options.output_queues_on_host else DRAM
     facts: list[OpFacts] = []
     for name in number:
         node = graph[name]
-        sources = [graph[s] for s in node.sources]
-        readers = [(number[u], p) for u, p in users[name] if graph[u].kind is NodeKind.OP]
-        ends = [graph[u] for u, _ in users[name] if graph[u].kind is NodeKind.OUTPUT]
-        writes = any(WRITES in end.attrs for end in ends)
-        outputs = any(WRITES not in end.attrs for end in ends)
+        sources = [edge.source for edge in node.inputs]
+        readers: list[tuple[int, int]] = []
+        writes = outputs = False
+        for user, port in users[name]:
+            reader = nodes[user]
+            if reader.kind is NodeKind.OP:
+                readers.append((number[user], port))
+            elif reader.kind is NodeKind.OUTPUT:
+                writes |= WRITES in reader.attrs
+                outputs |= WRITES not in reader.attrs
         facts.append(
             OpFacts(
                 name,
-                tuple(number.get(s.name, -1) for s in sources),
-                tuple(input_place if s.kind is NodeKind.INPUT else DRAM for s in sources),
+                tuple([number.get(s, -1) for s in sources]),
+                tuple([input_place if nodes[s].kind is NodeKind.INPUT else DRAM for s in sources]),
                 tuple(sorted(readers)),
                 outputs and output_place == HOST,
                 writes or (outputs and output_place == DRAM),
                 queued_ports(node),
-                any(p in queued_ports(graph[u]) for u, p in users[name]),
+                bool(cut) and any(use in cut for use in users[name]),
             )
         )
     return tuple(facts)

@@ -77,14 +77,16 @@ def constraint_pairs(order: Sequence[str], overrides: Sequence[Override]) -> lis
         missing = [n for n in names if n not in order]
         if missing or len(set(names)) < 2 or len(set(names)) < len(names):
             near = difflib.get_close_matches(missing[0], order, n=1, cutoff=0.5) if missing else []
-            text = f"{', '.join(missing)} is no op of this graph" if missing else "an order takes two ops or more, once"
+            text = "an order takes two ops or more, once"
+            if missing:
+                text = f"{', '.join(missing)} is not an op of this graph"
             fix = f"did you mean {near[0]!r}?" if near else "names of ops, in the order they are to run"
             where = missing[0] if missing else ", ".join(names)
             wrong.append(Diagnostic("error", where, "override-schedule_constraint", text, fix))
             continue
         pairs += itertools.pairwise(names)
     if wrong:
-        raise OverrideError("schedule constraints that cannot be honoured", wrong)
+        raise OverrideError("schedule constraints cannot be met", wrong)
     return pairs
 
 
@@ -114,7 +116,7 @@ def _reordered(graph: Graph, order: tuple[str, ...], pairs: list[tuple[str, str]
     first, second = next((a, b) for a, b in pairs if a in stuck and b in stuck and _leads(before, b, a))
     text = f"{first} cannot run before {second}: its operands, or another constraint, wait for {second}"
     raise OverrideError(
-        "schedule constraints that cannot be honoured",
+        "schedule constraints cannot be met",
         [Diagnostic("error", first, "override-schedule_constraint", text, f"put {second} before {first}")],
     )
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, Load, dram_divider
 from tbuda_lab.core.balancer.edges import EdgeReason
-from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, Repair
+from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, Repair, repair_around
 from tbuda_lab.core.placer.model.grid import Item, Spot, pack
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.search.edge_repair import repair_around
 
 MOST_ALTERNATIVES = 24
 
@@ -35,14 +34,27 @@ class Segment:
 
 
 def alternatives(
-    problem: Problem, op: int, first: int, last: int, load: int, target: float, kernel: float = math.inf
+    problem: Problem,
+    op: int,
+    first: int,
+    last: int,
+    load: int,
+    target: float,
+    kernel: float = math.inf,
+    apart: bool = False,
 ) -> np.ndarray:
-    """Legal rows of an op that meet the target, and one for the kernel alone, fewest cores first."""
+    """Legal rows of an op that meet the target, and one for the kernel alone, fewest cores first; if `apart`, those
+    that would not meet it together with their reader, with which they take turns, after all others."""
     where, output = problem.places(op, first, last)
     table = problem.tables[op]
     rows = problem.by_cores(op, where, output, load)
     cycles = problem.row_limits(op, where, output, Load(load, 0))[rows]
-    chosen: np.ndarray = rows[(cycles <= target) & (table.rows["cycles"][rows] <= kernel)]
+    fits = (cycles <= target) & (table.rows["cycles"][rows] <= kernel)
+    if not apart:
+        legal: np.ndarray = rows[fits]
+        return legal
+    turns = problem.choices(op, where, output).turns[rows] * cycles > target
+    chosen: np.ndarray = np.concatenate([rows[fits & ~turns], rows[fits & turns]])
     return chosen
 
 
@@ -56,10 +68,11 @@ def choose_rows(
     upstream_rows: Mapping[int, int],
     kernel: float = math.inf,
     repairs: dict[tuple[object, ...], Repair] | None = None,
+    apart: bool = False,
 ) -> tuple[dict[int, int] | None, EdgeCompatibility]:
     """Rows for ops [first, last) with legal edges: the picked ones where they are legal, else the next best of the op,
     else of one of its producers. None if that does not suffice; the book then tells the last refusal. repairs: see
-    `EdgeCompatibility`."""
+    `EdgeCompatibility`; apart: see `alternatives`."""
     book = EdgeCompatibility(problem, first, last, upstream_rows, repairs)
     crowded = book.users_ok()
     if crowded is not None and last - first > 1:
@@ -69,7 +82,7 @@ def choose_rows(
         if book.check(op, picked[op]):
             book.rows[op] = picked[op]
             continue
-        if _repair(problem, book, op, picked[op], load, target, kernel):
+        if _repair(problem, book, op, picked[op], load, target, kernel, apart):
             continue
         return None, book
     return book.rows, book
@@ -89,13 +102,20 @@ def spread_rows(rows: np.ndarray, shapes: np.ndarray, limit: int) -> list[int]:
 
 
 def _repair(
-    problem: Problem, book: EdgeCompatibility, op: int, picked: int, load: int, target: float, kernel: float
+    problem: Problem,
+    book: EdgeCompatibility,
+    op: int,
+    picked: int,
+    load: int,
+    target: float,
+    kernel: float,
+    apart: bool,
 ) -> bool:
     """Another row for an op whose picked one is illegal with those chosen, or rows for it and one of its producers:
     whichever takes the fewest cores."""
 
     def rows(op: int) -> list[int]:
-        rows = alternatives(problem, op, book.first, book.last, load, target, kernel)
+        rows = alternatives(problem, op, book.first, book.last, load, target, kernel, apart)
         return list(dict.fromkeys(spread_rows(rows, problem.shapes(op), MOST_ALTERNATIVES)))
 
     options = rows(op)
@@ -233,23 +253,34 @@ def place_rows(problem: Problem, first: int, last: int, rows: Mapping[int, int])
     return Segment(first, last, tuple(rows[op] for op in range(first, last)), tuple(turned), kernel, limiter)
 
 
-def polish(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], rounds: int = 16) -> Segment:
-    """Gives cores that are left to the op that limits the epoch, as long as that makes the epoch faster; then to the op
-    with the slowest kernel, which no longer matters while DRAM limits, but does for a larger batch."""
+def cores_of(problem: Problem, segment: Segment) -> int:
+    """Cores that the ops of an epoch take."""
+    rows = zip(range(segment.first, segment.last), segment.rows, strict=True)
+    return sum(int(problem.tables[op].rows["cores"][row]) for op, row in rows)
+
+
+def polish(
+    problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], rounds: int = 16, spare: int = 0
+) -> Segment:
+    """Gives cores that are left, all but `spare`, to the op that limits the epoch, as long as that makes the epoch
+    faster; then to the op with the slowest kernel, which no longer matters while DRAM limits, but does for a larger
+    batch."""
     for by_kernel in (False, True):
         for _ in range(rounds):
-            better = _larger(problem, segment, upstream_rows, by_kernel)
+            better = _larger(problem, segment, upstream_rows, by_kernel, spare)
             if better is None:
                 break
             segment = better
     return segment
 
 
-def _larger(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], by_kernel: bool) -> Segment | None:
+def _larger(
+    problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], by_kernel: bool, spare: int
+) -> Segment | None:
     first, last = segment.first, segment.last
     rows = dict(zip(range(first, last), segment.rows, strict=True))
     kernel, limiter, load = measure(problem, first, last, rows)
-    used = sum(int(problem.tables[op].rows["cores"][row]) for op, row in rows.items())
+    used = cores_of(problem, segment)
 
     def cycles(op: int) -> float:
         if by_kernel:
@@ -262,7 +293,7 @@ def _larger(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]
     options = alternatives(problem, slowest, first, last, load.dram_cores, target)
     if by_kernel:
         options = options[table["cycles"][options] < kernel]
-    room = problem.cores - used + int(table["cores"][rows[slowest]])
+    room = problem.cores - spare - used + int(table["cores"][rows[slowest]])
     options = options[table["cores"][options] <= room]
     book = EdgeCompatibility(problem, first, last, upstream_rows)
     book.rows = {op: row for op, row in rows.items() if op != slowest}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.balancer.parameters import preloads, preloads_large
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
@@ -21,9 +22,7 @@ _SHAPE = ("grid_r", "grid_c", "stream_r", "stream_c", "t")
 
 def _codes(data: np.ndarray, *fields: str) -> np.ndarray:
     """(rows,) group numbers: equal where all the fields are equal."""
-    columns = np.stack([data[f].astype(np.int64) for f in fields] + [(data["stream"] == "rz").astype(np.int64)])
-    _, groups = np.unique(columns, axis=1, return_inverse=True)
-    return np.asarray(groups).reshape(-1)
+    return group_numbers(*(data[f] for f in fields), data["stream"] == "rz")
 
 
 def _first_of(groups: np.ndarray) -> np.ndarray:

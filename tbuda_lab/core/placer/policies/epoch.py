@@ -11,8 +11,8 @@ from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, re
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, items, measure
-from tbuda_lab.core.placer.policies.cost_cutoff import closed, reopened
 from tbuda_lab.core.placer.policies.narrow_grids import Narrow
+from tbuda_lab.core.placer.policies.portfolio import count_epoch, uncount_epoch
 
 Preference = Callable[[int], Iterable[int]]
 """Rows of an op, preferred first."""
@@ -48,9 +48,9 @@ class OpenEpoch:
         """Whether breaks, chips and the number of readers allow `op` as the next op of this epoch."""
         problem = self.problem
         if op > self.first:
-            wanted = {chip(problem, member) for member in range(self.first, op + 1)} - {None}
-            if problem.order[op] in problem.breaks | problem.chip_breaks or len(wanted) > 1:
-                self.refusal = f"{problem.order[op]} begins an epoch or stands on another chip, as asked"
+            chips = {chip(problem, member) for member in range(self.first, op + 1)} - {None}
+            if problem.order[op] in problem.breaks | problem.chip_breaks or len(chips) > 1:
+                self.refusal = f"{problem.order[op]} begins an epoch, or is on another chip, by an override"
                 return False
             self.book.last = op + 1
             crowded = self.book.users_ok()
@@ -246,14 +246,14 @@ def fill(
             if writer is None:
                 raise no_epoch(problem, first, epoch.book.reason())
             while result and result[-1].last > writer:
-                reopened(check, gone := result.pop())
+                uncount_epoch(check, gone := result.pop())
                 upstream_rows = {op: row for op, row in upstream_rows.items() if op < gone.first}
             continue
         if epoch.refusal or one_op:
             problem.refusals[first, epoch.last + 1] = epoch.refusal or "this policy gives every op an epoch of its own"
         result.append(epoch.segment())
         upstream_rows.update(epoch.rows)
-        closed(check, result[-1])
+        count_epoch(check, result[-1])
         check(epoch.last / n)
     return result
 

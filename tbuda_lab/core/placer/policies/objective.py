@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbuda_lab.core.balancer.types import Objective
-from tbuda_lab.core.placer.model.bounds import time_bound
+from tbuda_lab.core.placer.model.batch_bound import time_bound
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.search.chip_stages import overhead, slowest_stage
@@ -21,8 +21,9 @@ def weighed(segment: Segment) -> float:
     return segment.limiter_cycles + segment.stall_cycles + KERNEL_WEIGHT * segment.kernel_cycles
 
 
-def objective(problem: Problem, segments: Sequence[Segment]) -> Objective:
-    """What the policy minimises, of priced epochs (those that are not count as if nothing ever waited)."""
+def objective(problem: Problem, segments: Sequence[Segment], plain: Problem | None = None) -> Objective:
+    """What the policy minimises, of priced epochs (those that are not count as if nothing ever waited). plain: the
+    problem before nops and queues were inserted, of which the bound is."""
     return Objective(
         limiter=float(sum(s.limiter_cycles for s in segments)),
         waiting=float(sum(s.stall_cycles for s in segments)),
@@ -30,5 +31,5 @@ def objective(problem: Problem, segments: Sequence[Segment]) -> Objective:
         kernel=float(KERNEL_WEIGHT * sum(s.kernel_cycles for s in segments)),
         slowest_chip=slowest_stage(problem, segments),
         inputs=problem.options.inputs_counted,
-        bound=time_bound(problem),
+        bound=time_bound(problem if plain is None else plain),
     )

@@ -24,18 +24,20 @@ from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.memory.host_link import link_cycles, share_link, uses_host
 from tbuda_lab.core.placer.model.bounds import EqualRuns
 from tbuda_lab.core.placer.model.choices import Needs
+from tbuda_lab.core.placer.model.cost_cache import CostCache
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.model.segment import Segment, choose_rows, divider_levels, place_rows, polish
-from tbuda_lab.core.placer.policies.held_edges import without_held_edges
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, divider_levels, place_rows, polish
+from tbuda_lab.core.placer.policies.full_buffers import without_full_buffers
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
-from tbuda_lab.core.placer.policies.op_runs import Attempt, Bound, Guess, RunRefusal
+from tbuda_lab.core.placer.policies.op_runs import Attempt, CheapestCuts, CostBound, RunEstimate, RunRefusal
 from tbuda_lab.core.placer.policies.pipelining import pipelined
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES as SWITCH_CYCLES
 from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, longest_chains, rules
-from tbuda_lab.core.placer.stalls.stall_model import Gathered, StallModel
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.fork_join import nop_cores
+from tbuda_lab.core.placer.stalls.stall_model import RunStalls, StallCaches, StallModel
+from tbuda_lab.core.placer.stalls.stall_repair import held_up, priced
 
 _KERNEL_PARTS = (1.0, 0.5, 0.25)
 _DRAM_PRICES = (4, 8)
@@ -45,6 +47,44 @@ _TARGETS = 160
 _MORE = 10  # runs made real after the path is settled, in case another one is better than it was thought
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
+
+
+@dataclasses.dataclass
+class _SearchMemory:
+    """What a search works out of runs and ops, by their structure and signatures: it holds for other graphs with the
+    same targets. ends: by whether runs far behind their cuts are left out."""
+
+    tables: dict[tuple[object, ...], Needs] = dataclasses.field(default_factory=dict)
+    links: dict[object, np.ndarray] = dataclasses.field(default_factory=dict)
+    waiting: StallCaches = dataclasses.field(default_factory=StallCaches)
+    attempts: dict[tuple[tuple[object, ...], int, int], Attempt] = dataclasses.field(default_factory=dict)
+    ends: dict[bool, EqualRuns[dict[int, CostBound]]] = dataclasses.field(
+        default_factory=lambda: {near: EqualRuns() for near in (False, True)}
+    )
+    finished: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
+    streamed: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
+    flowing: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
+
+
+_MEMORY = "memory of a search"
+
+
+def _memory(problem: Problem, targets: np.ndarray, kernel_weight: float, stall_share: float) -> _SearchMemory:
+    """That of the last search with the same targets, until `forget_searches`; a new one where overrides may address
+    ops by their names."""
+    if problem.overrides:
+        return _SearchMemory()
+    key = (_MEMORY, targets.tobytes(), kernel_weight, stall_share)
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, _SearchMemory):
+        entry = problem.costs.answers[key] = _SearchMemory()
+    return entry
+
+
+def forget_searches(costs: CostCache) -> None:
+    """Gives back what searches keep for the next one: some ten megabytes."""
+    for key in [key for key in costs.answers if key[0] == _MEMORY]:
+        del costs.answers[key]
 
 
 class Optimal:
@@ -64,27 +104,25 @@ class Optimal:
         dividers = divider_levels(problem)
         self.levels = [(d, part) for d in dividers for part in _KERNEL_PARTS]
         self.caps = np.array([cores_at_divider(problem.device, d) for d, _ in self.levels])
-        self._most = np.array([np.full_like(self.caps, problem.cores), self.caps])[:, :, None]
+        self._most = np.array([np.full_like(self.caps, problem.cores), self.caps], np.int32)[:, :, None]
         self.targets = self._targets()
-        self.waiting = StallModel(problem, self.caps.tolist())
-        self._tables: dict[tuple[object, ...], Needs] = {}
-        self._links: dict[object, np.ndarray] = {}
-        self.bounds: dict[int, dict[int, Bound]] = {}  # by first op: last -> bound
+        self._level_starts = np.arange(len(self.levels)) * len(self.targets)  # in flat arrays of levels and targets
+        memory = _memory(problem, self.targets, kernel_weight, stall_share)
+        self.waiting = StallModel(problem, self.caps.tolist(), self.targets, memory.waiting)
+        self._tables, self._links = memory.tables, memory.links
+        self.bounds: dict[int, dict[int, CostBound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
-        self._made: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
+        self._realised: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
-        self._finished: dict[tuple[object, ...], Segment] = {}
-        self._streamed: dict[tuple[object, ...], Segment] = {}
-        self._flowing: dict[tuple[object, ...], Segment] = {}
+        self.finished_segments, self._streamed, self._flowing = memory.finished, memory.streamed, memory.flowing
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._attempts: dict[tuple[tuple[object, ...], int, int], Attempt] = {}
-        self._ends = EqualRuns[dict[int, Bound]]()
+        self._attempts, self._ends = memory.attempts, memory.ends
 
-    def on(self, problem: Problem) -> Optimal:
-        """The same for the problem in another order."""
+    def on(self, problem: Problem, ops: range | None = None) -> Optimal:
+        """The same for the problem in another order, or for runs of some of its ops."""
         result = copy.copy(self)
-        result.problem, result.waiting = problem, self.waiting.on(problem)
+        result.problem, result.waiting = problem, self.waiting.on(problem, ops)
         return result
 
     # -- bounds ----------------------------------------------------------------------------------------------
@@ -93,9 +131,9 @@ class Optimal:
         low, high = 1 << 62, 1
         for op in range(len(problem.order)):
             where, output = problem.places(op, op, op + 1)
-            best = problem.frontier(op, where, output, 0)
-            worst = problem.frontier(op, where, output, int(self.caps[-1]))
-            inner = problem.frontier(op, tuple("noc" for _ in where), "", 0)
+            best = problem.costs.frontier(problem.tables[op], where, output, 0)
+            worst = problem.costs.frontier(problem.tables[op], where, output, int(self.caps[-1]))
+            inner = problem.costs.frontier(problem.tables[op], tuple("noc" for _ in where), "", 0)
             low = min(low, int(inner.cycles[-1]))
             high = max(high, int(best.cycles[0]), int(worst.cycles[-1]) + 1)
         high = max(high, low + 1)
@@ -112,35 +150,40 @@ class Optimal:
             self._tables[key] = entry
         return entry
 
-    def ends(self, first: int) -> dict[int, Bound]:
-        """By their lengths, bounds of all runs that start at `first`: equal layers are swept once."""
-        entry = self._ends.find(self.problem, first)
+    def ends(self, first: int, cuts: CheapestCuts | None = None) -> dict[int, CostBound]:
+        """By their lengths, bounds of all runs that start at `first`: equal layers are swept once. cuts: of all runs
+        that start behind `first`; runs that cost far more than their cheapest cut are left out."""
+        equal = self._ends[cuts is not None]
+        entry = equal.find(self.problem, first)
         if entry is None:
-            ends, count = self._sweep(first)
+            ends, count = self._sweep(first, cuts)
             by_length = {last - first: bound for last, bound in ends.items()}
-            entry = self._ends.add(self.problem, first, count, by_length)
+            entry = equal.add(self.problem, first, count, by_length)
         return entry
 
-    def _sweep(self, first: int) -> tuple[dict[int, Bound], int]:
-        """Bounds of all runs that start at `first`, by their ends, and how many ops were looked at."""
+    def _sweep(self, first: int, cuts: CheapestCuts | None) -> tuple[dict[int, CostBound], int]:
+        """Bounds of all runs that start at `first`, by their ends, and how many ops were looked at. cuts: see `ends`.
+        """
         problem = self.problem
         shape = (2, len(self.levels), len(self.targets))
         use, cycles = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # cycles: of ops that are settled
+        flat_cycles = cycles.reshape(2, -1)
         waiting: dict[int, int] = {}  # by op whose output may still come to stay inside: readers that are not yet
         current: dict[int, Needs] = {}
-        sweep: dict[int, Bound] = {}
+        sweep: dict[int, CostBound] = {}
         chip: int | None = None
         last = first
         hosted: list[int] = []
-        gathered = Gathered(self.waiting, first, lambda op: self._needs(op, first, last))
+        needs_by_op: dict[int, Needs] = {}  # by op, what `_needs` says of the run so far
+        gathered = RunStalls(self.waiting, first, needs_by_op.__getitem__)
         for last in range(first + 1, len(problem.order) + 1):
             op = last - 1
             name = problem.order[op]
-            wanted = self._chip(op)
-            if op > first and (name in problem.breaks or (chip is not None and wanted not in (None, chip))):
+            op_chip = self._chip(op)
+            if op > first and (name in problem.breaks or (chip is not None and op_chip not in (None, chip))):
                 break
-            chip = chip if wanted is None else wanted
-            needs = current[op] = self._needs(op, first, last)
+            chip = chip if op_chip is None else op_chip
+            needs = current[op] = needs_by_op[op] = self._needs(op, first, last)
             use += needs.use
             waiting[op] = len({r for r, _ in problem.facts[op].readers})
             settled = [op] if waiting[op] == 0 else []
@@ -150,55 +193,79 @@ class Optimal:
                     old, new = current[producer], self._needs(producer, first, last)
                     if new is not old:
                         use += new.use - old.use
-                        current[producer] = new
+                        current[producer] = needs_by_op[producer] = new
                     settled.append(producer)
             for member in settled:
                 np.maximum(cycles, current.pop(member).cycles, out=cycles)
             gathered.add(op)
             hosted += [op] if uses_host(problem, op) else []
-            slow = [cycles, *(needs.cycles for needs in current.values())]
+            slow = [flat_cycles, *(needs.flat_cycles for needs in current.values())]
             link = link_cycles(problem, hosted, first, last, self._needs, self._links)
             bound = self._bound(use, slow, gathered, link)
             if bound is not None:
                 sweep[last] = bound
+                if cuts is not None and cuts.far_behind(first, last, bound.cost):
+                    break
             elif not (use[0] <= problem.cores).any():
                 break
         return sweep, last - first
 
     def _bound(
-        self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: Gathered, link: np.ndarray | None
-    ) -> Bound | None:
-        """The cheapest level and target of ops that together use so much, None if the device has it at no target."""
-        fits = (use[0] <= self._most[0]) & (use[1] <= self._most[1])
+        self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: RunStalls, link: np.ndarray | None
+    ) -> CostBound | None:
+        """The cheapest level and target of ops that together use so much, None if the device has it at no target: with
+        the waits of forks, or with cores of nops in which they wait. cycles: (2, levels x targets) each."""
+        within = use <= self._most
+        fits: np.ndarray = within[0] & within[1]
+        bound = self._cheapest(fits, cycles, waits.stall_cycles, waits.whole, link)
+        if bound is not None and waits.nops is not None and waits.nops[bound.level, bound.target]:
+            fits &= use[0] + waits.nops <= self._most[0]
+            other = self._cheapest(fits, cycles, None, waits.whole, link)
+            if other is not None and other.cost < bound.cost:
+                return dataclasses.replace(other, nops=int(waits.nops[other.level, other.target]))
+        return bound
+
+    def _cheapest(
+        self,
+        fits: np.ndarray,
+        cycles: Sequence[np.ndarray],
+        held: np.ndarray | None,
+        whole: np.ndarray | None,
+        link: np.ndarray | None,
+    ) -> CostBound | None:
+        """The cheapest of the lowest targets of every level that fit."""
         at = fits.argmax(axis=1)  # the lowest target of each level that fits
-        levels = np.arange(len(at))
-        ok = fits[levels, at]
+        chosen = self._level_starts + at
+        ok = fits.reshape(-1).take(chosen)
         if not ok.any():
             return None
-        slowest, longest = np.max([c[:, levels, at] for c in cycles], axis=0)
+        both = cycles[0].take(chosen, axis=1)
+        for more in cycles[1:]:
+            np.maximum(both, more.take(chosen, axis=1), out=both)
+        slowest, longest = both
         if link is not None:
-            slowest = np.maximum(slowest, link[levels, at])
+            slowest = np.maximum(slowest, link.take(chosen))
         stall_cycles = np.zeros(len(at))
-        if waits.held is not None:
-            stall_cycles += np.maximum(0.0, waits.held[levels, at] - slowest)
-        if waits.whole is not None:
-            stall_cycles += np.maximum(0.0, waits.whole[levels, at] - slowest) / self.problem.options.inputs_counted
+        if held is not None:
+            stall_cycles += np.maximum(0.0, held.take(chosen) - slowest)
+        if whole is not None:
+            stall_cycles += np.maximum(0.0, whole.take(chosen) - slowest) / self.problem.options.inputs_counted
         cost = np.where(ok, slowest + self.stall_share * stall_cycles + self.kernel_weight * longest, np.inf)
         level = int(cost.argmin())
-        return Bound(float(cost[level]), level, int(at[level]), float(stall_cycles[level]))
+        return CostBound(float(cost[level]), level, int(at[level]), float(stall_cycles[level]))
 
-    def bound(self, first: int, last: int, price: int = 0) -> Bound | None:
+    def bound(self, first: int, last: int, price: int = 0) -> CostBound | None:
         """The bound of one run alone."""
         needs = [self._needs(op, first, last, price) for op in range(first, last)]
         use = needs[0].use.copy()
         for other in needs[1:]:
             use += other.use
-        gathered = Gathered(self.waiting, first, lambda op: needs[op - first])
+        gathered = RunStalls(self.waiting, first, lambda op: needs[op - first])
         for op in range(first, last):
             gathered.add(op)
         hosted = [op for op in range(first, last) if uses_host(self.problem, op)]
         link = link_cycles(self.problem, hosted, first, last, lambda op, first, last: needs[op - first])
-        return self._bound(use, [n.cycles for n in needs], gathered, link)
+        return self._bound(use, [n.flat_cycles for n in needs], gathered, link)
 
     def _chip(self, op: int) -> int | None:
         """The chip an op is pinned to."""
@@ -220,7 +287,7 @@ class Optimal:
                 break
             entry = self._attempts.get((alike, level, target)) if alike is not None else None
             if entry is None:
-                entry = self._attempt(first, last, level, target, upstream_rows or {})
+                entry = self.attempt(first, last, level, target, upstream_rows or {})
                 if alike is not None:
                     self._attempts[alike, level, target] = entry
             segment = entry.at(first, last)
@@ -232,21 +299,30 @@ class Optimal:
                 break
         return best
 
-    def _attempt(
-        self, first: int, last: int, level: int, target: int, upstream_rows: dict[int, int], price: int = 0
+    def attempt(
+        self,
+        first: int,
+        last: int,
+        level: int,
+        target: int,
+        upstream_rows: dict[int, int],
+        price: int = 0,
+        apart: bool = False,
     ) -> Attempt:
         problem = self.problem
         load, limit, part = int(self.caps[level]), int(self.targets[target]), self.levels[level][1]
         picked: dict[int, int] = {}
         for op in range(first, last):
             where, output = problem.places(op, first, last)
-            front = problem.frontier(op, where, output, load, part, price)
+            front = problem.costs.frontier(problem.tables[op], where, output, load, part, price, apart=apart)
             at = int(np.searchsorted(-front.cycles, -limit, side="left"))
             if at >= len(front.row):
                 return Attempt(None, None)
             picked[op] = int(front.row[at])
         share_link(problem, first, last, picked, load, limit, part, price)
-        rows, book = choose_rows(problem, first, last, picked, load, limit, upstream_rows, limit * part)
+        rows, book = choose_rows(
+            problem, first, last, picked, load, limit, upstream_rows, limit * part, apart=apart
+        )
         if rows is None:
             if book.refusal is None:
                 return Attempt(None, RunRefusal("no legal combination of candidates"))
@@ -265,7 +341,7 @@ class Optimal:
             for step in _NEAR:
                 if (target := bound.target + step) >= len(self.targets):
                     break
-                result = self._attempt(first, last, bound.level, target, upstream_rows, price).segment
+                result = self.attempt(first, last, bound.level, target, upstream_rows, price).segment
                 if result is None:
                     continue
                 result = polish(self.problem, result, upstream_rows)
@@ -275,13 +351,13 @@ class Optimal:
         return segment
 
     # -- the path --------------------------------------------------------------------------------------------
-    def _costs(self, guess: Guess | None) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _costs(self, guess: RunEstimate | None) -> list[tuple[np.ndarray, np.ndarray]]:
         """By first op: where epochs from there may end, and what each costs: as finished, else as guessed from what is
         known of it. Without a guess only what is finished counts."""
         result: list[tuple[np.ndarray, np.ndarray]] = []
         for first, (lasts, bounds, more) in enumerate(self._bound_costs()):
             cycles = np.full(len(lasts), np.inf) if guess is None else bounds * guess.bound
-            for i, segment in self._made.get(first, {}).items():
+            for i, segment in self._realised.get(first, {}).items():
                 if segment is None:
                     cycles[i] = np.inf
                 elif (first, int(lasts[i])) in self.finished:
@@ -298,7 +374,7 @@ class Optimal:
         epoch and filling it costs beside."""
         options = self.problem.options
         if not self._flat:
-            for first, ends in self.bounds.items():
+            for first, ends in sorted(self.bounds.items()):
                 lasts = np.array(list(ends), dtype=np.int64)
                 more = np.full(len(lasts), float(options.epoch_switch_cycles))
                 if options.epoch_fill_cycles and len(lasts):
@@ -310,9 +386,9 @@ class Optimal:
     def _keep(self, first: int, last: int, segment: Segment | None) -> None:
         """Notes what became of a run."""
         self.real[first, last] = segment
-        self._made.setdefault(first, {})[list(self.bounds[first]).index(last)] = segment
+        self._realised.setdefault(first, {})[list(self.bounds[first]).index(last)] = segment
 
-    def _path(self, guess: Guess | None) -> list[tuple[int, int]]:
+    def _path(self, guess: RunEstimate | None) -> list[tuple[int, int]]:
         """The cheapest way through all ops, see `_costs`; empty if there is none."""
         n = len(self.problem.order)
         costs = self._costs(guess)
@@ -341,13 +417,17 @@ class Optimal:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
         problem = self.problem
         n = len(problem.order)
-        for first in range(n):
-            self.bounds[first] = {first + length: bound for length, bound in self.ends(first).items()}
-            self.check(0.5 * first / max(1, n))
+        cuts = CheapestCuts(problem) if problem.options.epoch_fill_cycles is None else None
+        for first in reversed(range(n)):
+            ends = self.ends(first, cuts)
+            if cuts is not None:
+                cuts.add(first, ends)
+            self.bounds[first] = {first + length: bound for length, bound in ends.items()}
+            self.check(0.5 * (n - first) / n)
         budget = 60 + 3 * n
         sceptical, more = False, _MORE
         while True:
-            guess = Guess(1.0, 1.0) if sceptical else self._guess()
+            guess = RunEstimate(1.0, 1.0) if sceptical else self._guess()
             path = self._path(guess)
             if not path:
                 self._explain()
@@ -369,12 +449,12 @@ class Optimal:
                 budget, more = max(budget, n), max(more, n)
         return self.settle(path)
 
-    def _guess(self) -> Guess:
+    def _guess(self) -> RunEstimate:
         """What bounds and placed epochs turn out to cost: of edges and packing half of the median so far, for other
         runs may do better; of filling and buffers all of it, for they have them too."""
         result, ready = (float(np.median(part)) if part else 0.0 for part in self.slack)
         placed = 1.0 + ready
-        return Guess((1.0 + 0.5 * result) * placed, placed)
+        return RunEstimate((1.0 + 0.5 * result) * placed, placed)
 
     def _advance(self, first: int, last: int) -> None:
         """Makes a run real; finishes one that is."""
@@ -395,17 +475,54 @@ class Optimal:
         """The epoch with the cores that are left, and priced; once for equal ones."""
         first, last = segment.first, segment.last
         key = self.problem.structure(first, last), segment.rows
-        ready = self._finished.get(key)
+        ready = self.finished_segments.get(key)
         if ready is None:
-            ready = self._finished[key] = self.ready(segment, {})
+            ready = self.finished_segments[key] = self.ready(segment, {})
         return dataclasses.replace(ready, first=first, last=last)
 
     def ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
-        polished = self.lighter(polish(self.problem, segment, upstream_rows), upstream_rows)
+        """An epoch with the cores that are left, and priced. Where full buffers hold it up all the same, it is also
+        tried with cores left for nops, and with ops that do not take turns with their readers."""
+        ready = self._polished(segment, upstream_rows)
+        if not held_up(self.problem, ready, upstream_rows):
+            return ready
+        nops = nop_cores(self.problem, ready)
+        best = ready
+        for spare, apart in ((nops, False), (nops, True), (0, True)) if nops else ((0, True),):
+            if nops and not spare and best is not ready:
+                break
+            other = self.with_room(segment, spare, apart, upstream_rows)
+            if other is not None:
+                best = min(best, self._polished(other, upstream_rows, spare), key=weighed)
+        return best
+
+    def _polished(self, segment: Segment, upstream_rows: dict[int, int], nops: int = 0) -> Segment:
+        """An epoch with the cores that are left, but for those of nops, and priced."""
+        polished = polish(self.problem, segment, upstream_rows, spare=nops)
+        if not nops:
+            polished = self.lighter(polished, upstream_rows)
         if self.waiting.counts_fill:
             polished = settle_preloads(self.problem, polished, upstream_rows)
-            polished = use_spare_cores(self.problem, polished, upstream_rows)
+            polished = use_spare_cores(self.problem, polished, upstream_rows, nops)
         return priced(self.problem, polished, upstream_rows)
+
+    def with_room(self, segment: Segment, nops: int, apart: bool, upstream_rows: dict[int, int]) -> Segment | None:
+        """The same ops with so many cores left, at the lowest of the next targets; None where none of them does. apart:
+        with rows that do not take turns with those of their readers."""
+        most = self.problem.cores - nops
+        if not apart and cores_of(self.problem, segment) <= most:
+            return segment
+        bound = self.bound(segment.first, segment.last)
+        target = 0 if bound is None else bound.target
+        for step in _STEPS if bound is not None else ():
+            target += step
+            if target >= len(self.targets):
+                break
+            assert bound is not None
+            found = self.attempt(segment.first, segment.last, bound.level, target, upstream_rows, apart=apart).segment
+            if found is not None and cores_of(self.problem, found) <= most:
+                return found
+        return None
 
     def settle(self, path: list[tuple[int, int]]) -> list[Segment]:
         """Reads of queues written by earlier epochs are checked now that all rows are known."""
@@ -433,30 +550,30 @@ class Optimal:
         if not self.waiting.counts_fill:
             return segment
         key = problem.structure(first, last), segment.rows
-        made = self._streamed.get(key)
-        if made is None:
-            made = self._streamed[key] = priced(problem, pipelined(problem, segment, {}))
-        return self._cheaper(made, segment, upstream_rows)
+        result = self._streamed.get(key)
+        if result is None:
+            result = self._streamed[key] = priced(problem, pipelined(problem, segment, {}))
+        return self._cheaper(result, segment, upstream_rows)
 
     def flowing(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch of the result with other candidates where a full buffer holds it up, where that is cheaper; once for
         equal ones."""
         problem = self.problem
         key = problem.structure(segment.first, segment.last), segment.rows
-        made = self._flowing.get(key)
-        if made is None:
-            made = self._flowing[key] = priced(problem, without_held_edges(problem, segment, {}))
-        return self._cheaper(made, segment, upstream_rows)
+        result = self._flowing.get(key)
+        if result is None:
+            result = self._flowing[key] = priced(problem, without_full_buffers(problem, segment, {}))
+        return self._cheaper(result, segment, upstream_rows)
 
-    def _cheaper(self, made: Segment, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+    def _cheaper(self, other: Segment, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch made of an equal one in the place of another, where it is cheaper and reads what was written."""
         problem, first, last = self.problem, segment.first, segment.last
-        made = dataclasses.replace(made, first=first, last=last)
-        if epoch_cost(problem, made) >= epoch_cost(problem, segment):
+        other = dataclasses.replace(other, first=first, last=last)
+        if epoch_cost(problem, other) >= epoch_cost(problem, segment):
             return segment
-        rows = dict(zip(range(first, last), made.rows, strict=True))
+        rows = dict(zip(range(first, last), other.rows, strict=True))
         checked, _ = choose_rows(problem, first, last, rows, 0, 0.0, upstream_rows)
-        return made if checked == rows else segment
+        return other if checked == rows else segment
 
     def _split(self, first: int, last: int, upstream_rows: dict[int, int]) -> list[Segment]:
         """Finished epochs of as many ops as go together, when a run cannot be held as one. Each reads what the ones

@@ -17,12 +17,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure, place_rows
 from tbuda_lab.core.placer.policies.spare_cores import first_results
-from tbuda_lab.core.placer.stalls.epoch_throughput import flow
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs
+from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _WIDTH = 10
 """Beginnings that are kept."""
@@ -34,6 +36,8 @@ _PER_STREAMING = 3
 _ROWS = 40
 """Rows of an op that are tried: of each streaming the best few, and no more than so many."""
 _PRICES = (1.0, 0.5, 0.2, 3.0)
+LIMITS_AND_PRICES = ((1.0, 0.1), (1.0, 0.7), (1.04, 0.4), (1.04, 1.5), (0.97, 1.0), (0.93, 3.0))
+"""Of the slowest op of an epoch, how long one may take, and what a core costs."""
 _FILLED = 0.02
 """Part of an epoch's time from which on what filling and waiting cost is worth a look."""
 _WORTH = 0.995
@@ -70,18 +74,43 @@ def pipelined(problem: Problem, segment: Segment, upstream_rows: Mapping[int, in
     """The epoch with the rows that make a batch of it shortest; the epoch as it is where none do."""
     if segment.last - segment.first < 2:
         return segment
-    best, was = segment, flow(problem, segment, problem.overrides)
+    best, was = segment, throughput(problem, segment, problem.overrides)
     if was.roomy <= (1 + _FILLED) * problem.options.inputs_counted * segment.limiter_cycles:
         return segment
     limit, kernel = segment.limiter_cycles, segment.kernel_cycles
-    for price in _PRICES:
-        made = proposal(problem, segment, upstream_rows, limit, max(limit, kernel), price)
-        if made is None:
-            continue
-        now = flow(problem, made, problem.overrides)
+    proposals = [proposal(problem, segment, upstream_rows, limit, max(limit, kernel), price) for price in _PRICES]
+    others = [p for p in proposals if p is not None]
+    for other, now in zip(others, throughputs([(problem, p) for p in others], problem.overrides), strict=True):
         if (now.deadlocks, now.roomy) < (was.deadlocks, _WORTH * was.roomy):
-            best, was = made, now
+            best, was = other, now
     return best
+
+
+def streamed_anew(
+    problem: Problem,
+    segment: Segment,
+    upstream_rows: Mapping[int, int],
+    limits_and_prices: Sequence[tuple[float, float]] = LIMITS_AND_PRICES,
+) -> Segment:
+    """A priced epoch, or the best of those with rows chosen together for each of these limits (parts of its slowest op)
+    and prices, as repairs will leave it. A lower limit may pay where the slowest op waits for others."""
+    best = segment
+    if segment.last - segment.first < 2 or segment.stall_cycles <= _FILLED * segment.limiter_cycles:
+        return segment
+    for part, price in limits_and_prices:
+        limit = part * segment.limiter_cycles
+        other = proposal(problem, segment, upstream_rows, limit, limit, price)
+        if other is None or other.limiter_cycles >= _WORTH * _interval(best):
+            continue
+        other = priced(problem, other, upstream_rows)
+        if _interval(other) < _WORTH * _interval(best):
+            best = other
+    return best
+
+
+def _interval(segment: Segment) -> float:
+    """Cycles from one input to the next, of a priced epoch."""
+    return segment.limiter_cycles + segment.stall_cycles
 
 
 def proposal(
@@ -93,31 +122,71 @@ def proposal(
     price: float,
     drawn: random.Random | None = None,
 ) -> Segment | None:
-    """A placed epoch of the same ops, of which no op takes longer than `limit`, no kernel than `kernel`, with a short
-    way of the first input through it; None where none is found. price: what a core costs (1: the limit times the root
-    of the number of ops, shared by all cores). drawn: where choices are to be disturbed."""
+    """The first of `proposals` for all ops of an epoch; None where there is none."""
+    ops = range(segment.first, segment.last)
+    return next(iter(proposals(problem, segment, upstream_rows, ops, limit, kernel, price, 1, drawn)), None)
+
+
+def proposals(
+    problem: Problem,
+    segment: Segment,
+    upstream_rows: Mapping[int, int],
+    ops: range,
+    limit: float,
+    kernel: float,
+    price: float,
+    most: int,
+    drawn: random.Random | None = None,
+) -> list[Segment]:
+    """Placed epochs with other rows for some of the ops, of which no op takes longer than `limit`, no kernel than
+    `kernel`, with a short way of the first input through the epoch: at most so many, the shortest first. price: what a
+    core costs (1: the limit times the root of the number of ops, shared by all cores). drawn: where choices are to be
+    disturbed."""
     first, last = segment.first, segment.last
     now = dict(zip(range(first, last), segment.rows, strict=True))
     load = measure(problem, first, last, now)[2]
     per_core = price * limit * math.sqrt(last - first) / problem.cores
     tried: dict[int, PromisingRows] = {}
     for op in now:
-        rows = promising_rows(problem, op, first, last, now[op], load, limit, kernel, per_core)
+        if op in ops:
+            rows = promising_rows(problem, op, first, last, now[op], load, limit, kernel, per_core)
+        else:
+            rows = _row_as_it_is(problem, op, first, last, now[op], load, limit)
         if rows is None:
-            return None
+            return []
         tried[op] = rows
     beginnings = [_Beginning({}, (), (), 0.0, 0)]
+    fewest = [int(tried[op].cores.min()) for op in range(first, last)]
+    left = problem.cores - sum(fewest)
     for op in range(first, last):
-        beginnings = _longer(problem, op, first, last, beginnings, tried, upstream_rows, per_core, drawn)
+        left += fewest[op - first]  # of which all later ops take the fewest that they can
+        beginnings = _longer(problem, op, first, last, beginnings, tried, upstream_rows, per_core, drawn, left)
         if not beginnings:
-            return None
+            return []
+    result: list[Segment] = []
     for one in beginnings:
         if one.rows == now:
             continue
-        made = place_rows(problem, first, last, one.rows)
-        if made is not None and made.limiter_cycles <= limit and made.kernel_cycles <= kernel:
-            return made
-    return None
+        placed = place_rows(problem, first, last, one.rows)
+        if placed is not None and placed.limiter_cycles <= limit and placed.kernel_cycles <= kernel:
+            result.append(placed)
+            if len(result) == most:
+                break
+    return result
+
+
+def _row_as_it_is(
+    problem: Problem, op: int, first: int, last: int, row: int, load: Load, limit: float
+) -> PromisingRows | None:
+    """The one row of an op that stays as it is; None where it takes longer than the limit."""
+    table = problem.tables[op]
+    cycles = problem.row_limits(op, *problem.places(op, first, last), load)[row : row + 1]
+    if math.ceil(cycles[0]) > limit:
+        return None
+    results, at = first_results(problem, op), np.searchsorted(problem.legal[table.signature], [row])
+    needs = np.stack([n[at] for n in results.needs]) if results.needs else np.zeros((1, 1))
+    cores = table.rows["cores"][[row]].astype(np.int64)
+    return PromisingRows(np.array([row]), cores, cycles, cycles * results.first[at], needs, np.zeros(1, dtype=np.int64))
 
 
 def promising_rows(
@@ -144,13 +213,12 @@ def promising_rows(
     begun = cycles * results.first[at]
     needs = np.stack([n[at] for n in results.needs]) if results.needs else np.zeros((1, len(at)))
     data = table.rows[rows]
-    columns = np.stack([data["stream_r"], data["stream_c"], data["stream"] == "rz"]).astype(np.int64)
-    streaming = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+    streaming = group_numbers(data["stream_r"], data["stream_c"], data["stream"] == "rz")
     score = begun + 0.1 * cycles + 0.3 * limit * needs.max(axis=0) + per_core * cores
     score = score + np.where(table.rows["buf_size_mb"][rows] == 1, 0.2 * limit, 0.0)  # op and reader take turns
     order = np.lexsort((rows, score))
     rank = np.zeros(len(order), dtype=np.int64)  # of each row among those that stream alike
-    for kind in np.unique(streaming):
+    for kind in range(int(streaming.max()) + 1):
         mine = order[streaming[order] == kind]
         rank[mine] = np.arange(len(mine))
     chosen = order[(rank[order] < _PER_STREAMING) | (rows[order] == now)][:_ROWS]
@@ -169,25 +237,21 @@ def _longer(
     upstream_rows: Mapping[int, int],
     per_core: float,
     drawn: random.Random | None,
+    left: int,
 ) -> list[_Beginning]:
-    """The best beginnings with one op more."""
+    """The best beginnings with one op more, with no more cores than `left`."""
     mine = tried[op]
     feeds = [(port, p) for port, p in enumerate(problem.facts[op].producers) if first <= p < last]
-    depths, ends, scores = [], [], []
-    left = problem.cores - sum(int(tried[later].cores.min()) for later in range(op + 1, last))
-    for one in beginnings:
-        depth = _READY + mine.begun
-        for port, p in feeds:
-            came = mine.needs[port] * float(tried[p].cycles[one.at[p - first]])
-            depth = np.maximum(depth, one.depth[p - first] + np.maximum(came, mine.begun) + _HOP)
-        end = np.maximum(one.end, depth + mine.cycles - mine.begun)
-        cores = one.cores + mine.cores
-        # the op's own way is what comes next; the end alone would not tell two of them apart
-        score = 0.5 * (depth + end) + per_core * cores
-        depths.append(depth)
-        ends.append(end)
-        scores.append(np.where(cores <= left, score, np.inf))
-    flat = np.concatenate(scores)
+    # (beginnings, rows of the op) each
+    depths = np.repeat((_READY + mine.begun)[None], len(beginnings), axis=0)
+    for port, p in feeds:
+        took = tried[p].cycles[[one.at[p - first] for one in beginnings]]
+        came = np.maximum(mine.needs[port] * took[:, None], mine.begun)
+        np.maximum(depths, np.array([one.depth[p - first] for one in beginnings])[:, None] + came + _HOP, out=depths)
+    ends = np.maximum(np.array([one.end for one in beginnings])[:, None], depths + mine.cycles - mine.begun)
+    cores = np.array([one.cores for one in beginnings])[:, None] + mine.cores
+    # the op's own way is what comes next; the end alone would not tell two of them apart
+    flat = np.where(cores <= left, 0.5 * (depths + ends) + per_core * cores, np.inf).reshape(-1)
     if drawn is not None:
         flat = flat * np.array([drawn.lognormvariate(0.0, 0.02) for _ in range(len(flat))])
     result: list[_Beginning] = []
@@ -201,7 +265,7 @@ def _longer(
         which, at = divmod(index, count)
         one, kind = beginnings[which], int(mine.streaming[at])
         same = float(depths[which][at]), float(ends[which][at]), one.cores + int(mine.cores[at]), kind
-        if alike.get(kind, 0) >= _ALIKE or same in seen:
+        if (count > 1 and alike.get(kind, 0) >= _ALIKE) or same in seen:
             continue
         book = EdgeCompatibility(problem, first, last, upstream_rows)
         book.rows = one.rows

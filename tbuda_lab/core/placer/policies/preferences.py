@@ -1,4 +1,7 @@
-"""Policies that are one order of preference over an op's candidates; `fill` does the rest (placement.md#policies)."""
+"""Policies that are one order of preference over an op's candidates; `fill` does the rest (placement.md#policies).
+
+`CNN`: tall grids, no target.
+"""
 
 from __future__ import annotations
 
@@ -59,5 +62,29 @@ def random(problem: Problem, check: Check) -> list[Segment]:
         table = problem.tables[op]
         rows = np.random.default_rng([problem.options.seed, op]).permutation(problem.legal[table.signature])[:512]
         return one_per_shape(problem.shapes(op), rows)
+
+    return fill(problem, preference, check)
+
+
+_MAX_SPARSE_CORES = 40
+
+
+def cnn(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+    """Grids as tall as the op allows; of each category the slowest candidate (placement.md#policies).
+
+    Categories in order: weights preloaded on the tallest grid, weights preloaded, the tallest grid without, the rest.
+    Sparse matmuls on more than 40 cores come last of all.
+    """
+    table = candidates(problem)
+
+    def preference(op: int) -> Iterable[int]:
+        rows = table.rows(op)
+        data = table.data(op, rows)
+        bad_rows = data["grid_r"] != data["grid_r"].max()
+        category = bad_rows + 2 * ~table.prologue_ok(op, rows)
+        if problem.profiles[op].kind == "sparse_matmul":
+            category = category + 4 * (data["cores"] > _MAX_SPARSE_CORES)
+        by = np.lexsort((rows, -data["cycles"], category))
+        return one_per_shape(problem.shapes(op), rows[by])
 
     return fill(problem, preference, check)

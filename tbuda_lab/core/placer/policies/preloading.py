@@ -11,7 +11,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import dram_divider, dram_rate
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.stalls.epoch_throughput import flow
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughput
 
 _LAYOUT = ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r", "ublock_c",
            "buf_size_mb")  # fmt: skip
@@ -24,7 +24,7 @@ def settle_preloads(problem: Problem, segment: Segment, upstream_rows: Mapping[i
     that saves most first, one operand after the other; the simulator of epochs has the last word."""
     first, last = segment.first, segment.last
     rows = dict(zip(range(first, last), segment.rows, strict=True))
-    state = _Epoch(problem, first, last, rows)
+    state = _EpochRows(problem, first, last, rows)
     changed = False
     for _ in range(_ROUNDS):
         better = state.best()
@@ -41,11 +41,11 @@ def settle_preloads(problem: Problem, segment: Segment, upstream_rows: Mapping[i
         return segment
     kernel, limiter, _ = measure(problem, first, last, rows)
     result = dataclasses.replace(segment, rows=tuple(rows.values()), kernel_cycles=kernel, limiter_cycles=limiter)
-    was, now = (flow(problem, s, problem.overrides) for s in (segment, result))
+    was, now = (throughput(problem, s, problem.overrides) for s in (segment, result))
     return result if (now.deadlocks, now.roomy) < (was.deadlocks, _WORTH * was.roomy) else segment
 
 
-class _Epoch:
+class _EpochRows:
     """The ops of an epoch as arrays: for each the row that it has, and all rows of the same layout that preload other
     operands. Cycles are those of a batch: what all of DRAM takes to preload, and the slowest op for every input."""
 

@@ -20,9 +20,9 @@ from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
 from tbuda_lab.core.placer.policies.candidates import candidates, one_per_shape
-from tbuda_lab.core.placer.policies.cost_cutoff import closed, reopened
 from tbuda_lab.core.placer.policies.epoch import OpenEpoch, no_epoch
 from tbuda_lab.core.placer.policies.narrow_grids import Narrow
+from tbuda_lab.core.placer.policies.portfolio import count_epoch, uncount_epoch
 
 TARGET_CYCLES = 95_000
 """What the preference order aims at where `options.target_cycles` is None."""
@@ -75,8 +75,8 @@ class Ribbon:
 
     def __init__(self, problem: Problem, check: Callable[[float], None]) -> None:
         self.problem, self.check = problem, check
-        asked = problem.options.target_cycles
-        self.target = TARGET_CYCLES if asked is None else asked
+        target = problem.options.target_cycles
+        self.target = TARGET_CYCLES if target is None else target
         self.candidates = candidates(problem)
         self.pairs = self.candidates.pair_of
         self.pruned = self._prune()
@@ -284,7 +284,7 @@ class Ribbon:
                 if writer is None:
                     raise no_epoch(problem, first, why)
                 while result[-1].last > writer:
-                    reopened(self.check, gone := result.pop())
+                    uncount_epoch(self.check, gone := result.pop())
                     upstream_rows = {op: row for op, row in upstream_rows.items() if op < gone.first}
                 self.pruned[writer] = np.array(list(narrow.rows(writer, self.candidates.rows(writer).tolist())),
                     np.int64)
@@ -294,7 +294,7 @@ class Ribbon:
             if best[2]:
                 problem.refusals[first, best[1].last + 1] = best[2]
             upstream_rows.update(zip(range(first, best[1].last), best[1].rows, strict=True))
-            closed(self.check, best[1])
+            count_epoch(self.check, best[1])
             self.check(best[1].last / n)
         return result
 

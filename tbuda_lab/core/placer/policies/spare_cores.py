@@ -10,6 +10,7 @@ of epochs decides whether the shapes are better.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Mapping
 
@@ -20,8 +21,8 @@ from tbuda_lab.core.balancer.parameters import load_times
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.stalls.epoch_throughput import flow
-from tbuda_lab.core.placer.stalls.first_results import FirstResults, pace
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs
+from tbuda_lab.core.placer.stalls.first_results import FirstResults, first_results_of
 
 _PARTS = np.geomspace(0.9, 0.05, 14)
 """Of the cycles of the slowest op, what all others are asked to stay within."""
@@ -46,18 +47,27 @@ class _Shapes:
     begun: np.ndarray
     needs: np.ndarray
 
+    @functools.cached_property
+    def numbers(self) -> tuple[list[float], list[float], list[list[float]]]:
+        """(cycles, begun, needs) as Python's numbers, which are quicker to take one by one."""
+        return self.cycles.tolist(), self.begun.tolist(), self.needs.tolist()
 
-def use_spare_cores(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]) -> Segment:
-    """The epoch with other shapes where that makes a batch of it shorter, and no op slower than the slowest was."""
+
+def use_spare_cores(
+    problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], spare: int = 0
+) -> Segment:
+    """The epoch with other shapes where that makes a batch of it shorter, and no op slower than the slowest was. spare:
+    cores that stay free."""
     if segment.last - segment.first < 2:
         return segment
-    was = flow(problem, segment, problem.overrides)
+    was = throughput(problem, segment, problem.overrides)
     for _ in range(_ROUNDS):
-        filling = Filling(problem, segment)
+        filling = SpareCoreFill(problem, segment, spare)
         limit, kernel = segment.limiter_cycles, segment.kernel_cycles
         proposals = [filling.even(upstream_rows, limit, kernel)]
         proposals += [filling.proposal(upstream_rows, limit, kernel, part) for part in _LESS]
-        tried = [(p, flow(problem, p, problem.overrides)) for p in proposals if p is not None]
+        found = [p for p in proposals if p is not None]
+        tried = list(zip(found, throughputs([(problem, p) for p in found], problem.overrides), strict=True))
         if not tried:
             break
         result, now = min(tried, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))
@@ -67,11 +77,12 @@ def use_spare_cores(problem: Problem, segment: Segment, upstream_rows: Mapping[i
     return segment
 
 
-class Filling:
-    """The ops of an epoch with the load of DRAM that it has."""
+class SpareCoreFill:
+    """The ops of an epoch with the load of DRAM that it has. spare: cores that stay free."""
 
-    def __init__(self, problem: Problem, segment: Segment) -> None:
+    def __init__(self, problem: Problem, segment: Segment, spare: int = 0) -> None:
         self.problem, self.first, self.last = problem, segment.first, segment.last
+        self.cores = problem.cores - spare
         self.now = dict(zip(range(self.first, self.last), segment.rows, strict=True))
         self.load = measure(problem, self.first, self.last, self.now)[2]
         facts = problem.facts
@@ -91,7 +102,7 @@ class Filling:
     ) -> Segment | None:
         """A placed epoch of which no op takes longer than `limit`, no kernel than `kernel`, None where none is found.
         part: of the cores that it counts on; drawn: where choices are to be disturbed."""
-        picked = self._picked(limit, kernel, int(part * self.problem.cores), drawn)
+        picked = self._picked(limit, kernel, int(part * self.cores), drawn)
         return None if picked is None or picked == self.now else self._placed(picked, upstream_rows, limit, kernel)
 
     def even(self, upstream_rows: Mapping[int, int], limit: float, kernel: float) -> Segment | None:
@@ -103,16 +114,16 @@ class Filling:
         total = np.zeros(len(targets), dtype=np.int64)
         for i, (op, row) in enumerate(self.now.items()):
             places = problem.places(op, first, last)
-            front = problem.frontier(op, *places, load.dram_cores, host=load.host_cores)
+            front = problem.costs.frontier(problem.tables[op], *places, load.dram_cores, host=load.host_cores)
             now = float(problem.row_limits(op, *places, load)[row])
             at = np.searchsorted(-front.cycles, -targets, side="left")
             better = (targets < now) & (front.cycles[-1] < now)
             picked[better, i] = front.row[np.minimum(at, len(front.row) - 1)][better]  # the fastest where none will do
             total += problem.tables[op].rows["cores"][picked[:, i]].astype(np.int64)
-        fits = np.flatnonzero((total <= problem.cores) & (picked != rows_now).any(axis=1))
+        fits = np.flatnonzero((total <= self.cores) & (picked != rows_now).any(axis=1))
         for step in fits[::-1][:_TRIES]:
-            wanted = dict(zip(self.now, picked[step].tolist(), strict=True))
-            even = self._placed(wanted, upstream_rows, limit, kernel)
+            chosen = dict(zip(self.now, picked[step].tolist(), strict=True))
+            even = self._placed(chosen, upstream_rows, limit, kernel)
             if even is not None:
                 return even
         return None
@@ -169,19 +180,21 @@ class Filling:
         with the first input."""
         depth: dict[int, float] = {}
         tail: dict[int, float] = {}
-        for op in at:
-            shape, i = shapes[op], at[op]
-            begun = float(shape.begun[i])
-            depth[op] = ready[op] + begun
+        for op, i in at.items():
+            _, begun, needs = shapes[op].numbers
+            latest = ready[op] + begun[i]
             for port, p in self.before[op]:
-                came = float(shape.needs[port, i] * shapes[p].cycles[at[p]])
-                depth[op] = max(depth[op], depth[p] + max(came, begun) + _HOP)
+                came = needs[port][i] * shapes[p].numbers[0][at[p]]
+                latest = max(latest, depth[p] + max(came, begun[i]) + _HOP)
+            depth[op] = latest
         for op in reversed(list(at)):
-            shape, i = shapes[op], at[op]
-            tail[op] = float(shape.cycles[i] - shape.begun[i])
+            i = at[op]
+            cycles, begun, _ = shapes[op].numbers
+            longest = cycles[i] - begun[i]
             for r, port in self.after[op]:
-                came = float(shapes[r].needs[port, at[r]] * shape.cycles[i])
-                tail[op] = max(tail[op], max(came, float(shapes[r].begun[at[r]])) + _HOP + tail[r])
+                _, theirs, needs = shapes[r].numbers
+                longest = max(longest, max(needs[port][at[r]] * cycles[i], theirs[at[r]]) + _HOP + tail[r])
+            tail[op] = longest
         return depth, tail
 
     def _through(
@@ -197,12 +210,13 @@ class Filling:
         """(rows,) the longest way through an op for each of its shapes, the others as they are."""
         start = ready[op] + shape.begun
         for port, p in self.before[op]:
-            came = shape.needs[port] * float(shapes[p].cycles[at[p]])
+            came = shape.needs[port] * shapes[p].numbers[0][at[p]]
             start = np.maximum(start, depth[p] + np.maximum(came, shape.begun) + _HOP)
         rest = shape.cycles - shape.begun
         for r, port in self.after[op]:
-            came = float(shapes[r].needs[port, at[r]]) * shape.cycles
-            rest = np.maximum(rest, np.maximum(came, float(shapes[r].begun[at[r]])) + _HOP + tail[r])
+            _, theirs, needs = shapes[r].numbers
+            came = needs[port][at[r]] * shape.cycles
+            rest = np.maximum(rest, np.maximum(came, theirs[at[r]]) + _HOP + tail[r])
         through: np.ndarray = start + rest
         return through
 
@@ -259,5 +273,5 @@ def first_results(problem: Problem, op: int) -> FirstResults:
     entry = problem.costs.answers.get(key)
     if not isinstance(entry, FirstResults):
         rows = table.rows[problem.legal[table.signature]]
-        entry = problem.costs.answers[key] = pace(problem.profiles[op], rows, order, problem.device)
+        entry = problem.costs.answers[key] = first_results_of(problem.profiles[op], rows, order, problem.device)
     return entry

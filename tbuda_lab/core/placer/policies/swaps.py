@@ -184,7 +184,7 @@ class SwapSearch:
         first, last = self.segments[cut].first, self.segments[cut + 1].last
         spans = [(a, b) for a, b in ((first, middle), (middle, last)) if a < b]
         problem = reordered(self.problem, order)
-        policy = self.policy.on(problem)
+        policy = self.policy.on(problem, range(first, last))
         self.bounds -= 1
         bounds = {a: {b: bound} for a, b in spans if (bound := policy.bound(a, b)) is not None}
         if len(bounds) < len(spans) or sum(bound.cost for ends in bounds.values() for bound in ends.values()) >= cost:

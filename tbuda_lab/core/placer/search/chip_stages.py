@@ -4,6 +4,8 @@ While a chip works on one batch, those before it work on the next ones; so what 
 cycles over the chips, not the sum over all (placement.md#search). The least bound that some division stays within is
 found by bisection; whether one exists for a bound is a shortest path over ops and stages. A link between chips is a
 stage of its own: what crosses it may not take longer either.
+
+In which order the chips of a cluster take the stages of a pipeline (placement.md#chips).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.types import OpPlacement
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, PlacementError, counted
+from tbuda_lab.core.errors import Diagnostic, PlacementError, counted, need_known
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import phases
@@ -26,7 +28,6 @@ from tbuda_lab.core.lowering.hwops import tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.search.chip_order import chip_order
 
 SWITCH_CYCLES = CompileOptions.epoch_switch_cycles
 """Cycles charged per epoch if nothing else is asked for (placement.md#search)."""
@@ -57,9 +58,9 @@ class Rules:
         low, high = 0, self.stages - 1
         for op in range(first, last):
             low = max(low, self.least.get(op, 0))
-        wanted = {self.fixed[op] for op in range(first, last) if op in self.fixed}
-        if wanted:  # what the user asks for goes before what would be better
-            return (min(wanted), min(wanted)) if len(wanted) == 1 else None
+        chips = {self.fixed[op] for op in range(first, last) if op in self.fixed}
+        if chips:  # what the user asks for goes before what would be better
+            return (min(chips), min(chips)) if len(chips) == 1 else None
         return low, high
 
 
@@ -141,10 +142,10 @@ class _Graph:
             return self._plain(bound)
         count = self.rule.stages
         numbers = np.arange(count)
-        held = np.full((self.n + 1, count), np.inf)
+        cost = np.full((self.n + 1, count), np.inf)
         back = np.full((self.n + 1, count, 2), -1)
         for first in range(self.n):
-            now = held[first]
+            now = cost[first]
             begun = np.flatnonzero(np.isfinite(now))
             if first > 0 and not len(begun):
                 continue
@@ -158,11 +159,11 @@ class _Graph:
                 more = now + cycles[:, None]
                 stays = fits & (more <= bound) & (more <= new)
                 new, origin = np.where(stays, more, new), np.where(stays, numbers, origin)
-            better = new < held[lasts]
-            held[lasts] = np.where(better, new, held[lasts])
+            better = new < cost[lasts]
+            cost[lasts] = np.where(better, new, cost[lasts])
             at, stage = np.nonzero(better)
             back[lasts[at], stage] = np.stack([np.full(len(at), first), origin[at, stage]], axis=1)
-        ends = np.flatnonzero(np.isfinite(held[self.n]))
+        ends = np.flatnonzero(np.isfinite(cost[self.n]))
         if not len(ends):
             return None
         cuts: list[tuple[int, int, int]] = []
@@ -187,11 +188,11 @@ class _Graph:
             lasts, cycles = self.costs[first]
             low, high = self.spans[first]
             stage = np.floor(state[first] / width)
-            held = state[first] - stage * width
+            offsets = state[first] - stage * width
             least = np.maximum(low, stage + (first in self.rule.breaks and first > 0))
-            stays = (least == stage) & (held + cycles <= bound)
-            taken = np.where(stays, stage, np.maximum(least, stage + (held > 0)))
-            new = taken * width + cycles + np.where(stays, held, 0.0)
+            stays = (least == stage) & (offsets + cycles <= bound)
+            taken = np.where(stays, stage, np.maximum(least, stage + (offsets > 0)))
+            new = taken * width + cycles + np.where(stays, offsets, 0.0)
             new[(cycles > bound) | (taken > high)] = np.inf
             better = new < state[lasts]
             state[lasts[better]] = new[better]
@@ -280,15 +281,16 @@ def chips_of(problem: Problem, segments: Sequence[Segment]) -> list[int]:
     for segment in segments:
         costs[segment.first] = (np.array([segment.last]), np.array([epoch_cost(problem, segment)]))
     result = divide(costs, rules(problem))
+    beside = problem.device.arch == "grayskull"  # chips without links are numbered from 0 without gaps (rule N12)
     if result is None:
         # pins that go back and forth between chips make no pipeline: an epoch then stays where the one before it is
         chips: list[int] = []
         for pin in pinned:
-            chips.append(pin if pin is not None else chips[-1] if chips else order[-1])
+            chips.append(pin if pin is not None else chips[-1] if chips else order[0 if beside else -1])
         return chips
     top = result[-1][2]
     # a pipeline that needs fewer stages than there are chips ends on the last chip, unless pins say where it is
-    spare = 0 if any(p is not None for p in pinned) else len(order) - 1 - top
+    spare = 0 if beside or any(p is not None for p in pinned) else len(order) - 1 - top
     return [order[stage + spare] for _, _, stage in result]
 
 
@@ -383,15 +385,18 @@ def _bytes(graph: Graph, name: str, options: CompileOptions, device: DeviceSpec)
     return z * rt * ct * tile_bytes(graph[name].df or options.data_format, align=device.tile_align)
 
 
-def torn(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) -> dict[str, dict[int, list[str]]]:
-    """Tensors that lie in one queue and are read on several grayskull chips, which have no links: by node, the readers
-    on each chip. Readers in the producer's own epoch take it from the op and do not count; of weights and constants
-    each chip has a queue of its own, but in training, where they change."""
+def out_of_reach(
+    graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec
+) -> dict[str, dict[int, list[str]]]:
+    """Tensors that lie in one queue of grayskull chips, which have no links, and that the queue cannot carry: by node,
+    the readers on each chip. A queue lies with its readers, all of them on one chip, and that is the writer's or one
+    beside it (rule N12). Readers in the producer's own epoch take it from the op and do not count; of weights and
+    constants each chip has a queue of its own, but in training, where they change."""
     if device.arch != "grayskull" or len(device.chips) == 1:
         return {}
     users = graph.users()
     copied = () if phases(graph) else (NodeKind.PARAMETER, NodeKind.CONSTANT)
-    torn: dict[str, dict[int, list[str]]] = {}
+    result: dict[str, dict[int, list[str]]] = {}
     for node in graph:
         if node.kind in copied:
             continue
@@ -400,22 +405,79 @@ def torn(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) ->
             inside = node.name in placed and user in placed and placed[node.name].epoch == placed[user].epoch
             if user in placed and (not inside or port in queued_ports(graph[user])):
                 readers.setdefault(placed[user].chip, []).append(user)
-        if len(readers) > 1:
-            torn[node.name] = {chip: list(dict.fromkeys(readers[chip])) for chip in sorted(readers)}
-    return torn
+        far = node.name in placed and any(abs(chip - placed[node.name].chip) > 1 for chip in readers)
+        if len(readers) > 1 or far:
+            result[node.name] = {chip: list(dict.fromkeys(readers[chip])) for chip in sorted(readers)}
+    return result
 
 
 def check_reach(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) -> None:
-    """Grayskull chips have no links: what several of them read cannot lie on one. Raises `PlacementError` naming it."""
-    wrong = [
-        Diagnostic(
-            "error",
-            name,
-            "queue-chips",
-            f"ops on chips {', '.join(map(str, readers))} read it, and grayskull reads only its own DRAM",
-            "pin its readers to one chip, put a nop before those on the other one, or give every chip a copy of it",
-        )
-        for name, readers in torn(graph, placed, device).items()
-    ]
+    """Grayskull chips have no links: what several of them read cannot lie on one, and no chip writes to one that is not
+    beside it. Raises `PlacementError` naming it."""
+    wrong = []
+    for name, readers in out_of_reach(graph, placed, device).items():
+        chips = ", ".join(map(str, readers))
+        if len(readers) > 1:
+            text = f"ops on chips {chips} read it, and grayskull reads only its own DRAM"
+        else:
+            text = f"chip {placed[name].chip} writes it for chip {chips}, and grayskull writes only to the next chip"
+        fix = "pin its readers to one chip, put a nop before those on the other one, or give every chip a copy of it"
+        wrong.append(Diagnostic("error", name, "queue-chips", text, fix))
     if wrong:
-        raise PlacementError(f"{counted(len(wrong), 'tensor')} would be read by more than one grayskull chip", wrong)
+        raise PlacementError(f"{counted(len(wrong), 'tensor')} would be out of reach of a grayskull chip", wrong)
+
+
+POLICIES = ("MMIO_LAST", "SNAKE")
+
+_WALK_STEPS = 200_000
+
+
+def chip_order(device: DeviceSpec, policy: str = "MMIO_LAST") -> tuple[int, ...]:
+    """Chips in the order in which they take stages.
+
+    "MMIO_LAST": as the device lists them, those that the host reaches last, for the outputs leave from the last stage.
+    Every grayskull chip is a card of its own, which the host reaches: they are taken as listed, each beside the next.
+    "SNAKE": a walk over ethernet links that visits every chip once and ends on one the host reaches, so that every
+    stage is one hop from the next. Where there is no such walk it is MMIO_LAST.
+    Raises `PlacementError` for another name.
+    """
+    need_known(("chip placement policy", policy, POLICIES))
+    if device.arch == "grayskull":
+        return tuple(device.chips)
+    reached = set(device.mmio_chips)
+    listed = [c for c in device.chips if c not in reached] + [c for c in device.chips if c in reached]
+    if policy == "SNAKE" and len(listed) > 1:
+        for end in device.mmio_chips:
+            walk = _walk(device, end)
+            if walk is not None:
+                return walk[::-1]
+    return tuple(listed)
+
+
+def _walk(device: DeviceSpec, start: int) -> tuple[int, ...] | None:
+    """A path over links that visits all chips, by Warnsdorff's rule (the neighbour with the fewest ways on first; ties
+    keep the direction, then the lower number), with backtracking up to a fixed number of steps."""
+    near = {chip: [n for n in device.neighbours(chip) if n in device.chips] for chip in device.chips}
+    path = [start]
+    seen = {start}
+
+    def ways_on(chip: int) -> list[int]:
+        step = path[-1] - path[-2] if len(path) > 1 else 0
+        free = [n for n in near[chip] if n not in seen]
+        return sorted(free, key=lambda n: (sum(m not in seen for m in near[n]), n - chip != step, n), reverse=True)
+
+    stack = [ways_on(start)]
+    for _ in range(_WALK_STEPS):
+        if len(path) == len(device.chips):
+            return tuple(path)
+        if stack[-1]:
+            chip = stack[-1].pop()
+            path.append(chip)
+            seen.add(chip)
+            stack.append(ways_on(chip))
+        else:
+            stack.pop()
+            seen.discard(path.pop())
+            if not path:
+                return None
+    return None

@@ -32,8 +32,8 @@ from tbuda_lab.core.lowering.hwops import HwFused
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
-from tbuda_lab.core.placer.place import Begun
-from tbuda_lab.core.placer.record_reader import Reader, number, rows_of, whole
+from tbuda_lab.core.placer.place import StartedPlacement
+from tbuda_lab.core.placer.record import RecordReader, number, rows_of, whole
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost
 
 MAX_TRIALS = 2
@@ -91,7 +91,7 @@ class Fusion:
     lowered: Graph
     patterns: tuple[Pattern, ...] = ()
     ends: frozenset[str] = frozenset()
-    begun: Begun | None = None
+    begun: StartedPlacement | None = None
 
     def why(self, op: str) -> str:
         """The pattern of an op, fused or cut, in words; "" where there was nothing to decide."""
@@ -103,7 +103,7 @@ def decide(
     lowered: Graph,
     device: DeviceSpec,
     options: CompileOptions,
-    begin: Callable[[Graph], Begun],
+    begin: Callable[[Graph], StartedPlacement],
 ) -> Fusion:
     """What of `lowered`, which has all that may be fused, stays so. begin: `place.begin` of a graph, or what does the
     same."""
@@ -140,7 +140,7 @@ def undecided(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> bo
     return any(isinstance(n.op, HwFused) and unsaved(n.op, device.arch) for n in ops)
 
 
-def cycles(begun: Begun) -> int:
+def cycles(begun: StartedPlacement) -> int:
     """What the epochs take per input: as they are priced, else limiter cycles and the batch's share of switches."""
     options = begun.problem.options
     if options.counts_fill:
@@ -149,7 +149,7 @@ def cycles(begun: Begun) -> int:
     return sum(s.limiter_cycles for s in begun.segments) + round(switches)
 
 
-def _time(begun: Begun) -> float:
+def _time(begun: StartedPlacement) -> float:
     """The same with what full buffers cost."""
     return sum(epoch_cost(begun.problem, segment) for segment in begun.segments)
 
@@ -165,14 +165,14 @@ def from_record(
 ) -> Fusion:
     """What `decide` said of these graphs, without the epochs. Raises `InputError` for a record that is damaged or of
     other graphs."""
-    read = Reader(record)
+    read = RecordReader(record)
     ends = frozenset(read.texts("ends"))
     decided = rows_of(read.list("patterns"), 5)
-    known = _patterns(lowered, device, options, [(whole(one), whole(apart)) for one, apart, *_ in decided])
-    if len(known) != len(decided) or not ends <= {n for p in known for n in p.members}:
+    read_patterns = _patterns(lowered, device, options, [(whole(one), whole(apart)) for one, apart, *_ in decided])
+    if len(read_patterns) != len(decided) or not ends <= {n for p in read_patterns for n in p.members}:
         raise InputError("a record of another graph")
     patterns = []
-    for pattern, (_, _, share, tried, cut) in zip(known, decided, strict=True):
+    for pattern, (_, _, share, tried, cut) in zip(read_patterns, decided, strict=True):
         both = None if tried is None else (whole(rows_of([tried], 2)[0][0]), whole(tried[1]))
         if not isinstance(cut, bool):
             raise InputError(f"a record with {cut!r} where true or false belongs")
@@ -235,7 +235,7 @@ def _core_cycles(profile: OpProfile, device: DeviceSpec, options: CompileOptions
     return int((rows["cycles"].astype(np.int64) * rows["cores"]).min()) if len(rows) else 0
 
 
-def _shares(patterns: Sequence[Pattern], begun: Begun) -> list[Pattern]:
+def _shares(patterns: Sequence[Pattern], begun: StartedPlacement) -> list[Pattern]:
     """The patterns with their part of all cores for as long as the epochs last, in epochs that wait for kernels: where
     DRAM sets the pace a shorter op ends no epoch sooner."""
     problem = begun.problem

@@ -1,21 +1,27 @@
-"""Nops without which there is no placement: for ops that fit no epoch, and for tensors read on several grayskull chips.
+"""Nops without which there is no placement: for ops that fit no epoch, and for tensors out of reach of a chip.
 
 An op fits no epoch where a core would read too many buffers, or the shapes asked for do not go together: a nop between
-it and its producers takes a shape that suits both. Grayskull chips read only their own DRAM, and write to each
-other's: a nop beside the producer carries a tensor to each further chip (lowering.md#nops-between-chips).
+it and its producers takes a shape that suits both. Grayskull chips read only their own DRAM, and write to that of
+the chips beside them: nops carry a tensor from chip to chip (lowering.md#nops-between-chips). Between chips with
+ethernet a nop of few cores passes on what more pipes would carry than there are streams (rule N11).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
-from tbuda_lab.core.balancer.types import OpPlacement
-from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.balancer.blocks import divisors
+from tbuda_lab.core.balancer.types import Epoch, OpPlacement
+from tbuda_lab.core.device import CROSSING_STREAMS, DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.edits import queued_ports
+from tbuda_lab.core.lowering.hwops import tile_shape
 from tbuda_lab.core.lowering.legalise import MAX_READERS
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.search.chip_stages import torn
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.search.chip_stages import out_of_reach
 
 
 def repair_infeasible(graph: Graph, error: PlacementError) -> tuple[Override, ...]:
@@ -45,25 +51,94 @@ def infeasible_notes(edits: tuple[Override, ...], error: PlacementError) -> list
 def hops(
     graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec
 ) -> tuple[tuple[Override, ...], tuple[Override, ...], list[Diagnostic]]:
-    """(nops that carry tensors to further chips, pins that keep them and their readers where they are, notes)."""
+    """(nops that carry tensors one chip further, pins that keep them and their readers where they are, notes). What is
+    further away yet needs another round, with the nops placed."""
     edits: list[Override] = []
     pins: list[Override] = []
     notes: list[Diagnostic] = []
-    for name, readers in torn(graph, placed, device).items():
+    for name, readers in out_of_reach(graph, placed, device).items():
         home = placed[name].chip if name in placed else placed[_first(placed, readers)].chip
         pins += [Override("op_placement", name, {"chip": home}, "placer")] if name in placed else []
         for chip, names in readers.items():
-            if chip == home:
+            far = name in placed and abs(chip - home) > 1
+            if chip == home or (len(readers) == 1 and not far):
                 continue
+            over = home + (1 if chip > home else -1) if far else home
             for at in range(0, len(names), MAX_READERS // 2):
                 some = tuple(names[at : at + MAX_READERS // 2])
                 value = {"dest": some, "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
                 edits.append(Override("insert_nop", name, value, "placer"))
-                pins.append(Override("op_placement", f"buffer_0_{name}_{some[0]}", {"chip": home}, "placer"))
+                pins.append(Override("op_placement", f"buffer_0_{name}_{some[0]}", {"chip": over}, "placer"))
                 pins.append(Override("op_placement", some, {"chip": chip}, "placer"))
-                text = f"read on chip {home} and on chip {chip}: a nop on chip {home} writes it to the other one"
+                text = f"made on chip {home}, read on chip {chip}: a nop on chip {over} passes it on"
                 notes.append(Diagnostic("note", name, "repair", text, "pin its readers to one chip to avoid it"))
     return tuple(edits), tuple(pins), notes
+
+
+def narrow_crossings(
+    problem: Problem, placed: Mapping[str, OpPlacement], epochs: Sequence[Epoch]
+) -> tuple[tuple[Override, ...], tuple[Override, ...], list[Diagnostic]]:
+    """Nops of few cores that write what chips with ethernet links send each other, where the ops themselves would fill
+    more buffers of the queues in a temporal epoch than there are streams (`CROSSING_STREAMS` for each ethernet core of
+    the link, rule N11); pins that keep them and their readers where they are, and notes. The tensors of a link share
+    its streams evenly; those that need fewer leave the rest to the others."""
+    device, graph = problem.device, problem.graph
+    if device.arch == "grayskull" or len(device.chips) == 1:
+        return (), (), []
+    crossing: dict[tuple[int, int, int], dict[str, list[str]]] = {}
+    for name, later in _later_readers(graph, placed).items():
+        home = placed[name].chip
+        chips = [placed[reader].chip for reader in later]
+        there = max(chips, key=chips.count)  # the queue lies with most of its readers
+        if there != home:
+            pair = min(home, there), max(home, there)
+            readers = [reader for reader in later if placed[reader].chip == there]
+            crossing.setdefault((epochs[placed[name].epoch].temporal, *pair), {})[name] = readers
+    edits: list[Override] = []
+    pins: list[Override] = []
+    notes: list[Diagnostic] = []
+    for (_, a, b), tensors in sorted(crossing.items()):
+        free = CROSSING_STREAMS * (device.neighbours(a).get(b, 0) or device.eth_links)
+        pipes = {name: math.prod(placed[name].size) for name in tensors}
+        for left, name in zip(range(len(pipes), 0, -1), sorted(pipes, key=lambda n: (pipes[n], n)), strict=True):
+            share = max(1, free // left)
+            grid = _largest_grid(graph, name, device, share)
+            free -= min(pipes[name], share)
+            if pipes[name] <= share:
+                continue
+            readers = tensors[name]
+            value = {"dest": tuple(readers), "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
+            edits.append(Override("insert_nop", name, value, "placer"))
+            nop = f"buffer_0_{name}_{readers[0]}"
+            pins.append(Override("op_size", nop, grid, "placer"))
+            pins.append(Override("op_placement", (name, nop), {"chip": placed[name].chip}, "placer"))
+            pins.append(Override("op_placement", tuple(readers), {"chip": placed[readers[0]].chip}, "placer"))
+            text = (
+                f"{pipes[name]} cores would send it from chip {placed[name].chip} to chip {placed[readers[0]].chip}; "
+                f"a nop on {grid[0]}x{grid[1]} cores does, for {CROSSING_STREAMS} streams of each ethernet core are "
+                "shared"
+            )
+            notes.append(Diagnostic("note", name, "repair", text, f"a size of at most {share} cores needs no nop"))
+    return tuple(edits), tuple(pins), notes
+
+
+def _later_readers(graph: Graph, placed: Mapping[str, OpPlacement]) -> dict[str, list[str]]:
+    """By op the readers that take its output from a queue: those of other epochs."""
+    users = graph.users()
+    later: dict[str, list[str]] = {}
+    for name, spot in placed.items():
+        for user, port in users[name]:
+            if user in placed and (placed[user].epoch != spot.epoch or port in queued_ports(graph[user])):
+                later.setdefault(name, []).append(user)
+    return {name: list(dict.fromkeys(readers)) for name, readers in later.items()}
+
+
+def _largest_grid(graph: Graph, name: str, device: DeviceSpec, cores: int) -> tuple[int, int]:
+    """The grid of the most cores, at most `cores`, whose rows and columns divide those of a tensor in tiles."""
+    _, rt, ct = tile_shape(graph[name].shape)
+    rows, cols = divisors(rt), divisors(ct)
+    sizes = [(r, c) for r in rows if r <= device.rows for c in cols if c <= device.cols and r * c <= cores]
+    return max(sizes, key=lambda size: (size[0] * size[1], size[0]))
 
 
 def _first(placed: Mapping[str, OpPlacement], readers: Mapping[int, list[str]]) -> str:

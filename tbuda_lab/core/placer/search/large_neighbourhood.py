@@ -3,10 +3,12 @@
 A step takes up to four neighbouring epochs. Either the cuts between them are drawn again (the dynamic programme of
 `Optimal` over the window, with its guesses disturbed, so that each step looks at other cuts; two epochs may become
 one), or one epoch is shaped for another load of DRAM or another target, or so that it is filled sooner (a higher limit
-may pay for that in a small batch), or all of its ops choose their streaming together, or a few of them change their
-candidates: grid, streaming, blocks, buffers, preloads. Or ops move over a cut. What a step makes is priced by the
-simulator of epochs as it will be repaired. The steps depend on the placement and their number alone, never on time: a
-search that is cut off after n steps has found what one of n steps finds, and no step makes the placement worse.
+may pay for that in a small batch), or all of its ops, or a few that follow each other, choose their streaming together,
+or some change their candidates: grid, streaming, blocks, buffers, preloads. Or ops move over a cut. Which of these a
+step does is drawn, the sooner the more it has gained for its work so far. What a step makes is priced by the
+simulator of epochs as it will be repaired, and taken at all places where equal ops stand. The steps depend on the
+placement and their number alone, never on time: a search that is cut off after n steps has found what one of n steps
+finds, and no step makes the placement worse.
 """
 
 from __future__ import annotations
@@ -14,21 +16,22 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
+from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.policies.op_runs import Bound
+from tbuda_lab.core.placer.policies.op_runs import CostBound
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.policies.pipelining import proposal
+from tbuda_lab.core.placer.policies.pipelining import proposal, proposals, streamed_anew
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
-from tbuda_lab.core.placer.policies.spare_cores import Filling
+from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
 from tbuda_lab.core.placer.policies.swaps import Pairs, SwapSearch
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
-from tbuda_lab.core.placer.stalls.epoch_throughput import flow
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _WIDTHS = (1, 2, 2, 3, 3, 4)
@@ -41,12 +44,25 @@ nearly all of it away."""
 _UNSEEN = 1.08
 """What such a run turns out to cost, in its bound."""
 _LESS = 1e-9
-_KINDS = ("stream", "rows", "fill", "cut", "stream", "rows", "shape", "stream", "rows", "move")
-"""What a step changes, in turn."""
+_KINDS = {
+    "window": (1.0, 1.5), "rows": (0.8, 1.0), "stream": (2.0, 2.0), "fill": (1.0, 0.5), "cut": (8.0, 1.0),
+    "shape": (0.5, 0.1), "move": (0.5, 0.5),
+}  # fmt: skip
+"""What a step changes: about how much work one takes, and what it is thought to gain before there is anything to go by.
+Steps that have gained more for their work lately are drawn more often."""
+_MEMORY = 0.9
+"""Of what a kind of step has gained so far, what counts when it has been taken once more."""
+_LEAST_HOPE = 0.1
+"""Of what all kinds have gained for their work on average, what every kind is thought to gain."""
+_WINDOW_SIZES = (2, 3, 4, 6, 8, 12)
+_WINDOW_LIMITS = (1.0, 1.0, 1.0, 1.02)
+_TOGETHER = 6
+"""Variants of an epoch that a step simulates side by side."""
 _LIMITS = (1.0, 1.0, 1.0, 1.05, 1.15, 1.3)
 """Of its slowest op, what an epoch that is to be filled sooner may take."""
 _STREAM_LIMITS = (1.0, 1.0, 0.97, 0.93, 1.04, 1.1)
 _CORE_PRICES = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 3.0)
+_ALL_STREAMS = tuple((limit, price) for limit in (1.0, 0.97, 0.93, 1.04) for price in (0.1, 0.4, 0.7, 1.5, 3.0))
 _DRAWN = 24
 
 Curve = tuple[tuple[int, float], ...]
@@ -54,7 +70,7 @@ Curve = tuple[tuple[int, float], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class SearchResult:
     """problem: with the order as changed. steps: how many were done; curve: what they came to."""
 
     problem: Problem
@@ -72,7 +88,7 @@ def search_on(
     still: Collection[str] = (),
     check: Callable[[float], None] = lambda fraction: None,
     moves: bool = True,
-) -> Found:
+) -> SearchResult:
     """The best of `steps` steps from a placement of priced epochs, or of as many as `seconds` allow (0 steps: no other
     limit). pairs, still: as for swaps. check: called with the part of the steps, or of the time, that is over; it may
     raise to cancel. moves: whether ops may move over a cut."""
@@ -94,12 +110,14 @@ class _Search:
         self.curve: list[tuple[int, float]] = [(0, self.value)]
         self._pairs, self._still = pairs, still
         self._bold = self._bold_policies()
-        self._ends: dict[tuple[int, float], dict[int, Bound]] = {}
+        self._ends: dict[tuple[int, float], dict[int, CostBound]] = {}
         self._shaped: dict[tuple[object, ...], Segment | None] = {}
+        self._seen: set[tuple[object, ...]] = set()  # epochs that were streamed anew
+        self._gained: dict[str, tuple[float, float]] = {}  # by kind of step: parts of a thousand gained, steps taken
         self._moves: SwapSearch | None = None
         self._moving = moves and len(problem.device.chips) == 1
 
-    def run(self, steps: int, seconds: float | None, check: Callable[[float], None]) -> Found:
+    def run(self, steps: int, seconds: float | None, check: Callable[[float], None]) -> SearchResult:
         begun = time.monotonic()
         done = 0
         while not steps or done < steps:
@@ -112,7 +130,7 @@ class _Search:
             done += 1
         if self.curve[-1][0] != done:
             self.curve.append((done, self.value))
-        return Found(self.problem, tuple(self.segments), done, tuple(self.curve))
+        return SearchResult(self.problem, tuple(self.segments), done, tuple(self.curve))
 
     def _value(self, segments: Sequence[Segment]) -> float:
         if len(self.problem.device.chips) > 1:
@@ -122,15 +140,26 @@ class _Search:
     def _step(self, number: int) -> bool:
         """One step; whether it made the placement cheaper."""
         drawn = random.Random(f"{self.problem.options.seed}/{number}")
-        kind = _KINDS[number % len(_KINDS)]
-        if kind == "move" and (len(self.segments) < 2 or not self._moving):
-            kind = "rows"
+        kind = self._kind(drawn)
         kinds = {
             "cut": self._cut, "shape": self._shape, "fill": self._fill, "rows": self._rows, "stream": self._stream,
-            "move": self._move,
+            "move": self._move, "window": self._window,
         }  # fmt: skip
+        before = self.value
         step: bool = kinds[kind](drawn)
+        gain, count = self._gained.get(kind, (0.0, 0.0))
+        self._gained[kind] = _MEMORY * gain + 1e3 * (1.0 - self.value / before), _MEMORY * count + 1.0
         return step
+
+    def _kind(self, drawn: random.Random) -> str:
+        """What the next step changes."""
+        hopes: dict[str, float] = {}
+        for kind, (work, hope) in _KINDS.items():
+            if kind != "move" or (len(self.segments) > 1 and self._moving):
+                gain, count = self._gained.get(kind, (0.0, 0.0))
+                hopes[kind] = (gain + hope) / (count + 1.0) / work
+        least = _LEAST_HOPE * sum(hopes.values()) / len(hopes)
+        return drawn.choices(list(hopes), [max(least, hope) for hope in hopes.values()])[0]
 
     def _drawn(self, drawn: random.Random, count: int) -> int:
         """The first epoch of a window of `count`: the more it costs, the sooner."""
@@ -152,7 +181,7 @@ class _Search:
             return False
         parts = []
         for span in path:
-            entry = now.get(span) or self._made(*span, share)
+            entry = now.get(span) or self._realise(*span, share)
             if entry is None:
                 return False
             parts.append(entry)
@@ -162,7 +191,7 @@ class _Search:
         """By what is believed of waiting, the policy that guesses so."""
         return {share: Optimal(self.problem, lambda fraction: None, 0.0, share) for share in _STALL_SHARES}
 
-    def _bounds(self, first: int, last: int, share: float) -> dict[int, Bound]:
+    def _bounds(self, first: int, last: int, share: float) -> dict[int, CostBound]:
         """By its end, the bound of every run from `first` that ends by `last`."""
         entry = self._ends.get((first, share))
         if entry is None:
@@ -175,20 +204,20 @@ class _Search:
         """The cheapest cuts of [first, last) by bounds, or by what is known of a run, each disturbed."""
         cost, back = np.full(last - first + 1, np.inf), np.full(last - first + 1, -1)
         cost[0] = 0.0
-        known = {(s.first, s.last): s for s in self.segments}
+        segments = {(s.first, s.last): s for s in self.segments}
         for at in range(first, last):
             ends = self._bounds(at, last, share)
             self._bold[share].bounds[at] = {**self._bold[share].bounds.get(at, {}), **ends}
             if not np.isfinite(cost[at - first]):
                 continue
             for end, bound in ends.items():
-                made = known.get((at, end))
-                if made is None:
+                segment = segments.get((at, end))
+                if segment is None:
                     key = self.problem.structure(at, end), share
-                    made = self._shaped.get(key)
-                    if made is None and key in self._shaped:
+                    segment = self._shaped.get(key)
+                    if segment is None and key in self._shaped:
                         continue
-                price = _UNSEEN * bound.cost if made is None else made.limiter_cycles + made.stall_cycles
+                price = _UNSEEN * bound.cost if segment is None else segment.limiter_cycles + segment.stall_cycles
                 price = (price + overhead(self.problem, at, end)) * drawn.lognormvariate(0.0, noise)
                 if cost[at - first] + price < cost[end - first]:
                     cost[end - first], back[end - first] = cost[at - first] + price, at
@@ -201,15 +230,15 @@ class _Search:
             end = int(back[end - first])
         return path[::-1]
 
-    def _made(self, first: int, last: int, share: float) -> Segment | None:
+    def _realise(self, first: int, last: int, share: float) -> Segment | None:
         """A run as a finished epoch, once for all of equal structure."""
         key = self.problem.structure(first, last), share
         if key not in self._shaped:
             policy = self._bold[share]
-            made = policy.realise(first, last)
-            if made is not None:
-                made = policy.flowing(policy.pipelined(policy.ready(made, {}), {}), {})
-            self._shaped[key] = made
+            realised = policy.realise(first, last)
+            if realised is not None:
+                realised = policy.flowing(policy.pipelined(policy.ready(realised, {}), {}), {})
+            self._shaped[key] = realised
         result = self._shaped[key]
         return None if result is None else dataclasses.replace(result, first=first, last=last)
 
@@ -225,7 +254,7 @@ class _Search:
         price = drawn.choice((0, 0, 4, 8))
         key = (self.problem.structure(first, last), level, target, price)
         if key not in self._shaped:
-            output = policy._attempt(first, last, level, target, {}, price).segment
+            output = policy.attempt(first, last, level, target, {}, price).segment
             self._shaped[key] = None if output is None else policy.ready(output, {})
         result = self._shaped[key]
         if result is None:
@@ -238,7 +267,7 @@ class _Search:
         segment, upstream_rows = self.segments[at], self._outside(at)
         limit, kernel = segment.limiter_cycles * drawn.choice(_LIMITS), segment.kernel_cycles * drawn.choice(_LIMITS)
         part = drawn.choice((1.0, 0.97, 0.94, 0.9))
-        result = Filling(self.problem, segment).proposal(upstream_rows, limit, max(limit, kernel), part, drawn)
+        result = SpareCoreFill(self.problem, segment).proposal(upstream_rows, limit, max(limit, kernel), part, drawn)
         if result is None:
             return False
         if drawn.random() < 0.5:
@@ -249,11 +278,44 @@ class _Search:
         """Rows of one epoch chosen together so that they stream, for another limit and price of a core."""
         at = self._drawn(drawn, 1)
         segment, upstream_rows = self.segments[at], self._outside(at)
+        key = self.problem.structure(segment.first, segment.last), segment.rows
+        if key not in self._seen:  # at first each of a few limits and prices as they are
+            self._seen.add(key)
+            anew = streamed_anew(self.problem, segment, upstream_rows, _ALL_STREAMS)
+            return anew is not segment and self._take(at, 1, [anew])
         limit, price = segment.limiter_cycles * drawn.choice(_STREAM_LIMITS), drawn.choice(_CORE_PRICES)
-        made = proposal(self.problem, segment, upstream_rows, limit, limit, price, drawn)
-        if made is None or self._cheapest(made) >= epoch_cost(self.problem, segment):
+        other = proposal(self.problem, segment, upstream_rows, limit, limit, price, drawn)
+        if other is None or self._cheapest(other) >= epoch_cost(self.problem, segment):
             return False
-        return self._take(at, 1, [priced(self.problem, made, upstream_rows)])
+        return self._take(at, 1, [priced(self.problem, other, upstream_rows)])
+
+    def _window(self, drawn: random.Random) -> bool:
+        """Rows of a few neighbouring ops of an epoch chosen together so that they stream, the others as they are."""
+        at = self._drawn(drawn, 1)
+        segment, upstream_rows = self.segments[at], self._outside(at)
+        size = drawn.choice(_WINDOW_SIZES)
+        start = segment.first + drawn.randrange(max(1, segment.last - segment.first - size + 1))
+        ops = range(start, min(segment.last, start + size))
+        limit, price = segment.limiter_cycles * drawn.choice(_WINDOW_LIMITS), drawn.choice(_CORE_PRICES)
+        disturbed = drawn if drawn.random() < 0.5 else None
+        kernel = max(limit, segment.kernel_cycles)
+        return self._take_best(
+            at, proposals(self.problem, segment, upstream_rows, ops, limit, kernel, price, _TOGETHER, disturbed)
+        )
+
+    def _take_best(self, at: int, variants: Sequence[Segment]) -> bool:
+        """Of several variants of an epoch, simulated side by side, the one that is fastest before any repair, where it
+        is cheaper with them."""
+        segment, known = self.segments[at], {}
+        for variant in variants:
+            if self._cheapest(variant) < epoch_cost(self.problem, segment):
+                known[variant.rows] = variant
+        if not known:
+            return False
+        trial = list(known.values())
+        flowing = throughputs([(self.problem, variant) for variant in trial], self.problem.overrides)
+        best = min(range(len(trial)), key=lambda i: flowing[i].roomy)
+        return self._take(at, 1, [priced(self.problem, trial[best], self._outside(at))])
 
     # -- candidates of single ops ----------------------------------------------------------------------------
     def _rows(self, drawn: random.Random) -> bool:
@@ -262,11 +324,30 @@ class _Search:
         segment, upstream_rows = self.segments[at], self._outside(at)
         first, last = segment.first, segment.last
         rows = dict(zip(range(first, last), segment.rows, strict=True))
-        held = flow(problem, segment, problem.overrides).full
-        near = [first + op for edge in held[:6] for op in edge[:2]]
+        full = throughput(problem, segment, problem.overrides).full
+        near = [first + op for edge in full[:6] for op in edge[:2]]
         load = measure(problem, first, last, rows)[2]
-        limit = segment.limiter_cycles * drawn.choice(_LIMITS)
-        trial = dict(rows)
+        variants: list[Segment] = []
+        for _ in range(_TOGETHER):
+            trial = self._other_rows(drawn, first, last, rows, near, load, segment.limiter_cycles, upstream_rows)
+            variant = place_rows(problem, first, last, trial) if trial != rows else None
+            variants += [] if variant is None else [variant]
+        return self._take_best(at, variants)
+
+    def _other_rows(
+        self,
+        drawn: random.Random,
+        first: int,
+        last: int,
+        rows: Mapping[int, int],
+        near: Sequence[int],
+        load: Load,
+        slowest: int,
+        upstream_rows: Mapping[int, int],
+    ) -> dict[int, int]:
+        """By op, the rows of an epoch, those of a few ops changed. near: ops that are changed the sooner."""
+        problem, trial = self.problem, dict(rows)
+        limit = slowest * drawn.choice(_LIMITS)
         for _ in range(drawn.choice((1, 1, 2, 3))):
             op = drawn.choice(near) if near and drawn.random() < 0.6 else drawn.randrange(first, last)
             legal = problem.legal[problem.tables[op].signature]
@@ -284,12 +365,7 @@ class _Search:
                 if row != trial[op] and book.check(op, row):
                     trial[op] = row
                     break
-        if trial == rows:
-            return False
-        result = place_rows(problem, first, last, trial)
-        if result is None or self._cheapest(result) >= epoch_cost(problem, segment):
-            return False
-        return self._take(at, 1, [priced(problem, result, upstream_rows)])
+        return trial
 
     def _cheapest(self, segment: Segment) -> float:
         """What an epoch costs at least: its slowest op, the switch to it, and filling as far as nothing waits."""
@@ -326,6 +402,13 @@ class _Search:
     def _take(self, at: int, count: int, parts: list[Segment]) -> bool:
         """Puts `parts` in the place of epochs where that is cheaper, and all edges between epochs stay legal."""
         trial = [*self.segments[:at], *parts, *self.segments[at + count :]]
+        if not self._accept(trial, at):
+            return False
+        self._take_elsewhere(parts)
+        return True
+
+    def _accept(self, trial: list[Segment], changed: int) -> bool:
+        """Goes on from other epochs, where they are cheaper and legal. changed: the first that differs."""
         value = self._value(trial)
         if value >= self.value - _LESS:
             return False
@@ -333,7 +416,7 @@ class _Search:
         load = int(self.policy.caps[-1])
         for index, segment in enumerate(trial):
             rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-            if index >= at:
+            if index >= changed:
                 legal = choose_rows(self.problem, segment.first, segment.last, rows, load, float("inf"),
                     upstream_rows)[0]
                 if legal != rows:
@@ -341,3 +424,34 @@ class _Search:
             upstream_rows.update(rows)
         self.segments, self.value = trial, value
         return True
+
+    def _take_elsewhere(self, parts: Sequence[Segment]) -> None:
+        """The same epochs for equal ops: what is found for one layer serves all that are like it. They are taken at
+        all places together, or, where that does not do, at each where it does."""
+        first, last = parts[0].first, parts[-1].last
+        shifts = [s.first - first for s in self.segments if s.first >= last or s.first <= 2 * first - last]
+        shifts = [shift for shift in shifts if self._alike(parts, shift)]
+        together = self.segments
+        for shift in shifts:
+            together = _replaced(together, parts, shift)
+        if shifts and not self._accept(together, 0):
+            for shift in shifts:
+                self._accept(_replaced(self.segments, parts, shift), 0)
+
+    def _alike(self, parts: Sequence[Segment], shift: int) -> bool:
+        """Whether epochs that end where these would stand `shift` ops later, are of equal ops and cost more."""
+        problem, first, last = self.problem, parts[0].first + shift, parts[-1].last + shift
+        there = [s for s in self.segments if first <= s.first and s.last <= last]
+        if not there or (there[0].first, there[-1].last) != (first, last):
+            return False
+        if any(problem.structure(p.first, p.last) != problem.structure(p.first + shift, p.last + shift) for p in parts):
+            return False
+        return sum(epoch_cost(problem, p) for p in parts) < sum(epoch_cost(problem, s) for s in there) - _LESS
+
+
+def _replaced(segments: Sequence[Segment], parts: Sequence[Segment], shift: int) -> list[Segment]:
+    """Epochs with `parts`, `shift` ops later, in the place of those that hold their ops."""
+    first, last = parts[0].first + shift, parts[-1].last + shift
+    moved = [dataclasses.replace(p, first=p.first + shift, last=p.last + shift) for p in parts]
+    before, after = ([s for s in segments if s.last <= first], [s for s in segments if s.first >= last])
+    return [*before, *moved, *after]

@@ -80,8 +80,8 @@ def _merged(
     except OverrideError:  # no queue can stand there
         return None
     best: Segment | None = None
-    for wanted in _wanted(result, first, second):
-        segment = _placed(result, first.first, second.last, wanted, upstream_rows)
+    for rows in _row_choices(result, first, second):
+        segment = _placed(result, first.first, second.last, rows, upstream_rows)
         if segment is not None and (best is None or epoch_cost(result, segment) < epoch_cost(result, best)):
             best = segment
     if best is None or not epoch_cost(result, best) < _WORTH * before:
@@ -122,7 +122,7 @@ def _shapes(problem: Problem, op: int) -> list[int]:
     return [int(row) for row in legal[np.sort(first)][:_TRIES]]
 
 
-def _wanted(problem: Problem, first: Segment, second: Segment) -> Iterator[dict[int, int]]:
+def _row_choices(problem: Problem, first: Segment, second: Segment) -> Iterator[dict[int, int]]:
     """Candidates for all ops of both epochs: those they have, then the smallest that meet ever slower targets."""
     rows = dict(zip(range(first.first, second.last), (*first.rows, *second.rows), strict=True))
     yield rows
@@ -132,7 +132,7 @@ def _wanted(problem: Problem, first: Segment, second: Segment) -> Iterator[dict[
     for target in np.geomspace(max(1, least), max(2.0, most), _TARGETS):
         picked: dict[int, int] = {}
         for op in rows:
-            front = problem.frontier(op, *problem.places(op, first.first, second.last), dram)
+            front = problem.costs.frontier(problem.tables[op], *problem.places(op, first.first, second.last), dram)
             place = int(np.searchsorted(-front.cycles, -float(target), side="left"))
             if place < len(front.row):
                 picked[op] = int(front.row[place])
@@ -141,14 +141,14 @@ def _wanted(problem: Problem, first: Segment, second: Segment) -> Iterator[dict[
 
 
 def _placed(
-    problem: Problem, first: int, last: int, wanted: Mapping[int, int], upstream_rows: Mapping[int, int]
+    problem: Problem, first: int, last: int, targets: Mapping[int, int], upstream_rows: Mapping[int, int]
 ) -> Segment | None:
     """The run as one epoch with these candidates, or others where an edge asks for them."""
-    cores = sum(int(problem.tables[op].rows["cores"][row]) for op, row in wanted.items())
+    cores = sum(int(problem.tables[op].rows["cores"][row]) for op, row in targets.items())
     if cores > problem.cores:
         return None
-    kernel, limiter, load = measure(problem, first, last, wanted)
-    rows, _ = choose_rows(problem, first, last, wanted, load.dram_cores, float(limiter), dict(upstream_rows), float(
+    kernel, limiter, load = measure(problem, first, last, targets)
+    rows, _ = choose_rows(problem, first, last, targets, load.dram_cores, float(limiter), dict(upstream_rows), float(
         kernel))
     if rows is None:
         return None

@@ -8,7 +8,8 @@ takes longer than its slowest op, and the full buffers on the chain of waits say
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePl
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import Built, build
 from tbuda_lab.core.epochsim.constants import EpochConstants
-from tbuda_lab.core.epochsim.network import Network
+from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall
+from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph
@@ -26,10 +28,12 @@ from tbuda_lab.core.placer.model.problem import Problem, inputs_on_host
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.fork_join import buffer
 
+_TOGETHER = 16
+"""Epochs simulated as one network, at most: beyond, little is gained and the arrays grow."""
 _INPUTS = 24
 """Inputs simulated: by the later half the pipeline is full and every input takes as long as the one before."""
 
-Held = tuple[int, int, int]
+FullEdge = tuple[int, int, int]
 """An edge whose buffer was full: producer, reader (both counted from the first op of the epoch), operand."""
 
 _CONSTANTS = EpochConstants()
@@ -44,10 +48,10 @@ class Throughput:
 
     cycles: float
     period: float
-    full: tuple[Held, ...]
+    full: tuple[FullEdge, ...]
     roomy: float
     deadlocks: int = 0
-    stuck: tuple[Held, ...] = ()
+    stuck: tuple[FullEdge, ...] = ()
 
     @property
     def deadlocked(self) -> bool:
@@ -62,81 +66,139 @@ class Trial:
     placement: Placement
     device: DeviceSpec
     overrides: tuple[Override, ...]
+    loaded_once: bool = False
 
 
-def flow(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> Throughput:
+def throughput(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> Throughput:
     """Pace of one epoch with the input buffers that its forks are given (see `forkjoin`). It is simulated once for all
     epochs of the same structure and candidates."""
-    names = problem.order[segment.first : segment.last]
-    asked = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
-    key = (problem.structure(segment.first, segment.last), segment.rows, names if asked else ())
-    entry = problem.costs.throughputs.get(key)
-    if not isinstance(entry, Throughput):
-        entry = problem.costs.throughputs[key] = _simulated(problem, segment, overrides)
-    return entry
+    return throughputs([(problem, segment)], overrides)[0]
+
+
+def throughputs(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...] = ()) -> list[Throughput]:
+    """`throughput` of several epochs of problems that share their costs. New ones are simulated side by side."""
+    if not epochs:
+        return []
+    known = cast(dict[tuple[object, ...], Throughput], epochs[0][0].costs.throughputs)
+    keys = []
+    new: dict[tuple[object, ...], tuple[Problem, Segment]] = {}
+    for problem, segment in epochs:
+        names = problem.order[segment.first : segment.last]
+        multipliers = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
+        key = (problem.structure(segment.first, segment.last), segment.rows, names if multipliers else ())
+        keys.append(key)
+        if key not in known:
+            new[key] = problem, segment
+    waiting = list(new.items())
+    for start in range(0, len(waiting), _TOGETHER):
+        some = waiting[start : start + _TOGETHER]
+        known |= zip((key for key, _ in some), _simulated([epoch for _, epoch in some], overrides), strict=True)
+    return [known[key] for key in keys]
 
 
 def batch_cycles(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> float:
     """Cycles of the whole batch as `epochsim.simulate` counts them, without the switch; a deadlock as if its buffers
-    held all. `flow` simulates no more than the first inputs and goes on with their pace."""
+    held all. `throughput` simulates no more than the first inputs and goes on with their pace."""
     batch = problem.options.inputs_counted
     if batch <= _INPUTS:
-        return flow(problem, segment, overrides).roomy
+        return throughput(problem, segment, overrides).roomy
     names = problem.order[segment.first : segment.last]
-    asked = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
-    key = ("whole batch", problem.structure(segment.first, segment.last), segment.rows, names if asked else ())
+    multipliers = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
+    key = ("whole batch", problem.structure(segment.first, segment.last), segment.rows, names if multipliers else ())
     entry = problem.costs.answers.get(key)
     if not isinstance(entry, float):
-        entry = problem.costs.answers[key] = float(_done(problem, segment, overrides, batch)[2][-1])
+        entry = problem.costs.answers[key] = float(_run([(problem, segment)], overrides, batch)[0][0].done[-1])
     return entry
 
 
-def _done(
-    problem: Problem, segment: Segment, overrides: tuple[Override, ...], inputs: int
-) -> tuple[Built, NetworkRun, np.ndarray]:
-    """The epoch, its run, and when every input is done: its last tiles are in their place in DRAM or with the host."""
-    built = build(trial(problem, segment, overrides), _CONSTANTS, problem.costs.tile_orders)
-    run = run_network(built.network, inputs, [range(len(built.parts))])
-    late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in built.costs])
-    ends = run.end[: len(built.parts)] + late[[part.op for part in built.parts]][:, None]
-    return built, run, ends.max(axis=0)
+@dataclasses.dataclass(frozen=True)
+class _EpochRun:
+    """One epoch in a run of several. first_op, first_edge: where its ops and edges begin among all. done: (inputs,)
+    when all results of an input are in their place in DRAM or with the host."""
+
+    built: Built
+    first_op: int
+    first_edge: int
+    done: np.ndarray
 
 
-def _simulated(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Throughput:
-    inputs = min(_INPUTS, problem.options.inputs_counted)
-    built, run, done = _done(problem, segment, overrides, inputs)
+def _run(
+    epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...], inputs: int
+) -> tuple[list[_EpochRun], NetworkRun]:
+    """Epochs that have nothing to do with each other, as one network: the recurrence takes its arrays of all of them
+    at once, for little more than the longest takes alone."""
+    every = [build(trial(p, s, overrides), _CONSTANTS, p.costs.tile_orders) for p, s in epochs]
+    ops: list[FlowOp] = []
+    edges: list[FlowEdge] = []
+    starts = []
+    for built in every:
+        at = len(ops)
+        starts.append((at, len(edges)))
+        ops += built.network.ops
+        edges += [
+            dataclasses.replace(edge, producer=at + edge.producer, consumer=at + edge.consumer) if at else edge
+            for edge in built.network.edges
+        ]
+    groups = [range(at, at + len(built.parts)) for built, (at, _) in zip(every, starts, strict=True)]
+    run = run_network(Network(tuple(ops), tuple(edges)), inputs, groups, only_critical=True)
+    ends = run.end
+    runs = []
+    for built, group, (at, first_edge) in zip(every, groups, starts, strict=True):
+        late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in built.costs])
+        done = (ends[group.start : group.stop] + late[[part.op for part in built.parts]][:, None]).max(axis=0)
+        runs.append(_EpochRun(built, at, first_edge, done))
+    return runs, run
+
+
+def _simulated(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...]) -> list[Throughput]:
+    counted = epochs[0][0].options.inputs_counted
+    inputs = min(_INPUTS, counted)
+    runs, network_run = _run(epochs, overrides, inputs)
+    return [_throughput(run, at, network_run, inputs, counted) for at, run in enumerate(runs)]
+
+
+def _throughput(epoch: _EpochRun, at: int, run: NetworkRun, inputs: int, counted: int) -> Throughput:
+    """What a run says of the epoch that stands at `at` in it. counted: inputs of the batch."""
+    built, done = epoch.built, epoch.done
     half = (inputs - 1) // 2
     period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
-    cycles = float(done[-1]) + (problem.options.inputs_counted - inputs) * period
+    cycles = float(done[-1]) + (counted - inputs) * period
     number = {name: at for at, name in enumerate(built.names)}  # those of the epoch, in its order
+    mine = range(epoch.first_edge, epoch.first_edge + len(built.network.edges))
+    deadlocks = [deadlock for deadlock in run.deadlocks if deadlock.edges[0] in mine]
     stuck = set(built.tight)
-    for deadlock in run.deadlocks:
+    for deadlock in deadlocks:
         for index in deadlock.edges:
-            stuck.add(_held(built.network, index, number))
-    count = len(built.tight) + len(run.deadlocks)
-    full = tuple(e for e in _full(built, run, number) if e not in stuck)
+            stuck.add(_full_edge(run.network, index, number))
+    count = len(built.tight) + len(deadlocks)
+    stalls = [stall for stall in run.stalls if stall.edge in mine]  # the critical ones
+    full = tuple(e for e in _full(epoch, run.network, run.chains[at], stalls, number) if e not in stuck)
     ordered = tuple(sorted(stuck, key=lambda e: (e[0] - e[1], e)))  # what waits longest for its reader first
     return Throughput(float("inf") if count else cycles, period, (*ordered, *full), cycles, count, ordered)
 
 
-def _full(built: Built, run: NetworkRun, number: Mapping[str, int]) -> tuple[Held, ...]:
+def _full(
+    epoch: _EpochRun,
+    network: Network,
+    chain: CriticalChain,
+    stalls: Sequence[ForkJoinStall],
+    number: Mapping[str, int],
+) -> tuple[FullEdge, ...]:
     """Edges of the chain of waits that decides, and of forks that stall; the most cycles first."""
-    network = run.network
-    lost: dict[int, float] = {e: 0.0 for chain in run.chains for e in chain.full}
-    for stall in run.stalls:
-        if stall.critical:
-            lost[stall.edge] = lost.get(stall.edge, 0.0) + stall.cycles
-    cycles: dict[Held, float] = {}
+    lost: dict[int, float] = dict.fromkeys(chain.full, 0.0)
+    for stall in stalls:
+        lost[stall.edge] = lost.get(stall.edge, 0.0) + stall.cycles
+    cycles: dict[FullEdge, float] = {}
     for index, spent in lost.items():
         edge = network.edges[index]
-        if edge.capacity is None or max(edge.producer, edge.consumer) >= len(built.parts):
+        if edge.capacity is None or max(edge.producer, edge.consumer) >= epoch.first_op + len(epoch.built.parts):
             continue
-        held = _held(network, index, number)
-        cycles[held] = cycles.get(held, 0.0) + spent
+        full_edge = _full_edge(network, index, number)
+        cycles[full_edge] = cycles.get(full_edge, 0.0) + spent
     return tuple(sorted(cycles, key=lambda h: (-cycles[h], h)))
 
 
-def _held(network: Network, index: int, number: Mapping[str, int]) -> Held:
+def _full_edge(network: Network, index: int, number: Mapping[str, int]) -> FullEdge:
     edge = network.edges[index]
     return number[network.ops[edge.producer].name], number[network.ops[edge.consumer].name], edge.port
 
@@ -166,7 +228,7 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
         problem.orders,
         input_buffers=buffer(problem, segment, 0).input_tiles,
     )
-    return Trial(problem.graph, placement, problem.device, overrides)
+    return Trial(problem.graph, placement, problem.device, overrides, problem.options.loaded_once)
 
 
 def _on_host(problem: Problem) -> dict[str, QueuePlacement]:

@@ -36,7 +36,7 @@ class FirstResults:
     written: np.ndarray
 
 
-def pace(profile: OpProfile, rows: np.ndarray, order: str, device: DeviceSpec) -> FirstResults:
+def first_results_of(profile: OpProfile, rows: np.ndarray, order: str, device: DeviceSpec) -> FirstResults:
     """Of every row. order: in which the op packs its ublocks, "r" or "c"."""
     data = {f: rows[f].astype(np.int64) for f in _FIELDS}
     t, m, n = data["t"], data["mblock_m"], data["mblock_n"]

@@ -21,6 +21,9 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.first_results import L1_SHARE
 
+NOP_CORES = 1.25
+"""Cores of nops that hold so much, over those whose L1 would do: grids divide a tensor evenly."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Branch:
@@ -49,10 +52,12 @@ class ForkJoin:
 
 @dataclasses.dataclass(frozen=True)
 class Buffering:
-    """input_tiles: op -> least tiles per core of each input buffer (0: as the op model has it)."""
+    """input_tiles: op -> least tiles per core of each input buffer (0: as the op model has it). unmet: of each short
+    branch that still holds too little, the fork and the tiles that it lacks."""
 
     input_tiles: dict[str, tuple[int, ...]]
     diagnostics: tuple[Diagnostic, ...]
+    unmet: tuple[tuple[int, int], ...] = ()
 
 
 def input_buffer_tiles(profile: OpProfile, port: int, row: np.void) -> int:
@@ -90,6 +95,11 @@ class _Epoch:
     def volume(self, op: int) -> int:
         z, rt, ct = self.problem.profiles[op].out
         return max(1, z * rt * ct)
+
+    def last_reader(self, op: int) -> int:
+        """The last op that reads another one; -1 where none does."""
+        readers = self.problem.facts[op].readers
+        return readers[-1][0] if readers else -1
 
     def output_tiles(self, op: int) -> int:
         """Tiles of the output buffers of all cores."""
@@ -138,10 +148,10 @@ class _Epoch:
         """Part of an operand that the op's input buffers take."""
         entry = self._holds.get((op, port))
         if entry is None:
-            entry = self._holds[op, port] = self._held(op, port)
+            entry = self._holds[op, port] = self._tiles_share(op, port)
         return entry
 
-    def _held(self, op: int, port: int) -> float:
+    def _tiles_share(self, op: int, port: int) -> float:
         profile, row = self.problem.profiles[op], self.row[op]
         z, rt, ct = profile.operands[port].tiles
         tiles = input_buffer_tiles(profile, port, row) * _cores(profile, port, row)
@@ -165,6 +175,7 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
         if len(branches) < 2:
             continue
         volume = epoch.volume(fork)
+        heads = {i: op for i, (op, _) in enumerate(branches)}
         # per op: by branch it was reached through, the branch with the greatest need and that with the least room
         reached: dict[int, dict[int, tuple[Branch, Branch]]] = {}
         for op in range(fork + 1, segment.last):
@@ -191,6 +202,10 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
                         forks.setdefault((fork, op, least.port), pair)
                 merged = next(iter(ways))
                 ways = {merged: ways[merged]}  # beyond the join the branches are one
+                left = {way for way, head in heads.items() if head > op}
+                left.update(way for at, some in reached.items() if epoch.last_reader(at) > op for way in some)
+                if left <= {merged}:  # no other branch goes on
+                    break
             reached[op] = {way: (_past(epoch, op, m), _past(epoch, op, h)) for way, (m, h) in ways.items()}
     return list(forks.values())
 
@@ -238,15 +253,15 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             own = z * rt * ct
             block = input_buffer_tiles(profile, port, row) // 2
             cores = _cores(profile, port, row)
-            given = extra.get((op, port), 0)
-            wanted = max(0, math.ceil(part * own / cores / block) * block - given)
+            already = extra.get((op, port), 0)
+            lacking = max(0, math.ceil(part * own / cores / block) * block - already)
             tile = tile_bytes(profile.operands[port].df, align=problem.device.tile_align)
-            add = min(wanted, room[op] // tile // block * block)
+            add = min(lacking, room[op] // tile // block * block)
             if add > 0:
-                extra[op, port] = given + add
+                extra[op, port] = already + add
                 room[op] -= add * tile
                 widened.add(problem.order[op])
-            part -= min(part, (given + max(0, add)) * cores / own)
+            part -= min(part, (already + max(0, add)) * cores / own)
             if part <= 1e-9:
                 break
         if part > 1e-9:
@@ -281,7 +296,20 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
         message.append(
             Diagnostic("warning", where, "fork-join", text, f"an epoch break before {join}, or more cores for it")
         )
-    return Buffering(sizes, tuple(message))
+    by_branch: dict[tuple[int, int, int], int] = {}
+    for missing, pair in unmet:
+        branch = pair.fork, pair.join, pair.short.port
+        by_branch[branch] = max(missing, by_branch.get(branch, 0))
+    return Buffering(sizes, tuple(message), tuple((fork, missing) for (fork, _, _), missing in by_branch.items()))
+
+
+def nop_cores(problem: Problem, segment: Segment) -> int:
+    """Cores of nops in whose L1 all has room that the short branches of an epoch's forks lack."""
+    cores = 0
+    for fork, missing in buffer(problem, segment, 0).unmet:
+        tile = tile_bytes(problem.profiles[fork].df, align=problem.device.tile_align)
+        cores += math.ceil(NOP_CORES * missing * tile / (L1_SHARE * problem.device.l1_usable))
+    return cores
 
 
 def _widen_readers(
@@ -301,14 +329,14 @@ def _widen_readers(
                 continue
             z, rt, ct = profile.operands[port].tiles
             cores = _cores(profile, port, row)
-            wanted = 1.0 if profile.kind == "sparse_matmul" else min(1.0, 2.0 / int(row["t"]))
+            share = 1.0 if profile.kind == "sparse_matmul" else min(1.0, 2.0 / int(row["t"]))
             least = input_buffer_tiles(profile, port, row)
-            block, given = max(1, least // 2), extra.get((op, port), 0)
-            missing = math.ceil((wanted * z * rt * ct / cores - least - given) / block) * block
+            block, already = max(1, least // 2), extra.get((op, port), 0)
+            missing = math.ceil((share * z * rt * ct / cores - least - already) / block) * block
             tile = tile_bytes(profile.operands[port].df, align=problem.device.tile_align)
             add = min(missing, room[op] // tile // block * block)
             if add > 0:
-                extra[op, port] = given + add
+                extra[op, port] = already + add
                 room[op] -= add * tile
                 widened.add(problem.order[op])
 

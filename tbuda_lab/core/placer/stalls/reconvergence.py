@@ -13,7 +13,7 @@ Step = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Meeting:
+class Reconvergence:
     """Two branches from a fork that meet at a join for the first time: the ops of each and the join's operand last.
     `long` is the one that has to give its first result before the join takes what came over `short`. The ops stand in
     the schedule's order, so an epoch that holds fork and join holds them all."""
@@ -24,31 +24,36 @@ class Meeting:
     long: tuple[Step, ...]
 
 
-def meetings(problem: Problem) -> Mapping[int, tuple[Meeting, ...]]:
+def reconvergences(problem: Problem) -> Mapping[int, tuple[Reconvergence, ...]]:
     """By join, all of a graph within the ops that one epoch may hold. A branch through a DRAM queue of the user's never
     has to wait and is none."""
     entry = _cache.get(problem)
     if entry is None:
-        by_join: dict[int, list[Meeting]] = {}
-        for fork in range(len(problem.order)):
-            for meeting in _of(problem, fork):
-                by_join.setdefault(meeting.join, []).append(meeting)
-        entry = _cache[problem] = {join: tuple(some) for join, some in by_join.items()}
+        entry = _cache[problem] = reconvergences_of(problem, range(len(problem.order)))
     return entry
 
 
-_cache: weakref.WeakKeyDictionary[Problem, dict[int, tuple[Meeting, ...]]] = weakref.WeakKeyDictionary()
+def reconvergences_of(problem: Problem, forks: range) -> dict[int, tuple[Reconvergence, ...]]:
+    """The same of some forks alone."""
+    by_join: dict[int, list[Reconvergence]] = {}
+    for fork in forks:
+        for meeting in _of(problem, fork):
+            by_join.setdefault(meeting.join, []).append(meeting)
+    return {join: tuple(some) for join, some in by_join.items()}
+
+
+_cache: weakref.WeakKeyDictionary[Problem, dict[int, tuple[Reconvergence, ...]]] = weakref.WeakKeyDictionary()
 
 _Ends = tuple[tuple[Step, ...], tuple[Step, ...]]
 """The shortest and the longest way of a branch to an op, by the number of ops."""
 
 
-def _of(problem: Problem, fork: int) -> list[Meeting]:
+def _of(problem: Problem, fork: int) -> list[Reconvergence]:
     facts = problem.facts
     readers = [(r, p) for r, p in facts[fork].readers if p not in facts[r].queued]
     if len({r for r, _ in readers}) < 2:
         return []
-    result: list[Meeting] = []
+    result: list[Reconvergence] = []
     reached: dict[int, dict[int, _Ends]] = {}  # by op, and by the reader that a branch begins with
     heads = {r for r, _ in readers}
     apart = set(heads)  # branches that have not met another one yet
@@ -73,7 +78,7 @@ def _of(problem: Problem, fork: int) -> list[Meeting]:
                 others = [long for b, (_, long) in ways.items() if b != a]
                 long = max(others, key=len)
                 if len(long) > 1 and short[-1] != long[-1]:
-                    result.append(Meeting(fork, op, short, long))
+                    result.append(Reconvergence(fork, op, short, long))
             apart -= set(ways)
             apart.add(min(ways))
             ways = {min(ways): ways[min(ways)]}

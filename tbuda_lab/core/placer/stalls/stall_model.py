@@ -6,7 +6,8 @@ and agrees on chains.
 
 A fork whose short branch holds `h` inputs while the join waits `d` cycles for the long one hands on an input every
 d / h cycles at best (the mean of the cycle of waits through both); if the branch holds less than the long one has to
-have before its first result, never. A DRAM queue on the short branch does away with both, for the bandwidth it takes.
+have before its first result, never. A DRAM queue on the short branch does away with both, for the bandwidth it takes;
+so do nops on it, for their cores, in whose L1 the rest waits.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import dram_divider, dram_rate
 from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.placer.model.choices import Needs
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.stalls.first_results import FirstResults, pace
-from tbuda_lab.core.placer.stalls.reconvergence import Meeting, meetings
+from tbuda_lab.core.placer.stalls.first_results import L1_SHARE, FirstResults, first_results_of
+from tbuda_lab.core.placer.stalls.fork_join import NOP_CORES
+from tbuda_lab.core.placer.stalls.reconvergence import Reconvergence, reconvergences, reconvergences_of
 
 _HOP = EpochConstants().noc_latency
 _READY = EpochConstants().dram_latency
@@ -41,53 +44,85 @@ class OpAt:
     read: tuple[np.ndarray, ...]
     written: np.ndarray
     load: np.ndarray  # cycles in which all of DRAM brings what the op preloads
+    loads: bool  # whether it preloads anything
+    alone: np.ndarray  # cycles until its first tiles leave, where it waits for nothing but the start of the epoch
+    arrivals: dict[tuple[int, int], tuple[OpAt, np.ndarray]] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )  # of `arrival`, by port and producer, which is kept so that its id stays its own
+
+    def arrival(self, port: int, producer: OpAt) -> np.ndarray:
+        """From the first tiles of the producer of an operand to the op's own, without the way between them."""
+        key = port, id(producer)
+        entry = self.arrivals.get(key)
+        if entry is None:
+            cycles = np.maximum(self.needs[port] * producer.cycles, self.begun)
+            entry = self.arrivals[key] = producer, cycles
+        return entry[1]
+
+
+@dataclasses.dataclass
+class StallCaches:
+    """What `StallModel` works out once, for all problems that share costs and have the same targets. results: by the
+    signature of a table and the order of ublocks; at: by the id of `Needs`, which it keeps, and that order;
+    stall_cycles: by the ids of what `at` holds."""
+
+    results: dict[tuple[object, ...], FirstResults] = dataclasses.field(default_factory=dict)
+    at: dict[tuple[int, str], tuple[Needs, OpAt]] = dataclasses.field(default_factory=dict)
+    stall_cycles: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
 
 
 class StallModel:
-    """Of one problem, for levels that put so many cores on DRAM."""
+    """Of one problem, for levels that put so many cores on DRAM, and these targets. caches: of another problem."""
 
-    def __init__(self, problem: Problem, caps: Sequence[int]) -> None:
-        self.problem = problem
+    def __init__(
+        self, problem: Problem, caps: Sequence[int], targets: np.ndarray, caches: StallCaches | None = None
+    ) -> None:
+        self.problem, self.targets = problem, targets.astype(np.float32)
         rates = [problem.device.dram_bytes_per_cycle / dram_divider(problem.device, int(cap)) for cap in caps]
         self.rates = np.array(rates, dtype=np.float32)[:, None]
         options = problem.options
         self.enabled = options.enable_fork_join_buffering  # else epochs are not charged for anything (see `priced`)
         self.counts_fill = self.enabled and options.counts_fill
         self.flows = options.inputs_counted > 1  # a single input is never held up, though it may be stuck for ever
-        self.meetings = meetings(problem) if self.enabled else {}
-        self._paces: dict[tuple[object, ...], FirstResults] = {}
-        self._at: dict[int, tuple[Needs, OpAt]] = {}
-        self._held: dict[tuple[object, ...], np.ndarray] = {}
+        self.reconvergences = reconvergences(problem) if self.enabled else {}
+        caches = StallCaches() if caches is None else caches
+        self._results, self._at, self._stall_cycles = caches.results, caches.at, caches.stall_cycles
 
-    def on(self, problem: Problem) -> StallModel:
-        """The same for the problem in another order."""
+    def on(self, problem: Problem, ops: range | None = None) -> StallModel:
+        """The same for the problem in another order, or for runs of some of its ops."""
         result = copy.copy(self)
-        result.problem, result.meetings = problem, meetings(problem) if self.enabled else {}
+        result.problem, result.reconvergences = problem, {}
+        if self.enabled:
+            result.reconvergences = reconvergences(problem) if ops is None else reconvergences_of(problem, ops)
         return result
 
     def at(self, op: int, needs: Needs) -> OpAt:
         """Of an op that takes what `needs` says."""
-        entry = self._at.get(id(needs))
+        key = id(needs), self.problem.orders[self.problem.order[op]]
+        entry = self._at.get(key)
         if entry is not None:
             return entry[1]
-        facts, row = self._pace(op), needs.at
+        facts, row = self._first_results(op), needs.at
 
         def pick(column: np.ndarray) -> np.ndarray:
             taken: np.ndarray = column.astype(np.float32)[row]
             return taken
 
         cycles = needs.cycles.max(axis=0).astype(np.float32)
+        begun, load = cycles * pick(facts.first), pick(self._load(op))
         result = OpAt(
             cycles,
-            cycles * pick(facts.first),
+            begun,
             tuple(map(pick, facts.needs)),
             pick(facts.out),
             tuple(map(pick, facts.spare)),
             tuple(map(pick, facts.read)),
             pick(facts.written),
-            pick(self._load(op)),
+            load,
+            bool((load > 0).any()),
+            begun + np.float32(_READY),
         )
-        self._at[id(needs)] = needs, result  # the needs are kept, so that their id stays theirs
+        self._at[key] = needs, result  # the needs are kept, so that their id stays theirs
         return result
 
     def _load(self, op: int) -> np.ndarray:
@@ -96,27 +131,29 @@ class StallModel:
         cycles: np.ndarray = total / dram_rate(problem.device)
         return cycles
 
-    def _pace(self, op: int) -> FirstResults:
+    def _first_results(self, op: int) -> FirstResults:
         problem = self.problem
         table, order = problem.tables[op], problem.orders[problem.order[op]]
-        entry = self._paces.get((table.signature, order))
+        entry = self._results.get((table.signature, order))
         if entry is None:
             rows = table.rows[problem.legal[table.signature]]
-            entry = self._paces[table.signature, order] = pace(problem.profiles[op], rows, order, problem.device)
+            entry = first_results_of(problem.profiles[op], rows, order, problem.device)
+            self._results[table.signature, order] = entry
         return entry
 
-    def held(self, meeting: Meeting, needs: Callable[[int], Needs]) -> np.ndarray:
-        """(levels, targets) cycles per input at which the fork hands on at best, a DRAM queue included."""
+    def stall_cycles(self, meeting: Reconvergence, needs: Callable[[int], Needs]) -> tuple[np.ndarray, np.ndarray]:
+        """(levels, targets) each: cycles per input at which the fork hands on at best, a DRAM queue included; and cores
+        of nops with which it keeps the target."""
         ops = (meeting.fork, *(op for op, _ in (*meeting.short, *meeting.long)))
-        taken = {op: needs(op) for op in ops}
+        at = {op: self.at(op, needs(op)) for op in ops}
         ports = tuple(port for _, port in (*meeting.short, *meeting.long))
-        key = (*(id(taken[op]) for op in ops), ports, len(meeting.short))
-        entry = self._held.get(key)
+        key = (*(id(at[op]) for op in ops), ports, len(meeting.short))
+        entry = self._stall_cycles.get(key)
         if entry is None:
-            entry = self._held[key] = self._of(meeting, {op: self.at(op, n) for op, n in taken.items()})
+            entry = self._stall_cycles[key] = self._of(meeting, at)
         return entry
 
-    def _of(self, meeting: Meeting, at: dict[int, OpAt]) -> np.ndarray:
+    def _of(self, meeting: Reconvergence, at: dict[int, OpAt]) -> tuple[np.ndarray, np.ndarray]:
         fork, join = at[meeting.fork], at[meeting.join]
         late = np.zeros_like(fork.cycles)  # from the fork's first tiles to the first that the join takes of `long`
         free = np.ones_like(late)  # part of the fork's output that the long branch can do without until then
@@ -133,40 +170,56 @@ class StallModel:
         queue = np.maximum(fork.written, join.read[meeting.short[-1][1]]) / self.rates
         pace_ = late / room if self.flows else np.zeros_like(late)
         held: np.ndarray = np.where(stuck, queue, np.minimum(pace_, queue))
-        return held
+        missing = np.maximum(1 - free, late / self.targets if self.flows else 0.0) - room
+        cores: np.ndarray = np.ceil(np.maximum(missing - 1e-6, 0.0) * self._nop_cores(meeting.fork)).astype(np.int32)
+        return held, cores
+
+    def _nop_cores(self, op: int) -> float:
+        """Cores whose L1 holds all that an op gives for one input."""
+        profile, device = self.problem.profiles[op], self.problem.device
+        z, rt, ct = profile.out
+        size = z * rt * ct * tile_bytes(profile.df, align=device.tile_align)
+        return NOP_CORES * size / (L1_SHARE * device.l1_usable)
 
 
-class Gathered:
-    """The waits of a run of ops that grows by one op after the other. needs: of an op of the run. held: (levels,
-    targets) cycles per input that forks allow at best; whole: cycles of one input through the run, from when its
-    parameters begin to come."""
+class RunStalls:
+    """The waits of a run of ops that grows by one op. needs: of an op of the run. stall_cycles: (levels,
+    targets) cycles per input that forks allow at best; nops: cores of nops with which they keep the target; whole:
+    cycles of one input through the run, from when its parameters begin to come."""
 
     def __init__(self, waiting: StallModel, first: int, needs: Callable[[int], Needs]) -> None:
         self.waiting, self.first, self.needs = waiting, first, needs
-        self.held: np.ndarray | None = None
+        self.stall_cycles: np.ndarray | None = None
+        self.nops: np.ndarray | None = None
         self.whole: np.ndarray | None = None
         self._depth: dict[int, np.ndarray] = {}
         self._load: np.ndarray = np.zeros(1, dtype=np.float32)
 
     def add(self, op: int) -> None:
         """Takes in the next op."""
-        for meeting in self.waiting.meetings.get(op, ()):
+        for meeting in self.waiting.reconvergences.get(op, ()):
             if meeting.fork >= self.first:
-                held = self.waiting.held(meeting, self.needs)
-                self.held = held if self.held is None else np.maximum(self.held, held)
+                held, nops = self.waiting.stall_cycles(meeting, self.needs)
+                self.stall_cycles = held if self.stall_cycles is None else np.maximum(self.stall_cycles, held)
+                self.nops = nops if self.nops is None else self.nops + nops
         if self.waiting.counts_fill:
             self._fill(op)
 
     def _fill(self, op: int) -> None:
         here = self.waiting.at(op, self.needs(op))
-        self._load = self._load + here.load
-        ready = np.where(here.load > 0, np.maximum(self._load, np.float32(_READY)), np.float32(_READY))
-        depth = here.begun + ready
+        depth = here.alone
+        if here.loads:
+            self._load = self._load + here.load
+            depth = here.begun + np.where(
+                here.load > 0, np.maximum(self._load, np.float32(_READY)), np.float32(_READY)
+            )
         for port, producer in enumerate(self.waiting.problem.facts[op].producers):
             before = self._depth.get(producer)
             if before is not None:
-                result = self.waiting.at(producer, self.needs(producer))
-                depth = np.maximum(depth, before + np.maximum(here.needs[port] * result.cycles, here.begun) + _HOP)
+                reached = before + here.arrival(port, self.waiting.at(producer, self.needs(producer)))
+                reached += _HOP
+                depth = np.maximum(depth, reached, out=reached)
         self._depth[op] = depth
-        end = depth + here.cycles - here.begun
-        self.whole = end if self.whole is None else np.maximum(self.whole, end)
+        end = depth + here.cycles
+        end -= here.begun
+        self.whole = end if self.whole is None else np.maximum(self.whole, end, out=end)

@@ -1,11 +1,12 @@
 """Epochs that do not flow are repaired: room where a buffer is full, as far as it pays for the batch; and what an epoch
 costs when it is repaired, which the choice of epochs asks for.
 
-For an edge that holds its epoch up (see `flow`) four things are tried, and the cheapest kept if it beats the epoch as
-it is: a double output buffer for the producer, a DRAM queue on the edge, a nop on it where cores are free, and a new
-epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch of epochs.
-Larger input buffers come before all of this (`forkjoin`) and cost nothing but L1. What is found for an epoch is kept
-with the problem, so an epoch that was priced when it was chosen is repaired in just that way.
+For an edge that holds its epoch up (see `throughput`) four things are tried, and the cheapest kept if it beats the
+epoch as it is: a double output buffer for the producer, a DRAM queue on the edge, a nop on it where cores are free, and
+a new epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch.
+Larger input buffers come before all of this (`forkjoin`) and cost nothing but L1. Where several forks hang, a repair
+counts that leaves fewer full buffers among them. What is found for an epoch is kept with the problem, so an epoch that
+was priced when it was chosen is repaired in just that way.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from tbuda_lab.core.balancer.profile import profile_of
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.lowering.edits import edit, queued_ports
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
-from tbuda_lab.core.placer.model.problem import Problem, op_facts
+from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, batch_cycles, flow
+from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, batch_cycles, throughput, throughputs
 
 _SLACK = 1.03  # an epoch whose pace is that near its slowest op flows
+_HELD_UP = 1.05
 _WORTH = 0.99  # part of the cycles that a repair has to stay below
 _HANGS = 1e15
 _GOOD = 1.01
@@ -118,6 +120,14 @@ def priced(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] 
     return _with_stall_cycles(problem.options, segment, result.cycles, result.period, result.limiter, result.parts)
 
 
+def held_up(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> bool:
+    """Whether an epoch takes longer from one input to the next than its slowest op, however it is repaired."""
+    if not problem.options.enable_fork_join_buffering or problem.options.inputs_counted < 2:
+        return False
+    result = price(problem, segment, upstream_rows)
+    return not np.isfinite(result.cycles) or result.period > _HELD_UP * segment.limiter_cycles
+
+
 def _with_stall_cycles(
     options: CompileOptions, segment: Segment, cycles: float, period: float, limiter: int, parts: int = 1
 ) -> Segment:
@@ -149,7 +159,7 @@ class _StallRepair:
         key = (problem.structure(segment.first, segment.last), segment.rows, segment.spots, names)
         entry = problem.costs.prices.get(key)
         if not isinstance(entry, Price):
-            before = self._flow(problem, segment)
+            before = self._throughput(problem, segment)
             entry = self._plan(_State(problem, (segment,)), upstream_rows or {}, before)
             problem.costs.prices[key] = entry
         return entry
@@ -177,10 +187,11 @@ class _StallRepair:
             result = [*state.parts, *(_shifted(s, grown) for s in result)]
             edits = [*state.edits, *edits]
             self.problem = state.problem
-        flows = [(s, self._flow(self.problem, s)) for s in result]
+        now_flows = throughputs([(self.problem, s) for s in result], self.overrides)
         options = self.problem.options
         charged = tuple(
-            _with_stall_cycles(options, s, self._whole(s, now), now.period, s.limiter_cycles) for s, now in flows
+            _with_stall_cycles(options, s, self._whole(s, now), now.period, s.limiter_cycles)
+            for s, now in zip(result, now_flows, strict=True)
         )
         return RepairedPlacement(self.problem, charged, tuple(edits), tuple(reversed(notes)))
 
@@ -198,7 +209,8 @@ class _StallRepair:
         """Mends one after the other, as long as each pays. cuts: whether a new epoch may be one of them."""
         first = state.parts[0].first
         plan: tuple[_Action, ...] = ()
-        now, cost = before, (before.deadlocks, self._time(state.parts, [before]))
+        # an epoch that hangs may do so at several forks at once: fewer full buffers in it are progress, too
+        now, cost = before, (before.deadlocks, len(before.stuck), self._time(state.parts, [before]))
         single = state.problem.options.inputs_counted < 2
         for _ in range(_ROUNDS + before.deadlocks):
             fast = single or now.period <= _SLACK * state.parts[0].limiter_cycles
@@ -207,39 +219,52 @@ class _StallRepair:
             # what is left of the cycles when nothing holds the epoch up any more: a repair that comes near it will do
             whole = state.problem.options.inputs_counted * (now.period - state.parts[0].limiter_cycles)
             floor = _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
-            fewer = max(0, cost[0] - 1)  # of several forks that hang, one at a time
-            best: tuple[tuple[int, float], _Action, _State] | None = None
+            best: tuple[tuple[int, int, float], _Action, _State] | None = None
+            # a trial that cannot pay is not simulated; where the epoch hangs, any that mends it does
+            most = _WORTH * cost[2] if cost[:2] == (0, 0) else float("inf")
+            trials = []
             for action in self._actions(state, now):
                 if action.kind == "cut" and not cuts:
                     continue
                 result = self._apply(state, action, first, upstream_rows)
-                if result is None:
+                if result is not None and self._least(result.parts) < most:
+                    trials.append((action, result))
+            throughputs([(r.problem, r.parts[0]) for _, r in trials if len(r.parts) == 1], self.overrides)
+            for action, result in trials:
+                if best is not None and best[0][:2] == (0, 0) and self._least(result.parts) >= best[0][2]:
                     continue
-                flows = [self._flow(result.problem, part) for part in result.parts]
-                total = sum(f.deadlocks for f in flows), self._time(result.parts, flows)
+                ends = throughputs([(result.problem, part) for part in result.parts], self.overrides)
+                hanging = sum(end.deadlocks for end in ends), sum(len(end.stuck) for end in ends)
+                total = (*hanging, self._time(result.parts, ends))
                 if best is None or total < best[0]:
                     best = total, action, result
-                    if total[0] <= fewer and total[1] <= floor:
+                    if (not hanging[0] or hanging < cost[:2]) and total[2] <= floor:
                         break
-            if best is None or not best[0] < (cost[0], _WORTH * cost[1]):
+            if best is None or not best[0] < (*cost[:2], _WORTH * cost[2]):
                 break
             cost, action, state = best
             plan = (*plan, action)
-            now = self._flow(state.problem, state.parts[0])
-        ends = [self._flow(state.problem, part) for part in state.parts]
+            now = self._throughput(state.problem, state.parts[0])
+        ends = [self._throughput(state.problem, part) for part in state.parts]
         limiter = sum(part.limiter_cycles for part in state.parts)
         return Price(plan, before, sum(e.cycles for e in ends), sum(e.period for e in ends), limiter, len(ends))
 
-    def _time(self, parts: Sequence[Segment], flows: Sequence[Throughput]) -> float:
+    def _time(self, parts: Sequence[Segment], ends: Sequence[Throughput]) -> float:
         """Cycles of a batch over epochs with the switches between them, as if nothing hung; of a batch of one the
         slowest ops alone, as in the choice of epochs."""
         options = self.problem.options
         single = options.inputs_counted < 2 and not options.counts_fill
-        cycles = sum(s.limiter_cycles if single else f.roomy for s, f in zip(parts, flows, strict=True))
+        cycles = sum(s.limiter_cycles if single else f.roomy for s, f in zip(parts, ends, strict=True))
         return cycles + options.epoch_switch_cycles * (len(parts) - 1)
 
-    def _flow(self, problem: Problem, segment: Segment) -> Throughput:
-        return flow(problem, segment, self.overrides)
+    def _least(self, parts: Sequence[Segment]) -> float:
+        """A lower bound of `_time`: every input takes the slowest op of each epoch as long as it works on it."""
+        options = self.problem.options
+        slowest = sum(part.limiter_cycles for part in parts)
+        return options.inputs_counted * slowest + options.epoch_switch_cycles * (len(parts) - 1)
+
+    def _throughput(self, problem: Problem, segment: Segment) -> Throughput:
+        return throughput(problem, segment, self.overrides)
 
     def _whole(self, segment: Segment, now: Throughput) -> float:
         """Cycles of the whole batch, infinite where the epoch hangs."""
@@ -340,13 +365,13 @@ class _StallRepair:
         parts: list[Segment] = []
         rows_so_far = dict(upstream_rows)
         for a, b in itertools.pairwise(cuts):
-            wanted = {op: rows[op - first] for op in range(a, b)}
-            chosen, _ = choose_rows(problem, a, b, wanted, 0, 0.0, rows_so_far)
-            if chosen != wanted:
+            targets = {op: rows[op - first] for op in range(a, b)}
+            chosen, _ = choose_rows(problem, a, b, targets, 0, 0.0, rows_so_far)
+            if chosen != targets:
                 return None
-            kernel, limiter, _ = measure(problem, a, b, wanted)
-            parts.append(Segment(a, b, tuple(wanted.values()), tuple(spots[a - first : b - first]), kernel, limiter))
-            rows_so_far.update(wanted)
+            kernel, limiter, _ = measure(problem, a, b, targets)
+            parts.append(Segment(a, b, tuple(targets.values()), tuple(spots[a - first : b - first]), kernel, limiter))
+            rows_so_far.update(targets)
         return _State(problem, tuple(parts), (*state.edits, *edits))
 
     def _with_nop(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
@@ -381,7 +406,7 @@ class _StallRepair:
 
     def _note(self, index: int, price: Price, old: Segment, state: _State) -> Diagnostic:
         was = price.before
-        now = sum(self._flow(state.problem, part).cycles for part in state.parts)
+        now = sum(self._throughput(state.problem, part).cycles for part in state.parts)
         what = {
             "buffer": "a double output buffer for {0}",
             "queue": "a DRAM queue between {0} and {1}",
@@ -416,8 +441,15 @@ def edited(problem: Problem, edits: tuple[Override, ...]) -> Graph:
 
 def regraphed(problem: Problem, graph: Graph) -> Problem:
     """The same ops, some operands now through queues."""
-    facts = op_facts(graph, problem.number, problem.device, problem.options)
-    schedule = dataclasses.replace(problem.schedule, facts=facts)
+    facts = list(problem.facts)
+    for at, name in enumerate(problem.order):
+        ports = queued_ports(graph[name])
+        if ports != facts[at].queued:
+            facts[at] = dataclasses.replace(facts[at], queued=ports, transports={})
+            for source in (facts[at].producers[port] for port in ports):
+                if source >= 0:
+                    facts[source] = dataclasses.replace(facts[source], queued_out=True, transports={})
+    schedule = dataclasses.replace(problem.schedule, facts=tuple(facts))
     return dataclasses.replace(problem, graph=graph, schedule=schedule, refusals=dict(problem.refusals))
 
 

@@ -74,9 +74,9 @@ class _Asking:
 
 
 def _step(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
-    if hub.desk is None:
+    if hub.edit_controller is None:
         raise InputError("a file has no edits")
-    hub.desk.receive(_Asking(answer), {"type": content["name"]})
+    hub.edit_controller.receive(_Asking(answer), {"type": content["name"]})
 
 
 COMMANDS["undo"] = COMMANDS["redo"] = _step

@@ -1,4 +1,4 @@
-"""Documents in tabs: a netlist, a TTI image, the edits of a session. Paths are those of the server's folder."""
+"""Documents in tabs: a netlist, a TTI image, a PEF, the edits of a session. Paths are those of the server's folder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import JournalFile, read_journal, replay
+from tbuda_lab.dialects.programfile import read_programs
 from tbuda_lab.widgets.handlers.lab.target import Comm
 from tbuda_lab.widgets.handlers.lab.view import CommView
+from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tbuda_lab.widgets.views.image_file import image_frames
 from tbuda_lab.widgets.views.netlist_file import FileHub, netlist_hub
+from tbuda_lab.widgets.views.program import Programs, move
 
 
 def document_path(data: Mapping[str, Any]) -> Path:
@@ -36,6 +39,26 @@ def open_netlist(comm: Comm, data: Mapping[str, Any]) -> None:
 def open_image(comm: Comm, data: Mapping[str, Any]) -> None:
     """`{open: "image", path}`: manifest, files and the first netlist of a TTI archive."""
     CommView(comm, FileHub(image_frames(read_image(document_path(data)))))
+
+
+class ProgramDocument(CommView):
+    """The workbench of a program's graph; the page may choose another graph."""
+
+    def __init__(self, comm: Comm, programs: Programs) -> None:
+        self.programs = programs
+        session = programs.session()
+        super().__init__(comm, hub_of(session))
+        if session.result is None:
+            self.hub.start(run=False)
+
+    def choose_graph(self, title: str) -> None:
+        """Show another graph, by its title. Raises `InputError`."""
+        move(self, self.programs.session(title))
+
+
+def open_program(comm: Comm, data: Mapping[str, Any]) -> None:
+    """`{open: "program", path}`: the graphs of a PEF, as `BringUp(path)` shows them."""
+    ProgramDocument(comm, Programs(read_programs(document_path(data))))
 
 
 def open_journal(comm: Comm, data: Mapping[str, Any]) -> None:

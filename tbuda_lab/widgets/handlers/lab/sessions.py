@@ -22,7 +22,8 @@ MOST_UNSEEN = 20  # sessions without a view in a list: the newest
 
 
 def open_sessions(comm: Comm, _data: Mapping[str, Any]) -> None:
-    """`{open: "sessions"}`: the list, again after every change; takes `{type: "command", name, session, seq}`."""
+    """`{open: "sessions"}`: the list, again after every change and for `{type: "resync"}`; takes `{type: "command",
+    name, session, seq}`."""
     SessionsFeed(comm)
 
 
@@ -106,6 +107,8 @@ class SessionsFeed:
 
     def _receive(self, message: Mapping[str, Any]) -> None:
         content = message["content"]["data"]
+        if isinstance(content, Mapping) and content.get("type") == "resync":
+            self.changed()
         if not isinstance(content, Mapping) or content.get("type") != "command":
             return
         seq = content.get("seq")

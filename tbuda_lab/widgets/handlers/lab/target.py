@@ -52,21 +52,21 @@ def opened(comm: Comm, message: Mapping[str, Any]) -> None:
     """
     data = message["content"]["data"]
     try:
-        wanted = data.get("open") if isinstance(data, Mapping) else None
-        opener = _openers().get(str(wanted))
+        kind = data.get("open") if isinstance(data, Mapping) else None
+        opener = _openers().get(str(kind))
         if opener is None:
-            raise InputError(f"nothing can be opened as {wanted!r}; known: {', '.join(_openers())}")
+            raise InputError(f"nothing can be opened as {kind!r}; known: {', '.join(_openers())}")
         opener(comm, data)
     except TbudaError as error:
         comm.send({"type": "failed", "text": str(error), "kind": type(error).__name__})
 
 
 def _openers() -> Mapping[str, Opener]:
-    from tbuda_lab.widgets.handlers.lab.documents import open_image, open_journal, open_netlist
+    from tbuda_lab.widgets.handlers.lab.documents import open_image, open_journal, open_netlist, open_program
     from tbuda_lab.widgets.handlers.lab.sessions import open_sessions
     from tbuda_lab.widgets.handlers.lab.view import open_view
 
     return {
         "sessions": open_sessions, "view": open_view, "netlist": open_netlist, "image": open_image,
-        "journal": open_journal,
+        "journal": open_journal, "program": open_program,
     }  # fmt: skip

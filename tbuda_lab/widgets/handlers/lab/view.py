@@ -20,7 +20,7 @@ class CommView:
         self.comm, self.hub = comm, hub
         self._seq = 0
         comm.on_msg(self._receive)
-        comm.on_close(lambda _: hub.detach(self))
+        comm.on_close(lambda _: self.hub.detach(self))
         hub.attach(self)
         self.selection_changed(hub.selection)
         comm.send({"type": "ready", "session": hub.id})

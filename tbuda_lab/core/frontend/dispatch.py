@@ -1,0 +1,67 @@
+"""One entry for whatever a session is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.frontend.inputs import bind, elements, feeds
+from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule, from_pybuda, opened
+from tbuda_lab.core.frontend.torch_model import from_torch
+from tbuda_lab.core.frontend.torch_model.export import evaluation
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.ops.evaluate import evaluate
+
+
+def from_any(
+    model: Any, sample_inputs: Any = None, *, name: str | None = None, progress: Callable[[str], None] | None = None
+) -> Graph:
+    """A graph from a torch.nn.Module, a PyBuda module (or a list of them), an ONNX model or its file, or a Graph, which
+    is cloned.
+
+    sample_inputs and progress as in `from_torch`. Raises `ModelError` for anything else.
+    """
+    model = opened(model, name or "model")
+    if isinstance(model, Graph):
+        return model.clone()
+    if isinstance(model, torch.nn.Module):
+        return from_torch(model, sample_inputs, name=name or "model", progress=progress)
+    if isinstance(model, Module) or (isinstance(model, list | tuple) and model and isinstance(model[0], Module)):
+        return from_pybuda(model, sample_inputs, name=name, progress=progress)
+    raise ModelError(
+        f"a {type(model).__name__} is not a model; give a torch.nn.Module, a PyBudaModule or "
+        "PyTorchModule, an ONNX model or its file, or a Graph"
+    )
+
+
+def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
+    """What the model itself answers, eagerly in torch and in eval mode: its tensors in order of the graph's outputs.
+
+    A PyBuda module has no code of its own in torch; its graph, evaluated op by op, stands for it.
+    """
+    model = opened(model)
+    if isinstance(model, ForeignModule):
+        return foreign_answer(model, inputs)
+    if isinstance(model, PyTorchModule):
+        return reference(model.module, inputs)
+    if isinstance(model, torch.nn.Module):
+        bound = bind(model.forward, inputs)
+        with evaluation(model), torch.no_grad():
+            returned = model(*bound.args, **bound.kwargs)
+        return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+    graph = from_any(model, inputs)
+    values = feeds(graph, inputs)
+    parts = [list(evaluate(graph, feed).values()) for feed in elements(graph, values)]
+    return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+
+
+def foreign_answer(model: ForeignModule, inputs: Any) -> list[torch.Tensor]:
+    """What the model's own framework answers, element by element of the microbatch where its graph takes one."""
+    graph = model.trace(inputs, model.get_name())
+    names = [node.name for node in graph.inputs]
+    parts = [model.answer([feed[n] for n in names]) for feed in elements(graph, feeds(graph, inputs))]
+    return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]

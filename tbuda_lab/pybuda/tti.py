@@ -1,0 +1,5 @@
+"""`pybuda.tti`."""
+
+from tbuda_lab.runtime.image import TTDeviceImage
+
+__all__ = ["TTDeviceImage"]
