@@ -29,6 +29,12 @@ def r(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
+@pytest.fixture(autouse=True)
+def the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever tests ran before."""
+    monkeypatch.setattr(f"{__name__}.RNG", np.random.default_rng(0))
+
+
 class Writer:
     """A model of one subgraph: named tensors (stored or computed) and operators in order."""
 

@@ -22,6 +22,12 @@ CONV: dict[str, Any] = dict(Padding=0, StrideH=1, StrideW=1, DilationHFactor=1, 
 HALVED: dict[str, Any] = {**CONV, "StrideH": 2, "StrideW": 2}
 
 
+@pytest.fixture(autouse=True)
+def the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever tests ran before."""
+    monkeypatch.setattr("tests.frontend.test_tflite_models.RNG", np.random.default_rng(0))
+
+
 class Net(Writer):
     """Operators are named after their kind and number, in the scope `net`."""
 
@@ -202,7 +208,7 @@ NETWORKS: dict[Callable[[], bytes], float] = {
     mobilenet: 1e-5, unet: 1e-4, transformer: 3e-4, detector: 1e-4, recurrent: 1e-5, text: 1e-4, super_resolution: 1e-4,
     whole_numbers: 0.101,  # one step of its output
 }  # fmt: skip
-"""By network the largest error, absolute."""
+"""By network the largest absolute error of a value near 1. Exponentials of the detector's boxes are far larger."""
 
 
 def sample(data: bytes) -> tuple[torch.Tensor, ...]:
@@ -223,7 +229,7 @@ def test_a_network_is_the_interpreters(make: Callable[[], bytes]) -> None:
     got = evaluate(graph, dict(zip((n.name for n in graph.inputs), inputs, strict=True))).values()
     for have, want in zip(got, frontend.reference(TFLite(data), inputs), strict=True):
         assert float(want.std()) > 0.005
-        torch.testing.assert_close(have, want, rtol=0, atol=NETWORKS[make])
+        torch.testing.assert_close(have, want, rtol=1e-5, atol=NETWORKS[make])
 
 
 @pytest.mark.e2e
