@@ -12,7 +12,7 @@ from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.session import EpochBreak, Session
+from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.core.session.batch_times import epoch_cycles_of
 from tbuda_lab.core.session.suggest import alike, simulated, split_bounds
 from tests.session.models import encoder
@@ -26,10 +26,10 @@ def crowded() -> Session:
     return perceptron(768, 3072, rows=128)
 
 
-def perceptron(width: int, inner: int, rows: int) -> Session:
+def perceptron(width: int, inner: int, rows: int, batch: int = 64) -> Session:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(width, inner), torch.nn.ReLU(), torch.nn.Linear(inner, width)).eval()
-    options = CompileOptions(microbatch=64, balancer_policy="MinimizeGrid")
+    options = CompileOptions(microbatch=batch, balancer_policy="MinimizeGrid")
     session = Session(model, (torch.randn(1, rows, width),), "n150", options)
     session.compile()
     return session
@@ -78,6 +78,19 @@ def test_a_resize_is_found_behind_several_that_gain_nothing() -> None:
     assert [c.op for c in best.commands] == ["0.matmul", "0.matmul.lc1"] and best.gain > before / 4
     session.apply(*best.commands)
     assert before - cost(session) == pytest.approx(best.gain)
+
+
+def test_with_one_input_the_op_on_the_critical_chain_is_resized() -> None:
+    """The matmuls take equally long, one after the other. With many inputs both would have to be faster."""
+    session = perceptron(512, 256, rows=64, batch=1)
+    gains = {}
+    for op in ("0.matmul", "2.matmul"):
+        for row, col in np.argwhere(session.legal(op).shapes["verdict"] == 0).tolist():
+            gains[op, (row + 1, col + 1)] = session.whatif(ResizeOp(op, (row + 1, col + 1))).gain
+    best = session.suggest(1)[0]
+    (command,) = best.commands
+    assert isinstance(command, ResizeOp) and command.op == "2.matmul"
+    assert best.gain == max(gains.values()) > max(gain for (op, _), gain in gains.items() if op == "0.matmul")
 
 
 def test_no_cut_gains_more_than_its_bound(crowded: Session, traced) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, PlacementError, TbudaError
 from tbuda_lab.core.placer.interactive.placed import Placed
-from tbuda_lab.core.session.batch_times import epoch_cycles_of
+from tbuda_lab.core.session.batch_times import epoch_cycles_of, time_of
 from tbuda_lab.core.session.commands import ClearOp, Command, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
 from tbuda_lab.core.session.legal import inner_steps, streams_of
 from tbuda_lab.core.session.temporal import epochs_of, into_epoch, state_after
@@ -80,15 +80,18 @@ def hints(
             index = _starts(placed).get(override.target)
             if index:
                 yield Hint("merge", index - 1, (EpochBreak(override.target, on=False),))
+    times = time_of(placed).epochs
     for index in [same[0] for same in kinds[:EPOCHS]]:
         took, segment = placed.epoch(index).now(), placed.segments[index]
         worst = segment.first + int(took.argmax())
         name = order[worst]
-        for override in session.overrides:
-            if override.target == name and override.kind in _GOES:
-                yield Hint("free", index, (ClearOp(name, (override.kind,)),))
+        marked = segment.first + times[index].limiting if times[index].limiting >= 0 else worst
+        for op in dict.fromkeys((name, order[marked])):
+            for override in session.overrides:
+                if override.target == op and override.kind in _GOES:
+                    yield Hint("free", index, (ClearOp(op, (override.kind,)),))
+            yield from _settings(session, placed, op, index)
         yield from _splits(placed, index, worst)
-        yield from _settings(session, placed, name, index)
         # without it the epoch takes what its next op takes; an epoch that makes room for it gets no faster
         rest = float(np.delete(took, worst - segment.first).max(initial=0.0))
         if segment.limiter_cycles > rest:
@@ -328,33 +331,39 @@ class Search:
         return Suggestion(hint.commands, hint.epoch, int(promised), effect.gain, effect, hint.kind)
 
     def _resizes(self, kinds: Sequence[Sequence[int]]) -> None:
-        """Resizes of what limits its epoch, most promising first; at most `2 n + 8` are tried. A kind of epoch has
-        `_PER_EPOCH` of them; for each that gains nothing one more."""
-        queue: list[tuple[float, int, int, int]] = []  # -bound, epoch, of its resizes, kind
-        result: dict[int, list[Hint]] = {}
-        for kind, epochs in enumerate(kinds):
-            result[kind] = resizes(self.session, self.placed, epochs[0])
-            queue += [(-hint.bound, epochs[0], at, kind) for at, hint in enumerate(result[kind][:_PER_EPOCH])]
+        """Resizes of what limits its epoch, most promising first; at most `2 n + 8` are tried. The slowest op of a kind
+        of epoch has `_PER_EPOCH` of them, the op that the simulation marks as many, where it is another one; for each
+        that gains nothing one more."""
+        queue: list[tuple[float, int, int, int]] = []  # -bound, epoch, of its resizes, of `lists`
+        times = time_of(self.placed).epochs
+        lists: list[tuple[Sequence[int], list[Hint]]] = []
+        for epochs in kinds:
+            of_slowest = resizes(self.session, self.placed, epochs[0])
+            known = {hint.commands for hint in of_slowest}
+            on_chain = chain_resizes(self.session, self.placed, epochs[0], times[epochs[0]].limiting)
+            lists += [(epochs, of_slowest), (epochs, [hint for hint in on_chain if hint.commands not in known])]
+        for one_list, (epochs, of_op) in enumerate(lists):
+            queue += [(-hint.bound, epochs[0], at, one_list) for at, hint in enumerate(of_op[:_PER_EPOCH])]
         heapq.heapify(queue)
         proven: list[Suggestion] = []
-        unqueued = [iter(range(_PER_EPOCH, len(of_kind))) for of_kind in result.values()]
+        unqueued = [iter(range(_PER_EPOCH, len(of_op))) for _, of_op in lists]
         tried, most = 0, 2 * self.n + 8
         while queue and tried < most:
-            bound, epoch, at, kind = heapq.heappop(queue)
+            bound, epoch, at, one_list = heapq.heappop(queue)
             if not self._worth(-bound, proven) or self._late(0.1 + 0.4 * tried / most):
                 break
-            first = kinds[kind][0]
-            hint = result[kind][at]
+            epochs, of_op = lists[one_list]
+            first, hint = epochs[0], of_op[at]
             one = self._tried(hint if epoch == first else hint.shifted(self.placed, first, epoch))
             tried += 1
             if one is not None:
                 proven.append(one)
                 self.suggestions.append(one)
                 if epoch == first:
-                    for other in kinds[kind][1:]:
-                        heapq.heappush(queue, (-one.gain, other, at, kind))
-            elif (following := next(unqueued[kind], None)) is not None:
-                heapq.heappush(queue, (-result[kind][following].bound, first, following, kind))
+                    for other in epochs[1:]:
+                        heapq.heappush(queue, (-one.gain, other, at, one_list))
+            elif (following := next(unqueued[one_list], None)) is not None:
+                heapq.heappush(queue, (-of_op[following].bound, first, following, one_list))
 
     def _others(self, kinds: Sequence[Sequence[int]]) -> None:
         every = list(hints(self.session, self.placed, kinds, self.cancel))
@@ -398,23 +407,45 @@ def suggestions(
 
 
 def resizes(session: Session, placed: Placed, index: int) -> list[Hint]:
-    """Resizes of the op that limits an epoch, and of those that take as long; the best by the tables first."""
-    segment, facts = placed.segments[index], placed.epoch(index)
-    took = facts.now()
-    order, tables = placed.problem.order, placed.problem.tables
-    worst = int(took.argmax())
-    slowest = segment.first + worst
-    same = np.array([tables[op].signature == tables[slowest].signature for op in facts.rows])
-    tied = same & (took >= _TIED * took[worst])
-    others = took[~tied].max(initial=0.0)
-    shapes = session.legal(order[slowest]).shapes
+    """Resizes of the slowest op of an epoch by the tables, and of those that take as long; the best first."""
+    took = placed.epoch(index).now()
+    at = int(took.argmax())
+    tied = _as_long(placed, index, at)
+    limit = placed.segments[index].limiter_cycles
+    return _faster_shapes(session, placed, index, at, tied, limit, float(took[~tied].max(initial=0.0)))
+
+
+def chain_resizes(session: Session, placed: Placed, index: int, limiting: int) -> list[Hint]:
+    """Resizes of the op of an epoch that the simulation marks (`EpochTime.limiting`): with few inputs an epoch takes
+    what a chain of ops takes, one after the other, so an op gains what it takes less itself, whatever others take."""
+    if limiting < 0:
+        return []
+    took = placed.epoch(index).now()
+    tied = _as_long(placed, index, limiting)
+    return _faster_shapes(session, placed, index, limiting, tied, float(took[limiting]), 0.0)
+
+
+def _as_long(placed: Placed, index: int, at: int) -> np.ndarray:
+    """(ops,) which ops of the epoch have the same candidates as one and take nearly as long, itself among them."""
+    facts, tables = placed.epoch(index), placed.problem.tables
+    took, signature = facts.now(), tables[placed.segments[index].first + at].signature
+    same = np.array([tables[op].signature == signature for op in facts.rows])
+    return same & (took >= _TIED * took[at])
+
+
+def _faster_shapes(
+    session: Session, placed: Placed, index: int, at: int, tied: np.ndarray, limit: float, others: float
+) -> list[Hint]:
+    """Shapes with which max(op, others) is less than `limit` cycles, the fastest first; all of `tied` get them."""
+    order, first = placed.problem.order, placed.segments[index].first
+    shapes = session.legal(order[first + at]).shapes
     after = np.maximum(shapes["limiter_cycles"], others)
-    good = (shapes["verdict"] == 0) & (after < segment.limiter_cycles)
-    where, gains = np.argwhere(good), segment.limiter_cycles - after[good]
-    resizes = []
+    good = (shapes["verdict"] == 0) & (after < limit)
+    where, gains = np.argwhere(good), limit - after[good]
+    hints = []
     # equal gains: fewer cores first, they displace less
     for i in np.lexsort((shapes["cores"][good], -gains)).tolist():
         size = (int(where[i, 0]) + 1, int(where[i, 1]) + 1)
-        commands = tuple(ResizeOp(order[segment.first + at], size) for at in np.flatnonzero(tied).tolist())
-        resizes.append(Hint("resize", index, commands, float(gains[i])))
-    return resizes
+        commands = tuple(ResizeOp(order[first + op], size) for op in np.flatnonzero(tied).tolist())
+        hints.append(Hint("resize", index, commands, float(gains[i])))
+    return hints
