@@ -430,7 +430,8 @@ def _as_long(placed: Placed, index: int, at: int) -> np.ndarray:
     facts, tables = placed.epoch(index), placed.problem.tables
     took, signature = facts.now(), tables[placed.segments[index].first + at].signature
     same = np.array([tables[op].signature == signature for op in facts.rows])
-    return same & (took >= _TIED * took[at])
+    tied: np.ndarray = same & (took >= _TIED * took[at])
+    return tied
 
 
 def _faster_shapes(
