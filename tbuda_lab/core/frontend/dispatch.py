@@ -20,8 +20,8 @@ from tbuda_lab.core.ops.evaluate import evaluate
 def from_any(
     model: Any, sample_inputs: Any = None, *, name: str | None = None, progress: Callable[[str], None] | None = None
 ) -> Graph:
-    """A graph from a torch.nn.Module, a PyBuda module (or a list of them), an ONNX model or its file, or a Graph, which
-    is cloned.
+    """A graph from a torch.nn.Module, a PyBuda module (or a list of them), an ONNX model or its file, a TFLite file, a
+    Keras model, or a Graph, which is cloned.
 
     sample_inputs and progress as in `from_torch`. Raises `ModelError` for anything else.
     """
@@ -34,7 +34,8 @@ def from_any(
         return from_pybuda(model, sample_inputs, name=name, progress=progress)
     raise ModelError(
         f"a {type(model).__name__} is not a model; give a torch.nn.Module, a PyBudaModule or "
-        "PyTorchModule, an ONNX model or its file, or a Graph"
+        "PyTorchModule, an ONNX model or its file, a TFLite file, a Keras model, or a Graph (a JAX function: in a "
+        "JaxModule)"
     )
 
 

@@ -193,4 +193,8 @@ def opened(model: Any, name: str = "model") -> Any:
         return kind(name, None, model)  # type: ignore[call-arg]
     if type(model).__name__ == "ModelProto" and type(model).__module__.startswith("onnx"):
         return OnnxModule(name, model)
+    if {cls.__module__.split(".")[0] for cls in type(model).__mro__} & {"keras", "tensorflow"}:
+        from tbuda_lab.core.frontend.pybuda.tensorflow import TFModule
+
+        return TFModule(name, model)
     return model

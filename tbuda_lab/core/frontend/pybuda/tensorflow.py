@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from tbuda_lab.core.errors import ModelError
-from tbuda_lab.core.frontend.pybuda.foreign import OnnxModule
+import numpy as np
+import torch
+
+from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.frontend.onnx import from_onnx, read
+from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule, OnnxModule, tensors
+from tbuda_lab.core.graph import Graph
 
 MISSING = (
     "reading TensorFlow models needs tensorflow and tf2onnx: pip install 'tbuda-lab[tf]'; or convert the model where "
@@ -25,35 +31,53 @@ def _converter() -> Any:
     return tf2onnx.convert
 
 
-def _proto(module: Any) -> Any:
-    """The ModelProto of a Keras model, of a `tf.function`, or of a `tf.Module` whose call is one.
+def _declared(module: Any) -> list[Any] | None:
+    """Shapes and types of the inputs of a built Keras model, of a `tf.function` or of a `tf.Module` whose call is one;
+    None where it says none."""
+    import tensorflow as tf
 
-    Raises `ModelError` where the inputs' shapes are not known, or the conversion fails.
-    """
+    if getattr(module, "inputs", None):  # Keras
+        return [tf.TensorSpec(i.shape, i.dtype, name=i.name.split(":")[0]) for i in module.inputs]
+    function = module if hasattr(module, "get_concrete_function") else getattr(module, "__call__", None)  # noqa: B004
+    signature = getattr(function, "input_signature", None)
+    return None if signature is None else list(signature)
+
+
+def _of_samples(module: Any, samples: Sequence[torch.Tensor]) -> list[Any]:
+    """Shapes and types of sample inputs, under the names of the model's arguments."""
+    import tensorflow as tf
+
+    function = getattr(module, "call", module)
+    try:
+        names = list(inspect.signature(getattr(function, "python_function", function)).parameters)
+    except (TypeError, ValueError):
+        names = []
+    names += [f"input_{i}" for i in range(len(names), len(samples))]
+    return [tf.TensorSpec(t.shape, t.numpy().dtype, name=name) for name, t in zip(names, samples, strict=False)]
+
+
+def _called(module: Any, inputs: Sequence[Any]) -> Any:
+    """A Keras model of several declared inputs takes a list; anything else takes them one by one."""
+    return module(list(inputs)) if len(getattr(module, "inputs", None) or ()) > 1 else module(*inputs)
+
+
+def _proto(module: Any, signature: list[Any]) -> Any:
+    """The ModelProto for inputs of a signature. Raises `ModelError` where the conversion fails."""
     convert = _converter()
     import tensorflow as tf
 
-    function, signature = module, getattr(module, "input_signature", None)
-    if getattr(module, "inputs", None):  # Keras
-        signature = [tf.TensorSpec(i.shape, i.dtype, name=i.name.split(":")[0]) for i in module.inputs]
-        single = len(signature) == 1
-        function = tf.function(lambda *x: module(x[0] if single else list(x)), input_signature=signature)
-    elif not hasattr(module, "get_concrete_function"):
-        function = getattr(module, "__call__", None)  # noqa: B004
-        signature = getattr(function, "input_signature", None)
-    if signature is None or not hasattr(function, "get_concrete_function"):
-        raise ModelError(
-            f"{type(module).__name__} declares no input shapes; give a built Keras model (keras.Input with a shape), "
-            "or a tf.function with input_signature"
-        )
     try:
-        return convert.from_function(function, input_signature=list(signature))[0]
+        if getattr(module, "built", True) is False:  # Keras makes the weights at the first call
+            _called(module, [tf.zeros([size or 1 for size in spec.shape], spec.dtype) for spec in signature])
+        function = tf.function(lambda *x: tf.nest.flatten(_called(module, x)), input_signature=signature)
+        return convert.from_function(function, input_signature=signature)[0]
     except Exception as error:  # what tf2onnx raises has no common type
         raise ModelError(f"tf2onnx cannot convert {type(module).__name__}: {type(error).__name__}: {error}") from error
 
 
 class TFModule(OnnxModule):
-    """A Keras model, a `tf.function` or a `tf.Module` whose call is one, with `input_signature`.
+    """A Keras model, a `tf.function`, or a `tf.Module` whose call takes tensors. Where it declares no shapes of its
+    inputs, they are those of the sample inputs.
 
     Raises `ModelError` that says what to install where TensorFlow or tf2onnx is missing, and what a model lacks that
     cannot be converted.
@@ -62,8 +86,36 @@ class TFModule(OnnxModule):
     framework = "TensorFlow"
 
     def __init__(self, name: str, module: Any) -> None:
-        super().__init__(name, _proto(module))
-        self.tf_module = module
+        ForeignModule.__init__(self, name)
+        _converter()
+        if not callable(module):
+            raise ModelError(f"TFModule {name!r} takes a Keras model, a tf.function or a tf.Module, not "
+                             f"{type(module).__name__}")
+        self.tf_module, self.onnx_path = module, None
+        signature = _declared(module)
+        self.module = None if signature is None else read.load(_proto(module, signature))[0]
+        self._of_shapes: dict[object, Any] = {}
+
+    def trace(self, sample_inputs: Any, name: str, progress: Callable[[str], None] | None = None) -> Graph:
+        if self.module is not None:
+            return super().trace(sample_inputs, name, progress)
+        if sample_inputs is None:
+            raise InputError(f"TFModule {self.get_name()!r} needs sample inputs: {type(self.tf_module).__name__} "
+                             "declares no shapes of its inputs (a Keras model does with keras.Input, a tf.function "
+                             "with input_signature)")
+        samples = tensors(sample_inputs)
+        key = tuple((tuple(t.shape), t.dtype) for t in samples)
+        if key not in self._of_shapes:
+            signature = _of_samples(self.tf_module, samples)
+            self._of_shapes[key] = read.load(_proto(self.tf_module, signature))[0]
+        return from_onnx(self._of_shapes[key], samples, name=name, progress=progress)
+
+    def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """TensorFlow's own answer."""
+        import tensorflow as tf
+
+        returned = _called(self.tf_module, [tf.constant(t.detach().cpu().numpy()) for t in inputs])
+        return [torch.from_numpy(np.array(leaf)) for leaf in tf.nest.flatten(returned)]
 
 
 def _graph_def(path: str | None) -> Any:
