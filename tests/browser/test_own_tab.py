@@ -45,6 +45,7 @@ for session in (left, right):
     session.gesture("resize first.matmul to 2x2")
     session.compile()
 """
+BREAK = "from tbuda_lab.core.session import EpochBreak; session.apply(EpochBreak('second.matmul')); session.compile()"
 SAID = "import json; print(json.dumps([(s.name, len(s.overrides), s.rev) for s in ({})]))"
 TAB = "[data-tb-tab=bringup] [data-tb-root=bringup]"
 ROOTS = "[data-tb-tab=bringup] > [data-tb-root]"
@@ -97,6 +98,42 @@ def test_a_drag_in_the_tab_is_an_edit_and_undo_takes_it_back(page: Any, shots: P
     at_rest(page)
     tab.locator("[data-tb-view=grid] [data-tb-action=undo]").click()
     until(page, lambda: size(page) == before)
+    at_rest(page)
+
+
+def test_a_run_leaves_the_view_as_it_was_and_undo_finds_its_verdict_again(page: Any, shots: Path) -> None:
+    """Epoch and selection are those from before the run; an edit that is slower is said without a tick; undo back to
+    what was verified shows its PCC again."""
+    in_kernel(page, BREAK, "one.ipynb")
+    tab = page.locator(TAB)
+    grid, pcc = tab.locator("[data-tb-view=grid]"), tab.locator("[data-tb-metric=pcc]")
+    at_rest(page)
+    grid.locator("[data-tb-epoch='1']").click()
+    expect(grid).to_have_attribute("data-tb-epoch", "1")
+    tile = grid.locator(".tb-tile[data-tb-op='second.matmul']")
+    tile.click()
+    tab.locator("[data-tb-action=run]").click()
+    expect(pcc).to_be_visible(timeout=PATIENCE)
+    verdict = pcc.locator("b").inner_text()
+    expect(tab.locator("[data-tb-view=stages]")).to_have_attribute("data-tb-state", "idle")
+    expect(grid).to_have_attribute("data-tb-epoch", "1")
+    expect(tile).to_have_class(re.compile("tb-selected"))
+    assert in_kernel(page, "print(view.selected)", "one.ipynb") == "('second.matmul',)"
+    before = float(in_kernel(page, "print(session.time().per_input)", "one.ipynb"))
+    tile.click()
+    page.keyboard.press("[")
+    toast = tab.locator("[data-tb-answer=done]")
+    expect(toast).to_contain_text(re.compile(r"\(\+[\d.]+ %\)"))
+    expect(toast.locator(".tb-glyph")).to_have_text("▲")
+    at_rest(page)
+    assert float(in_kernel(page, "print(session.time().per_input)", "one.ipynb")) > before
+    expect(pcc).to_have_count(0)
+    page.screenshot(path=shots / "own_tab_slower_light.png")
+    page.keyboard.press("Control+z")
+    expect(pcc.locator("b")).to_have_text(verdict)
+    # what follows begins without the break
+    tab.locator("[data-tb-view=grid] [data-tb-action=undo]").click()
+    until(page, lambda: in_kernel(page, "print(len(session.overrides))", "one.ipynb") == "0")
     at_rest(page)
 
 
