@@ -122,6 +122,23 @@ def test_a_narrow_workbench_shows_one_thing_at_a_time(browser: Any, session: Ses
         assert page.errors == []
 
 
+@pytest.mark.parametrize("size", [(1024, 700), (512, 640)], ids=["the width of 1024", "half of it"])
+def test_the_grid_is_in_sight_on_a_small_screen(
+    browser: Any, session: Session, shots: Path, size: tuple[int, int]
+) -> None:
+    """The cores of an epoch without scrolling, with words that can be read."""
+    hub_of(session).select([])
+    with bare_page(browser, session, size, "light", {"height": size[1] - 20}) as bare:
+        page = bare.page
+        bare.sees(f"{GRID} .tb-tile")
+        drawing = page.locator(f"{GRID} .tb-cores")
+        until(page, lambda: drawing.evaluate(SMALLEST) >= 8.9)
+        box = box_of(drawing)
+        assert box["height"] >= 150 and box["y"] + box["height"] <= size[1]
+        page.screenshot(path=shots / f"small_screen_{size[0]}_light.png")
+        assert page.errors == []
+
+
 def test_the_grid_comes_closer_and_its_words_stay_legible(bare: Bare, shots: Path) -> None:
     page = bare.page
     drawing = page.locator(f"{GRID} .tb-cores")
