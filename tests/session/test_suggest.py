@@ -93,6 +93,32 @@ def test_with_one_input_the_op_on_the_critical_chain_is_resized() -> None:
     assert best.gain == max(gains.values()) > max(gain for (op, _), gain in gains.items() if op == "0.matmul")
 
 
+class Fork(torch.nn.Module):
+    """A value that waits for what four matmuls make of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(64, 64)
+        self.longer = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = y = torch.relu(self.first(x))
+        for layer in self.longer:
+            y = torch.exp(-layer(y))
+        return x + y
+
+
+def test_a_stall_of_the_timeline_is_a_suggestion() -> None:
+    torch.manual_seed(0)
+    options = CompileOptions(microbatch=64, enable_fork_join_buffering=False)
+    session = Session(Fork().eval(), (torch.randn(1, 128, 64),), "n150", options)
+    (stall,) = [s for s in simulate(session.compile(), 64).stalls if s.critical]
+    best, before = session.suggest(3)[0], cost(session)
+    assert best.kind == "nop" and best.label == f"nop between {stall.fork} and {stall.join}"
+    session.apply(*best.commands)
+    assert before - cost(session) == pytest.approx(best.gain) and best.gain > 0.5 * stall.cycles / 64
+
+
 def test_no_cut_gains_more_than_its_bound(crowded: Session, traced) -> None:
     graph, inputs = traced["encoder"]
     random = Session(graph, inputs, "e300", CompileOptions(microbatch=64, balancer_policy="Random"))
