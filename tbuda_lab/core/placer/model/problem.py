@@ -259,7 +259,7 @@ class Problem:
 
     # -- equal runs -----------------------------------------------------------------------------------------------
     @functools.cached_property
-    def _kinds(self) -> list[int]:
+    def kinds(self) -> list[int]:
         """By number of the op, a number of the cost cache for what it is, whoever it reads and feeds."""
         kinds = (
             (
@@ -293,7 +293,7 @@ class Problem:
         fact = self.facts[op]
         producers = tuple(p - op if first <= p < last else (1 if p < 0 else 2) for p in fact.producers)
         readers = tuple((r - op, port) for r, port in fact.readers if first <= r < last)
-        return self.costs.number((self._kinds[op], producers, readers))
+        return self.costs.number((self.kinds[op], producers, readers))
 
     def structure(self, first: int, last: int) -> tuple[int, ...]:
         """All that decides which rows and spots ops [first, last) can take as one epoch, as numbers of the cost cache:

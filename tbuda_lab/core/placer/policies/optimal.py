@@ -28,6 +28,7 @@ from tbuda_lab.core.placer.model.cost_cache import CostCache
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, divider_levels, place_rows, polish
 from tbuda_lab.core.placer.policies.full_buffers import without_full_buffers
+from tbuda_lab.core.placer.policies.layers import cheapest_path, equal_layers, repeated_path
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
 from tbuda_lab.core.placer.policies.op_runs import Attempt, CheapestCuts, CostBound, RunEstimate, RunRefusal
 from tbuda_lab.core.placer.policies.pipelining import pipelined
@@ -46,6 +47,8 @@ in L1 that smaller ones stream, and fewer cores on DRAM leave more bandwidth to 
 _TARGETS = 160
 _MORE = 10  # runs made real after the path is settled, in case another one is better than it was thought
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+_REPEATED = 1.02
+"""Times the cost of the cheapest cuts that cuts which repeat from layer to layer may cost."""
 _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
 
 
@@ -118,6 +121,7 @@ class Optimal:
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._attempts, self._ends = memory.attempts, memory.ends
+        self._layers = equal_layers(problem.kinds)
 
     def on(self, problem: Problem, ops: range | None = None) -> Optimal:
         """The same for the problem in another order, or for runs of some of its ops."""
@@ -389,29 +393,19 @@ class Optimal:
         self._realised.setdefault(first, {})[list(self.bounds[first]).index(last)] = segment
 
     def _path(self, guess: RunEstimate | None) -> list[tuple[int, int]]:
-        """The cheapest way through all ops, see `_costs`; empty if there is none."""
-        n = len(self.problem.order)
+        """The cheapest way through all ops, see `_costs`, or one that repeats and hardly costs more; empty if there is
+        none."""
         costs = self._costs(guess)
         if len(self.problem.device.chips) > 1:
             result = divide(costs, rules(self.problem))
             if result is not None:
                 return [(first, last) for first, last, _ in result]
-        cost = np.full(n + 1, np.inf)
-        back = np.full(n + 1, -1)
-        cost[0] = 0.0
-        for first, (lasts, cycles) in enumerate(costs):
-            total = cost[first] + cycles
-            better = total < cost[lasts]
-            cost[lasts[better]] = total[better]
-            back[lasts[better]] = first
-        if back[n] < 0:
-            return []
-        path: list[tuple[int, int]] = []
-        at = n
-        while at > 0:
-            path.append((int(back[at]), at))
-            at = int(back[at])
-        return path[::-1]
+        path, cost = cheapest_path(costs)
+        if self._layers is not None:
+            repeated, most = repeated_path(costs, self._layers)
+            if repeated and most <= _REPEATED * cost:
+                return repeated
+        return path
 
     def run(self) -> list[Segment]:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""

@@ -1,0 +1,159 @@
+"""Cuts that repeat: where a schedule consists of equal layers, one layer is cut into epochs and its cuts are taken over
+by the others, so that few different epochs have to be made real.
+
+Freely chosen cuts drift: epochs of 1.1 layers each differ from one another in every layer, and each has to be placed
+and priced anew. A path that repeats costs a little more by its bounds, if at all, and what was found out about one of
+its epochs holds for every copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+Costs = Sequence[tuple[np.ndarray, np.ndarray]]
+"""By the first op of a run: where runs from there end, and what each costs."""
+
+_COPIES = 6
+"""Layers there are at least."""
+_TOGETHER = 2
+"""Layers that are cut as one at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layers:
+    """Ops [first, last) repeat every `period` ops."""
+
+    period: int
+    first: int
+    last: int
+
+
+def equal_layers(kinds: Sequence[int]) -> Layers | None:
+    """The shortest period of which at least `_COPIES` follow each other over half of all ops or more; None where there
+    is none. kinds: by op, a number for what it is."""
+    ops = np.asarray(kinds)
+    best: Layers | None = None
+    for period in range(2, len(ops) // _COPIES + 1):
+        differs = np.flatnonzero(np.concatenate(([True], ops[period:] != ops[:-period], [True])))
+        longest = int(np.diff(differs).argmax())
+        first, last = int(differs[longest]), int(differs[longest + 1]) - 1 + period
+        # a multiple of the period reaches as far: another one has to reach a layer further
+        reaches = 0 if best is None else best.last - best.first + best.period
+        if last - first >= max(_COPIES * period, len(ops) // 2) and last - first > reaches:
+            best = Layers(period, first, last)
+    return best
+
+
+def cheapest_path(costs: Costs) -> tuple[list[tuple[int, int]], float]:
+    """The cheapest way through all ops and what it costs; empty if there is none."""
+    ahead, back = _least_before(costs)
+    return _way(back, len(costs)), float(ahead[-1])
+
+
+def repeated_path(costs: Costs, layers: Layers) -> tuple[list[tuple[int, int]], float]:
+    """The cheapest way through all ops that takes the same cuts in every layer, or in every pair of layers, and what it
+    costs by its runs; empty if there is none. What is before the first layer and behind the last one is cut freely."""
+    ahead, back = _least_before(costs)
+    behind, forth = _least_behind(costs)
+    dense = _dense(costs)
+    best: tuple[float, int, int, list[tuple[int, int]]] | None = None
+    for together in range(1, _TOGETHER + 1):
+        span = together * layers.period
+        starts = np.arange(layers.first, min(layers.first + layers.period, layers.last - span + 1))
+        if not len(starts):
+            continue
+        copies = (layers.last - starts) // span
+        least, came = _through(dense, starts, span)
+        total = ahead[starts] + copies * least + behind[starts + copies * span]
+        at = int(total.argmin())
+        if np.isfinite(total[at]) and (best is None or total[at] < best[0]):
+            start = int(starts[at])
+            cycle = [(start + a, start + b) for a, b in _way(came[at], span)]
+            best = float(total[at]), start, int(copies[at]), cycle
+    if best is None:
+        return [], np.inf
+    _, start, copies_, cycle = best
+    span = cycle[-1][1] - start
+    path = _way(back, start)
+    path += [(a + copy * span, b + copy * span) for copy in range(copies_) for a, b in cycle]
+    at = start + copies_ * span
+    while at < len(costs):
+        path.append((at, int(forth[at])))
+        at = path[-1][1]
+    cost = _cost(costs, path)
+    return (path, cost) if np.isfinite(cost) else ([], np.inf)
+
+
+def _cost(costs: Costs, path: Sequence[tuple[int, int]]) -> float:
+    """Infinite where a run of the path has no cost: copies need not be legal."""
+    cost = 0.0
+    for first, last in path:
+        lasts, cycles = costs[first]
+        found = np.flatnonzero(lasts == last)
+        cost += float(cycles[found[0]]) if len(found) else np.inf
+    return cost
+
+
+def _way(back: np.ndarray, end: int) -> list[tuple[int, int]]:
+    """Runs up to `end`. back: (ends,) the first op of the run that ends there, -1 where none does."""
+    path: list[tuple[int, int]] = []
+    at = end
+    while at > 0:
+        if back[at] < 0:
+            return []
+        path.append((int(back[at]), at))
+        at = int(back[at])
+    return path[::-1]
+
+
+def _least_before(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
+    """(ops + 1,) least cost of all ops before each, and the first op of the run that ends there."""
+    least, back = np.full(len(costs) + 1, np.inf), np.full(len(costs) + 1, -1)
+    least[0] = 0.0
+    for first, (lasts, cycles) in enumerate(costs):
+        total = least[first] + cycles
+        better = total < least[lasts]
+        least[lasts[better]] = total[better]
+        back[lasts[better]] = first
+    return least, back
+
+
+def _least_behind(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
+    """(ops + 1,) least cost of all ops from each on, and where the run from there ends."""
+    least, forth = np.full(len(costs) + 1, np.inf), np.full(len(costs) + 1, -1)
+    least[-1] = 0.0
+    for first in range(len(costs) - 1, -1, -1):
+        lasts, cycles = costs[first]
+        if len(lasts):
+            total = cycles + least[lasts]
+            at = int(total.argmin())
+            least[first], forth[first] = total[at], lasts[at]
+    return least, forth
+
+
+def _dense(costs: Costs) -> np.ndarray:
+    """(ops, longest run + 1) costs by first op and length, infinite where there is no run."""
+    longest = max((int(lasts[-1]) - first for first, (lasts, _) in enumerate(costs) if len(lasts)), default=0)
+    dense = np.full((len(costs), longest + 1), np.inf)
+    for first, (lasts, cycles) in enumerate(costs):
+        dense[first, lasts - first] = cycles
+    return dense
+
+
+def _through(dense: np.ndarray, starts: np.ndarray, span: int) -> tuple[np.ndarray, np.ndarray]:
+    """(starts,) least cost of the `span` ops from each start on; (starts, span + 1) where the run begins that ends
+    there, both counted from the start."""
+    longest = dense.shape[1] - 1
+    least = np.full((len(starts), span + longest + 1), np.inf)
+    came = np.full((len(starts), span + longest + 1), -1)
+    least[:, 0] = 0.0
+    for offset in range(span):
+        window = slice(offset, offset + longest + 1)
+        total = least[:, offset, None] + dense[starts + offset]
+        better = total < least[:, window]
+        least[:, window] = np.where(better, total, least[:, window])
+        came[:, window] = np.where(better, offset, came[:, window])
+    return least[:, span], came[:, : span + 1]

@@ -1,0 +1,88 @@
+"""Cuts that repeat from layer to layer, against all cuts of small schedules written out."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.placer.policies.layers import Costs, Layers, cheapest_path, equal_layers, repeated_path
+
+
+def cuts(first: int, last: int) -> list[list[tuple[int, int]]]:
+    """All ways to cut ops [first, last) into runs."""
+    inner = range(first + 1, last)
+    ways = []
+    for count in range(len(inner) + 1):
+        for chosen in itertools.combinations(inner, count):
+            ways.append(list(itertools.pairwise((first, *chosen, last))))
+    return ways if last > first else [[]]
+
+
+def random_costs(rng: np.random.Generator, layers: Layers, ops: int, longest: int) -> Costs:
+    """Costs of runs, those of equal layers alike; some runs are missing."""
+    known: dict[tuple[int, int], float] = {}
+    costs = []
+    for first in range(ops):
+        lasts = [last for last in range(first + 1, min(ops, first + longest) + 1)]
+        cycles = []
+        for last in lasts:
+            inside = layers.first <= first and last <= layers.last
+            key = ((first - layers.first) % layers.period, last - first) if inside else (-1 - first, last)
+            missing = last - first > 1 and rng.random() < 0.2
+            known.setdefault(key, float("inf") if missing else float(rng.integers(1, 20) + 6 * (last - first)))
+            cycles.append(known[key])
+        finite = np.isfinite(cycles)
+        costs.append((np.array(lasts)[finite], np.array(cycles)[finite]))
+    return costs
+
+
+def cost_of(costs: Costs, path: list[tuple[int, int]]) -> float:
+    by_run = [dict(zip(lasts.tolist(), cycles.tolist(), strict=True)) for lasts, cycles in costs]
+    return sum(by_run[first].get(last, float("inf")) for first, last in path)
+
+
+def least(costs: Costs, first: int, last: int) -> float:
+    return min((cost_of(costs, path) for path in cuts(first, last)), default=0.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_repeated_path_is_the_cheapest_of_all_that_repeat(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    layers = Layers(3, int(rng.integers(0, 3)), 0)
+    layers = Layers(3, layers.first, layers.first + 10)
+    ops = layers.last + int(rng.integers(0, 3))
+    costs = random_costs(rng, layers, ops, 4)
+    expected = float("inf")
+    for together in (1, 2):
+        span = together * layers.period
+        for start in range(layers.first, layers.first + layers.period):
+            copies = (layers.last - start) // span
+            if copies:
+                end = start + copies * span
+                middle = copies * least(costs, start, start + span)
+                expected = min(expected, least(costs, 0, start) + middle + least(costs, end, ops))
+    path, cost = repeated_path(costs, layers)
+    assert cost == pytest.approx(expected)
+    assert cost_of(costs, path) == pytest.approx(cost)
+    assert [first for first, _ in path] == [0, *(last for _, last in path[:-1])]
+    assert path[-1][1] == ops
+    free, lowest = cheapest_path(costs)
+    assert lowest == pytest.approx(least(costs, 0, ops))
+    assert cost_of(costs, free) == pytest.approx(lowest)
+
+
+def test_layers_are_found_where_they_repeat_often_enough() -> None:
+    layer = [5, 6, 6, 7]
+    assert equal_layers([1, 2, *layer * 6, 9]) == Layers(4, 2, 26)
+    assert equal_layers([1, 2, *layer * 6, 5, 6, 9]) == Layers(4, 2, 28)
+    assert equal_layers([1, 2, *layer * 5, 9]) is None  # too few
+    assert equal_layers([*range(30), *layer * 6]) is None  # less than half of the ops
+    assert equal_layers([]) is None
+    assert equal_layers([3] * 40) == Layers(2, 0, 40)
+
+
+def test_no_path_where_some_ops_are_in_no_run() -> None:
+    costs = [(np.array([at + 1]), np.array([1.0])) for at in range(12)]
+    costs[5] = (np.zeros(0, np.int64), np.zeros(0))
+    assert repeated_path(costs, Layers(2, 0, 12)) == ([], np.inf)
+    assert cheapest_path(costs)[0] == []
