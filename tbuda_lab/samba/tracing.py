@@ -14,7 +14,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import Diagnostic, InputError, PlacementError, TbudaError
+from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, NodeKind, print_graph
@@ -22,7 +22,6 @@ from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.graph.text import array_digest
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.tti.loaded import with_parameters
 from tbuda_lab.core.tti.weights import without_weights
 from tbuda_lab.dialects.hostprogram import (
@@ -43,6 +42,7 @@ from tbuda_lab.dialects.program import GraphProgram, netlist_digest, run_cycles,
 from tbuda_lab.dialects.realisation import Realisation, realisations
 from tbuda_lab.samba.models import OnnxModel, WithMasks, drops, drops_by_function
 from tbuda_lab.samba.optim import Optimizer
+from tbuda_lab.samba.spatial import map_spatially
 from tbuda_lab.samba.tensor import SambaTensor, plain
 
 MAPPINGS = ("section", "spatial")
@@ -51,10 +51,6 @@ Feeds = list[list[list[dict[str, torch.Tensor]]]]
 ONE_TURN = (("p_loop_count", 1),)
 DEVICE = "wormhole_b0"
 """The device that stands for an RDU."""
-
-
-class SpatialMappingError(PlacementError):
-    """A spatial program needs more cores than there are, or more than one epoch of a kind."""
 
 
 @dataclasses.dataclass
@@ -122,7 +118,7 @@ class Traced:
             self.misfit = "-o0 makes every op a section of its own"
             return
         try:
-            self.other_result = _spatial(self.result.graph, self.result, self.result.options)
+            self.other_result = map_spatially(self.result.graph, self.result, self.result.options)
         except TbudaError as error:
             self.misfit = str(error).splitlines()[0]
 
@@ -406,7 +402,7 @@ def trace(
         result = compile_graph(graph, result.device, dataclasses.replace(options, enable_auto_fusing=False), breaks)
     by_section = result if mapping == "spatial" else None
     if mapping == "spatial":
-        result = _spatial(graph, result, options)
+        result = map_spatially(graph, result, options)
     results = tuple(
         SambaTensor(
             joined([torch.zeros(node.shape)] * count), name=f"{name}__output_{k}", batch_dim=0 if node.shape else None
@@ -421,17 +417,6 @@ def trace(
             node.name: array_digest(node.value) for node in graph.of_kind(NodeKind.PARAMETER)
             if node.value is not None and node.name not in {weight.name for weight in result.weights}
         },
-    )  # fmt: skip
-
-
-def _too_large(placed: CompileResult, need: int, have: int, bound: str = "") -> SpatialMappingError:
-    """With the largest ops of a placement."""
-    shapes = {op: p.size for op, p in placed.placement.ops.items()}
-    largest = sorted(shapes, key=lambda op: -shapes[op][0] * shapes[op][1])[:3]
-    return SpatialMappingError(
-        f"a spatial mapping needs {bound}{need} cores, there are {have}",
-        [Diagnostic("error", op, "spatial", f"takes {shapes[op][0]}x{shapes[op][1]} cores",
-                    "use mapping='section', a smaller batch, or a device with more cores") for op in largest],
     )  # fmt: skip
 
 
@@ -466,36 +451,3 @@ def _losses(graph: Graph, indices: Sequence[Any] | None) -> tuple[int, ...]:
         above[node.name] = set(node.sources).union(*(above[s] for s in node.sources)) if node.sources else set()
     source = [node.sources[0] for node in outputs]
     return tuple(k for k, s in enumerate(source) if not any(s in above[other] for other in source if other != s))
-
-
-def _spatial(graph: Graph, section: CompileResult, options: CompileOptions) -> CompileResult:
-    """The whole program resident: every op on cores of its own, one epoch of each kind.
-
-    Shapes are the smallest; rectangles are packed on one grid and given to the placer as overrides.
-    """
-    have = section.device.rows * section.device.cols
-    least = sum(not node.attrs.get("inserted") for node in section.lowered.ops)
-    if least > have:  # fused ops count once here, and each of their parts would need a core
-        raise _too_large(section, least, have, "at least ")
-    small = dataclasses.replace(
-        options, balancer_policy="MinimizeGrid", enable_auto_fusing=False, loaded_once=True)
-    first = compile_graph(graph, section.device, small, ())
-    shapes = {op: p.size for op, p in first.placement.ops.items()}
-    need = sum(r * c for r, c in shapes.values())
-    items = [Item(r, c, turn=False) for r, c in shapes.values()]
-    spots = pack(items, section.device.rows, section.device.cols) if need <= have else None
-    if spots is None:
-        raise _too_large(first, need, have)
-    overrides = []
-    for (op, shape), spot in zip(shapes.items(), spots, strict=True):
-        overrides.append(Override("op_size", op, shape))
-        overrides.append(Override("op_placement", op, {"start": tuple(spot[:2])}))
-    result = compile_graph(graph, section.device, small, tuple(overrides))
-    kinds = len({e.direction for e in result.placement.epochs})
-    if len(result.placement.epochs) > kinds:
-        raise SpatialMappingError(
-            f"a spatial mapping has one epoch of each kind, the program needs {len(result.placement.epochs)}",
-            [Diagnostic("error", graph.name, "spatial", "an edge between ops keeps them in different epochs",
-                        "use mapping='section'")],
-        )  # fmt: skip
-    return result

@@ -21,7 +21,7 @@ from tbuda_lab.dialects.programfile import read_programs
 from tbuda_lab.dialects.replicas import MODES, SectionTime, makespan
 from tbuda_lab.samba import utils
 from tbuda_lab.samba.pef import read_pef
-from tbuda_lab.samba.tracing import SpatialMappingError
+from tbuda_lab.samba.spatial import SpatialMappingError
 
 BATCH, FEATURES, CLASSES = 16, 24, 10
 
