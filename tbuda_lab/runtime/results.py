@@ -17,6 +17,7 @@ from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.precision import precision_report
+from tbuda_lab.core.netlist.schema import Queue
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth
 from tbuda_lab.runtime.specs import device_spec
@@ -190,3 +191,25 @@ def get_device_config(
         store=store_backend_db_to_yaml,
     )
     return DeviceConfig(spec, backend_type)
+
+
+def io_queues(
+    result: CompileResult, queue_type: str
+) -> tuple[list[Queue], list[list[int]], list[tuple[int, ...]]]:
+    """The netlist's queues of one kind, in order: their descriptions, the dims in which a value fills its tile, and the
+    shapes that the model has. queue_type: "input", "output", "target", "bw_input" (gradients by outputs, from the next
+    device), "bw_output" (gradients by inputs) or "parameter"."""
+    targets = {n.name for n in result.graph.inputs if n.attrs.get("target")}
+    ends: list[tuple[str, tuple[int, ...]]] = []
+    if queue_type in ("input", "target", "bw_input"):
+        for source in result.inputs:
+            kind = "bw_input" if source.gradient_of else "target" if set(source.sources) <= targets else "input"
+            ends += [(source.queue, tuple(source.shape))] if kind == queue_type else []
+    elif queue_type == "parameter":
+        parameters = (n for n in result.lowered.of_kind(NodeKind.PARAMETER) if n.name in result.netlist.queues)
+        ends += [(n.name, tuple(n.shape)) for n in parameters]
+    else:
+        phase = "backward" if queue_type == "bw_output" else "forward"
+        ends += [(o.queue, tuple(o.shape)) for o in result.outputs if o.phase == phase]
+    fills = [[-k for k in (2, 1) if len(shape) >= k and shape[-k] == 1] for _, shape in ends]
+    return [result.netlist.queues[name] for name, _ in ends], fills, [shape for _, shape in ends]

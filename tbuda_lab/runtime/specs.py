@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.device import MOST_CHIPS, DeviceSpec, load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import yaml_map
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile_outputs import write_runtime_params
 from tbuda_lab.runtime.enums import BackendDevice
+from tbuda_lab.runtime.errors import PipelineError
 
 _MASK = re.compile(r"system-device(\d+)-harvesting_mask")
+
+
+def default_arch() -> BackendDevice:
+    """The architecture of a device that names none: Grayskull, unless the environment asks for another."""
+    if "PYBUDA_GOLDEN_BLACKHOLE" in os.environ:
+        return BackendDevice.Blackhole
+    return BackendDevice.Wormhole_B0 if "GOLDEN_WORMHOLE_B0" in os.environ else BackendDevice.Grayskull
+
+
+def check_chips(name: str, num_chips: Any, chip_ids: Any) -> None:
+    """Raises `PipelineError` for chips that no device has."""
+    if num_chips is not None and (type(num_chips) is not int or not 0 <= num_chips <= MOST_CHIPS):
+        raise PipelineError(f"device {name!r}: num_chips is a number from 1 to {MOST_CHIPS}, not {num_chips!r}")
+    if chip_ids is None:
+        return
+    listed = list(chip_ids) if isinstance(chip_ids, Iterable) and not isinstance(chip_ids, str) else None
+    if listed is None or any(type(c) is not int or c < 0 for c in listed) or len(set(listed)) != len(listed):
+        fix = "; where chips stand is said by the cluster descriptor (backend_cluster_descriptor_path)"
+        places = listed is not None and any(isinstance(c, tuple | list) for c in listed)
+        raise PipelineError(f"device {name!r}: chip_ids are different numbers from 0, not {chip_ids!r}{fix * places}")
 
 
 def device_spec(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
 from tbuda_lab.core.compiler.staged import StagedCompile
-from tbuda_lab.core.device import MOST_CHIPS, DeviceSpec
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
@@ -36,8 +36,9 @@ from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, De
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported
 from tbuda_lab.runtime.intermediates import IntermediateOutputs
 from tbuda_lab.runtime.internals import QUEUE_TYPES
+from tbuda_lab.runtime.loopback import LoopbackCaches
 from tbuda_lab.runtime.settings import warn_environment, warn_options
-from tbuda_lab.runtime.specs import device_spec
+from tbuda_lab.runtime.specs import check_chips, default_arch, device_spec
 from tbuda_lab.runtime.torch_backend import BrokenModel, HostRunner, depends_on_data, nothing_for_device
 from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
 
@@ -62,19 +63,6 @@ def with_fractures(graph: Graph, options: CompileOptions) -> CompileOptions:
         pairs = ", ".join(f"{theirs} is taken for {ours}" for theirs, ours in chosen.items())
         warnings.warn(f"insert_fracture_group: names of TVM's graph: {pairs}", UserWarning, stacklevel=4)
     return dataclasses.replace(options, fracture_groups=groups)
-
-
-def _check_chips(name: str, num_chips: Any, chip_ids: Any) -> None:
-    """Raises `PipelineError` for chips that no device has."""
-    if num_chips is not None and (type(num_chips) is not int or not 0 <= num_chips <= MOST_CHIPS):
-        raise PipelineError(f"device {name!r}: num_chips is a number from 1 to {MOST_CHIPS}, not {num_chips!r}")
-    if chip_ids is None:
-        return
-    listed = list(chip_ids) if isinstance(chip_ids, Iterable) and not isinstance(chip_ids, str) else None
-    if listed is None or any(type(c) is not int or c < 0 for c in listed) or len(set(listed)) != len(listed):
-        fix = "; where chips stand is said by the cluster descriptor (backend_cluster_descriptor_path)"
-        places = listed is not None and any(isinstance(c, tuple | list) for c in listed)
-        raise PipelineError(f"device {name!r}: chip_ids are different numbers from 0, not {chip_ids!r}{fix * places}")
 
 
 class TTDevice(Device):
@@ -108,13 +96,13 @@ class TTDevice(Device):
             raise PipelineError(f"device {name!r}: scheduler is a LearningRateScheduler, not {scheduler!r}")
         self.optimizer, self.scheduler = optimizer, scheduler
         chip_ids = chip_ids or None  # an empty list, as an image may name it, is the default
-        _check_chips(name, num_chips, chip_ids)
+        check_chips(name, num_chips, chip_ids)
         if arch is not None and not isinstance(arch, BackendDevice):
             names = ", ".join(f"BackendDevice.{a.name}" for a in BackendDevice if a is not BackendDevice.Invalid)
             raise PipelineError(f"device {name!r}: arch is one of {names}, not {arch!r}")
         if num_chips and chip_ids is not None and num_chips != len(chip_ids):
             raise PipelineError(f"device {name!r}: num_chips is {num_chips}, chip_ids names {len(chip_ids)}")
-        self.arch = arch or _default_arch()
+        self.arch = arch or default_arch()
         self.devtype = devtype or BackendType.Golden
         self.device_mode = device_mode or DeviceMode.CompileAndRun
         self.fp32_fallback = fp32_fallback
@@ -124,7 +112,7 @@ class TTDevice(Device):
         self._microbatch = 0  # elements that one input holds
         self._batch = 0  # dim 0 of its first tensor
         self._result: CompileResult | None = None
-        self._caches: dict[str, torch.Tensor] = {}  # inputs that outputs are looped back to
+        self._caches = LoopbackCaches(name)
         self._hosted: BrokenModel | HostRunner | None = None  # of a model that the host leads, or runs as a whole
         self._split: SplitResult | None = None  # of a model whose ops do not all run on the device
         self._runner: Runner | SplitRunner | None = None
@@ -266,16 +254,8 @@ class TTDevice(Device):
         if self._hosted is not None:
             return tuple(torch.zeros_like(value) for value in self._run_hosted(sample))
         assert self._result is not None
-        self._keep_samples(sample)
+        self._caches.begin(self._result.graph, sample, settings.loopback_outputs)
         return blank_outputs(self._result.graph, self._microbatch)
-
-    def _keep_samples(self, sample: Inputs) -> None:
-        """What `loopback_outputs` names begins with the values that the pipeline was set up with."""
-        loops = config._get_global_compiler_config().loopback_outputs
-        if loops and self._result is not None:
-            names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
-            by_name = sample if isinstance(sample, dict) else dict(zip(names, sample, strict=False))
-            self._caches = {name: by_name[name] for name in loops if name in by_name}
 
     def _run_hosted(self, inputs: Inputs) -> Outputs:
         if isinstance(self._hosted, HostRunner):
@@ -365,17 +345,13 @@ class TTDevice(Device):
         if not loops:
             outputs_of_part = self._part_forward(inputs)
             return self.run_forward(inputs) if outputs_of_part is None else outputs_of_part
-        values = self._with_caches(inputs, loops)
-        outputs = self.run_forward(values)
+        if self._result is not None and self._hosted is None:
+            inputs = self._caches.fill_in(self._result.graph, inputs, loops)
+        elif isinstance(inputs, dict):
+            raise PipelineError("the first input of a generation is a tuple of all inputs, in the model's order")
+        outputs = self.run_forward(inputs)
         assert self._result is not None
-        names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
-        caches = dict(zip(names, values, strict=True))
-        for name, index in loops.items():
-            if name not in caches or not 0 <= index < len(outputs):
-                raise PipelineError(f"loopback_outputs: {name!r} is to be one of the inputs {', '.join(names)}, "
-                                    f"and its output a number below {len(outputs)}, not {index}")
-            self._caches[name] = _written(name, caches[name], outputs[index], start)
-        return tuple(o for k, o in enumerate(outputs) if k not in loops.values())
+        return self._caches.write(self._result.graph, tuple(inputs), outputs, loops, start)
 
     def _part_forward(self, inputs: Inputs) -> Outputs | None:
         """Outputs of the part of a generating model whose inputs these are; None where they are not those of one."""
@@ -395,24 +371,6 @@ class TTDevice(Device):
                 by_name = runner.run_program(program.name, feeds)
                 return in_model_dtypes(result.graph, list(by_name.values()), list(by_name))
         return None
-
-    def _with_caches(self, inputs: Inputs, loops: Mapping[str, int]) -> tuple[Any, ...]:
-        """Inputs in the order of the model's, those that the device keeps filled in."""
-        if self._result is None or self._hosted is not None:
-            if isinstance(inputs, dict):
-                raise PipelineError("the first input of a generation is a tuple of all inputs, in the model's order")
-            return tuple(inputs)
-        names = [str(n.attrs.get("argument", n.name)) for n in self._result.graph.inputs]
-        own = [n for n in names if n not in loops]
-        by_name = inputs if isinstance(inputs, dict) else dict(
-            zip(names if len(inputs) == len(names) else own, inputs, strict=False)
-        )  # fmt: skip
-        values = {**self._caches, **by_name}
-        missing = [n for n in names if n not in values]
-        if missing or len(by_name) != len(inputs):
-            raise PipelineError(f"device {self.name!r} takes {', '.join(own)} and keeps {', '.join(loops)}; "
-                                f"{missing[0] if missing else 'too much'} {'is missing' if missing else 'is given'}")
-        return tuple(values[n] for n in names)
 
     # -- results ---------------------------------------------------------------------------------------------
     @property
@@ -552,28 +510,15 @@ class TTDevice(Device):
         return LoadedDevice(img)
 
     def get_dram_io_queues(self, queue_type: str) -> tuple[list[Any], list[list[int]], list[tuple[int, ...]]]:
-        """The netlist's queues of one kind, in order: their descriptions, the dims in which a value fills its tile, and
-        the shapes that the model has. queue_type: "input", "output", "target", "bw_input" (gradients by outputs, from
-        the next device), "bw_output" (gradients by inputs) or "parameter". Raises `PipelineError`."""
+        """The netlist's queues of one kind (see `runtime.results.io_queues`). Raises `PipelineError` for an unknown
+        kind, and before a compile."""
+        from tbuda_lab.runtime.results import io_queues
+
         if queue_type not in QUEUE_TYPES:
             raise PipelineError(f"get_dram_io_queues knows {', '.join(QUEUE_TYPES)}, not {queue_type!r}")
-        result = self._result
-        if result is None:
+        if self._result is None:
             raise PipelineError(f"device {self.name!r} has not been compiled yet")
-        targets = {n.name for n in result.graph.inputs if n.attrs.get("target")}
-        ends: list[tuple[str, tuple[int, ...]]] = []
-        if queue_type in ("input", "target", "bw_input"):
-            for source in result.inputs:
-                kind = "bw_input" if source.gradient_of else "target" if set(source.sources) <= targets else "input"
-                ends += [(source.queue, tuple(source.shape))] if kind == queue_type else []
-        elif queue_type == "parameter":
-            parameters = (n for n in result.lowered.of_kind(NodeKind.PARAMETER) if n.name in result.netlist.queues)
-            ends += [(n.name, tuple(n.shape)) for n in parameters]
-        else:
-            phase = "backward" if queue_type == "bw_output" else "forward"
-            ends += [(o.queue, tuple(o.shape)) for o in result.outputs if o.phase == phase]
-        fills = [[-k for k in (2, 1) if len(shape) >= k and shape[-k] == 1] for _, shape in ends]
-        return [result.netlist.queues[name] for name, _ in ends], fills, [shape for _, shape in ends]
+        return io_queues(self._result, queue_type)
 
     def get_optimizer_params(self, is_buda: bool) -> Any:
         """Learning rate and state of the optimizer by weight and suffix ("lr", "mean", ...), in the device's shapes
@@ -590,26 +535,3 @@ def _numerics(devtype: BackendType | None) -> str:
     if devtype is BackendType.Golden and "TT_BACKEND_GOLDEN_QUANTIZE" not in os.environ:
         return "exact"
     return "golden" if devtype in (None, BackendType.Golden, BackendType.NoBackend) else "device"
-
-
-def _written(name: str, cache: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
-    """A cache with new rows from `start` on, along the one dim in which the sizes differ. Raises `PipelineError`."""
-    if new.shape == cache.shape:
-        return new.clone()
-    dims = [d for d in range(cache.dim()) if new.dim() == cache.dim() and new.shape[d] != cache.shape[d]]
-    if len(dims) != 1 or new.shape[dims[0]] > cache.shape[dims[0]]:
-        raise PipelineError(f"loop-back input {name!r} has shape {tuple(cache.shape)}; an output of "
-                            f"{tuple(new.shape)} has no place in it")
-    count = int(new.shape[dims[0]])
-    if not 0 <= start <= cache.shape[dims[0]] - count:
-        raise PipelineError(f"loop-back input {name!r} has {cache.shape[dims[0]]} places; {count} from {start} on are "
-                            "more than that: give a longer cache")
-    written = cache.clone()
-    written.narrow(dims[0], start, count).copy_(new)
-    return written
-
-
-def _default_arch() -> BackendDevice:
-    if "PYBUDA_GOLDEN_BLACKHOLE" in os.environ:
-        return BackendDevice.Blackhole
-    return BackendDevice.Wormhole_B0 if "GOLDEN_WORMHOLE_B0" in os.environ else BackendDevice.Grayskull
