@@ -3,7 +3,7 @@
 A kernel takes three seconds of processor time to import torch and the compiler, and the tests start forty of them. A
 `Template` is a process that has done so, and a kernel specification, which Jupyter finds on a path. What Jupyter then
 starts is this file as a script, without any import of the package: it asks the template for a fork, hands signals on to
-it, and lives as long as it does.
+it, and lives as long as it does. Where no template answers, it becomes a kernel as usual.
 """
 
 from __future__ import annotations
@@ -25,14 +25,25 @@ MODULES = ("torch", "torch._dynamo", "torch.export", "anywidget", "IPython.core.
 def launch(arguments: list[str]) -> None:
     """Run a kernel with these arguments in a fork, with the streams, folder and environment of this process."""
     with socket.socket(socket.AF_UNIX) as connection:
+        pid = _fork(connection, arguments)
+        if pid:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda n, _: os.kill(pid, n))
+            connection.recv(1)  # nothing comes: the connection ends when the fork does
+            return
+    os.execv(sys.executable, [sys.executable, "-m", "ipykernel_launcher", *arguments])
+
+
+def _fork(connection: socket.socket, arguments: list[str]) -> int:
+    """The process that became a kernel; 0 if no template answers."""
+    request = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()
+    try:
         connection.connect(os.environ[ADDRESS])
-        request = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()
         socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(request)
-        pid = int.from_bytes(connection.recv(4), "big")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda n, _: os.kill(pid, n))
-        connection.recv(1)  # nothing comes: the connection ends when the fork does
+        return int.from_bytes(connection.recv(4), "big")
+    except OSError:
+        return 0
 
 
 def serve(listener: socket.socket) -> None:

@@ -23,6 +23,8 @@ from typing import Any
 
 import pytest
 
+from tests.kernels import Template
+
 playwright_api = pytest.importorskip("playwright.sync_api")
 expect = playwright_api.expect  # what a page shows comes a moment later: this asks until it is there
 expect.set_options(timeout=60_000)
@@ -60,9 +62,11 @@ def browser() -> Iterator[Any]:
 
 
 class Lab:
-    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`."""
+    """A running JupyterLab (or the server of another `module`) whose files lie in `folder`. Its kernels are forks."""
 
-    def __init__(self, folder: pathlib.Path, base: pathlib.Path, module: str = "jupyterlab") -> None:
+    def __init__(
+        self, folder: pathlib.Path, base: pathlib.Path, kernels: Template, module: str = "jupyterlab"
+    ) -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
         settings = base / "settings" / "@jupyterlab" / "apputils-extension"
@@ -78,6 +82,7 @@ class Lab:
             "JUPYTER_RUNTIME_DIR": str(base / "runtime"), "JUPYTERLAB_SETTINGS_DIR": str(base / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(base / "workspaces"), "IPYTHONDIR": str(base / "ipython"),
             "PYTHONPATH": str(ROOT), "JUPYTER_NO_CONFIG": "1",
+            "JUPYTER_PATH": os.pathsep.join(filter(None, (str(kernels.path), os.environ.get("JUPYTER_PATH")))),
         }
         self.log = (base / "server.log").open("w")
         arguments = [
@@ -138,11 +143,11 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory, kernels: Template) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("notebooks")
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         shutil.copy(notebook, folder)
-    server = Lab(folder, tmp_path_factory.mktemp("jupyter"))
+    server = Lab(folder, tmp_path_factory.mktemp("jupyter"), kernels)
     yield server
     server.stop()
 

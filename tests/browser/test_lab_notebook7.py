@@ -10,13 +10,14 @@ import pytest
 
 from tests.browser.conftest import PATIENCE, Lab, Watched, expect, notebook
 from tests.browser.test_lab_sessions import CELL, OP
+from tests.kernels import Template
 
 pytest.importorskip("notebook")
 
 
 @pytest.fixture(scope="module")
-def seven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    server = Lab(tmp_path_factory.mktemp("seven"), tmp_path_factory.mktemp("jupyter7"), module="notebook")
+def seven(tmp_path_factory: pytest.TempPathFactory, kernels: Template) -> Iterator[Lab]:
+    server = Lab(tmp_path_factory.mktemp("seven"), tmp_path_factory.mktemp("jupyter7"), kernels, module="notebook")
     yield server
     server.stop()
 
