@@ -277,8 +277,8 @@ class Executor:
     # -- epochs ---------------------------------------------------------------------------------------------------
     def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None = None,
                   ended: Callable[[], None] | None = None) -> None:
-        """Runs the graphs of an epoch for all their inputs. ended: called when all is computed, which may be later
-        while `run_together` runs."""
+        """Run the graphs of an epoch for all their inputs. ended: called when all is computed, which is after this call
+        where epochs are computed together."""
         plan = self.plan(graphs)
         self._refill()
         self.stats.executes += 1

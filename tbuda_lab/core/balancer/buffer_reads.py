@@ -33,7 +33,7 @@ class BufferRead:
 
 
 class BufferReads:
-    """Walks by reader, its row and the TMs; the least recently used are forgotten beyond a million tiles."""
+    """Keeps the reads by reader, its row and the TMs; beyond a million tiles it forgets those used longest ago."""
 
     def __init__(self) -> None:
         self._results: OrderedDict[tuple[object, ...], tuple[OpProfile, BufferRead]] = OrderedDict()
@@ -60,7 +60,7 @@ class BufferReads:
         order: str,
         t: int | None,
     ) -> BufferRead:
-        """`consumer_walk`, through the TMs back to what is stored (t, rows, columns)."""
+        """`walk_back`, kept. stored: (t, rows, columns) of what the producer stored."""
         key = (tuple(tms), stored, id(consumer), port, row.item(), order, t)
         entry = self._results.get(key)
         if entry is not None:
@@ -77,7 +77,8 @@ class BufferReads:
 def walk_back(
     tms: Sequence[TM], stored: TileShape, consumer: OpProfile, port: int, row: np.void, order: str, t: int | None
 ) -> BufferRead:
-    """See `Walks.of`."""
+    """Where an operand's tiles lie in what its producer stored, in the order in which each core of the reader takes
+    them. row, order: of the reader; t: only that many leading slices, None for all."""
     z, r, c = to_source(tms, stored, *consumer_walk(consumer, port, row, order, t))
     # a coordinate at a time: what is largest tells whether there is padding at all
     if int(z.max()) < stored[0] and int(r.max()) < stored[1] and int(c.max()) < stored[2]:

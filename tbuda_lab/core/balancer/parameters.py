@@ -106,8 +106,8 @@ def preload_choices(ports: Sequence[int]) -> list[int]:
 
 def load_times(sizes: Sequence[float], cores: Sequence[int], device: DeviceSpec) -> np.ndarray:
     """When each of several loads that begin together ends, in cycles: bytes that every one of its cores fetches, and
-    how many cores fetch. A core gets half of one DRAM access at best (place-and-route section 5, prologue), all cores
-    together what DRAM gives; those that still load share it evenly."""
+    how many cores fetch. A core gets half of one DRAM access at best, all cores together what DRAM gives; those that
+    still load share it evenly."""
     size, count = np.asarray(sizes, dtype=np.float64), np.asarray(cores, dtype=np.float64)
     order = np.argsort(size, kind="stable")
     more = np.diff(size[order], prepend=0.0)

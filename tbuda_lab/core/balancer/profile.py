@@ -60,6 +60,7 @@ class OpProfile:
 
     @property
     def signature(self) -> str:
+        """Equal for equal profiles, in every process."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:20]
 
     @property

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Reason(IntEnum):
-    """Why a candidate is refused (0: it is legal). The texts stand in `reasons.py`."""
+    """Why a candidate is refused (0: it is legal). The texts stand in `balancer.models`."""
 
     LEGAL = 0
     OUTPUT_BUFFER = 1
@@ -95,6 +95,8 @@ class OpModels:
 
 @dataclasses.dataclass(frozen=True)
 class OpPlacement:
+    """Where an op runs, and with which candidate."""
+
     op: str
     epoch: int  # index into Placement.epochs (a global epoch: one netlist graph)
     chip: int
@@ -106,6 +108,8 @@ class OpPlacement:
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
+    """Ops that run together on one chip."""
+
     index: int
     temporal: int  # epochs with the same number run at the same time on different chips
     chip: int

@@ -219,6 +219,7 @@ def _read(path: Path) -> Any:
 
 
 def checksum(body: str) -> str:
+    """SHA-256 of an entry's text, in hexadecimal."""
     return hashlib.sha256(body.encode()).hexdigest()
 
 

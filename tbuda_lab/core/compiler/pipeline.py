@@ -97,6 +97,7 @@ class LruCache(OrderedDict[Hashable, Any]):
         self.limit = limit
 
     def get_or(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The entry, made and stored if there is none."""
         if key in self:
             self.move_to_end(key)
             result: T = self[key]
@@ -104,6 +105,7 @@ class LruCache(OrderedDict[Hashable, Any]):
         return self.store(key, make())
 
     def store(self, key: Hashable, value: T) -> T:
+        """Store an entry and return it; the least recently used ones go beyond the limit."""
         self[key] = value
         self.move_to_end(key)
         while len(self) > self.limit:

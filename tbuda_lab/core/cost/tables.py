@@ -147,4 +147,5 @@ def published(table: Table, kind: str, conditions: frozenset[str]) -> dict[str, 
 
 
 def unknown_kind(kind: str, kinds: tuple[str, ...]) -> UnsupportedOp:
+    """The error for an op type that the tables have no coefficients of."""
     return UnsupportedOp(f"no cycle estimate for op type {kind!r}; there are {', '.join(kinds)}")

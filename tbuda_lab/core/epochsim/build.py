@@ -65,6 +65,8 @@ def build(result: SimulatedCompile, constants: EpochConstants, tile_orders: Tile
 
 
 class NetworkBuilder:
+    """Builds the networks of all epochs of one placement; see `build`."""
+
     def __init__(self, result: SimulatedCompile, constants: EpochConstants, tile_orders: TileOrderCache) -> None:
         self.result, self.constants, self.tile_orders = result, constants, tile_orders
         self.graph, self.placement = result.lowered, result.placement

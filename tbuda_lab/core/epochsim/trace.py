@@ -162,7 +162,7 @@ class Trace(Columns):
         return SliceStats(tuple(names[i] for i in at), tuple(epoch[i] for i in at), cycles[busy], inputs[busy])
 
     def to_chrome_trace(self, path: str | Path) -> None:
-        """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go: see `chrome.py`."""
+        """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go. Raises `OutputError`."""
         write_chrome_trace(self, Path(path))
 
 

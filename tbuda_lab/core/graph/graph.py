@@ -17,6 +17,8 @@ from tbuda_lab.core.graph.tm import TM
 
 
 class NodeKind(Enum):
+    """What a node of a graph is: a value from outside, an op, or a way out."""
+
     INPUT = "input"
     PARAMETER = "parameter"
     CONSTANT = "constant"

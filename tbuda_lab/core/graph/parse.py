@@ -42,6 +42,8 @@ _UNFIT = (ValueError, TypeError, OverflowError, AttributeError, LookupError, Ari
 
 
 class Token(NamedTuple):
+    """A word, number or sign of the text, with its line."""
+
     kind: str
     text: str
     line: int

@@ -76,6 +76,7 @@ def equal(a: Graph, b: Graph) -> bool:
 
 
 def quote(name: str) -> str:
+    """A name as the parser reads it: as it is, in quotes where it is not one word."""
     return name if WORD.match(name) else repr(name)
 
 

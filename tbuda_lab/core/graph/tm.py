@@ -29,26 +29,32 @@ class TM:
 
 
 def transpose() -> TM:
+    """Rows become columns, of the tensor and within each tile."""
     return TM("transpose")
 
 
 def broadcast(dim: str, factor: int) -> TM:
+    """Repeat `factor` times along dim "r", "c" or "z"."""
     return TM("broadcast", (dim, factor))
 
 
 def hslice(n: int) -> TM:
+    """Cut the columns into n parts, which become slices of z."""
     return TM("hslice", (n,))
 
 
 def hstack(n: int) -> TM:
+    """Put n neighbouring slices of z side by side."""
     return TM("hstack", (n,))
 
 
 def vslice(n: int) -> TM:
+    """Cut the rows into n parts, which become slices of z."""
     return TM("vslice", (n,))
 
 
 def vstack(n: int) -> TM:
+    """Put n neighbouring slices of z below each other."""
     return TM("vstack", (n,))
 
 

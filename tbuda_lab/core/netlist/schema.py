@@ -82,6 +82,9 @@ class NoTms(list[Tm]):
 
 @dataclasses.dataclass
 class Blocking:
+    """How one core cuts its part of a tensor: `t` slices in time, each of mblock (rows, columns) ublocks, each of
+    ublock (rows, columns) tiles."""
+
     t: int
     mblock: tuple[int, int]
     ublock: tuple[int, int]
@@ -94,6 +97,8 @@ class Blocking:
 
 @dataclasses.dataclass
 class Buffer:
+    """Where one core's part of a queue lies: DRAM channel (of host memory: its region) and byte address."""
+
     channel: int
     address: int
     bare: bool = False   # a host buffer written as an address without a channel
@@ -102,6 +107,9 @@ class Buffer:
 
 @dataclasses.dataclass
 class Queue:
+    """A queue or ram in DRAM or host memory. grid_size: (rows, columns) of its buffers, which lie row by row in
+    `buffers`; entries: tensors that it holds; target_device: the chip, or several."""
+
     name: str
     type: str  # "queue" | "ram"
     input: str  # "HOST" or the producing op
@@ -123,6 +131,8 @@ class Queue:
 
 @dataclasses.dataclass
 class OpInput:
+    """An operand of an op: the op or queue that gives it, its format, and what happens to it on the way."""
+
     source: str
     df: DataFormat
     tms: list[Tm] | None = None
@@ -132,6 +142,9 @@ class OpInput:
 
 @dataclasses.dataclass
 class NetOp:
+    """An op on its cores. grid_size: (rows, columns); inputs: in the order of `input_0`, `input_1`, ...; buffer sizes
+    are in mblocks (buf_size_mb), bytes (overlay_size) or tiles."""
+
     name: str
     type: str
     grid_size: tuple[int, int]
@@ -156,6 +169,8 @@ class NetOp:
 
 @dataclasses.dataclass
 class NetGraph:
+    """An epoch on one chip: ops that run together, for `input_count` inputs at a time."""
+
     name: str
     target_device: int | list[int]
     input_count: int
@@ -164,6 +179,9 @@ class NetGraph:
 
 @dataclasses.dataclass
 class SubOp:
+    """A step of a fused op. inputs: `inputN`, `intermedN` or `dest`; output: `intermedN`, `dest` or `output`; tms: by
+    number of the operand; pop, pop_last: operands that no later step reads."""
+
     name: str
     type: str
     inputs: list[str]
@@ -179,6 +197,8 @@ class SubOp:
 
 @dataclasses.dataclass
 class FusedOp:
+    """What a fused op computes: schedules of steps, and how many inputs and intermediates they have."""
+
     id: str
     inputs: int
     intermediates: int
@@ -189,6 +209,8 @@ class FusedOp:
 # -- programs ----------------------------------------------------------------------------------------------------
 @dataclasses.dataclass
 class Param:
+    """`param`: names that the host gives values to for each run; they start with "$"."""
+
     names: list[str]
 
 
@@ -203,6 +225,8 @@ class Var:
 
 @dataclasses.dataclass
 class VarInst:
+    """`varinst`: write what an opcode gives for these arguments to a variable."""
+
     out: str
     opcode: str  # set add mul inc incwrap
     args: list[Value]
@@ -210,11 +234,15 @@ class VarInst:
 
 @dataclasses.dataclass
 class Loop:
+    """`loop`: run what follows, up to `endloop`, so many times."""
+
     count: Value
 
 
 @dataclasses.dataclass
 class EndLoop:
+    """`endloop`. as_map: written with a colon, as a map without a value."""
+
     as_map: bool = False
 
 
@@ -228,17 +256,23 @@ class QueueSetting:
 
 @dataclasses.dataclass
 class Execute:
+    """`execute`: run a graph, with settings by name of the queues that it reads or writes."""
+
     graph: str
     settings: dict[str, QueueSetting] | None = None
 
 
 @dataclasses.dataclass
 class Allocate:
+    """`allocate_queue`: the queues are used from here on."""
+
     queues: list[str]
 
 
 @dataclasses.dataclass
 class Deallocate:
+    """`deallocate_queue`: the addresses of the queues are free for others."""
+
     queues: list[str]
 
 
@@ -247,17 +281,23 @@ Instruction = Param | Var | VarInst | Loop | EndLoop | Execute | Allocate | Deal
 
 @dataclasses.dataclass
 class Program:
+    """A program: instructions in order."""
+
     name: str
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
 
 
 class SourceSpan(NamedTuple):
+    """Where an element stands in its file."""
+
     line: int  # 1-based
     column: int  # 1-based
 
 
 @dataclasses.dataclass
 class Netlist:
+    """A whole netlist: architectures, and queues, graphs and fused ops by name."""
+
     arch: list[str]  # as written; one entry unless the file gives a list
     queues: dict[str, Queue] = dataclasses.field(default_factory=dict)
     graphs: dict[str, NetGraph] = dataclasses.field(default_factory=dict)

@@ -21,6 +21,8 @@ FULL_TILE: TileDim = (32, 32)
 
 @dataclasses.dataclass(frozen=True)
 class QueueReader:
+    """An operand of an op that a queue feeds."""
+
     graph: NetGraph
     op: NetOp
     index: int  # of the input

@@ -72,10 +72,12 @@ def number(item: float) -> str:
 
 
 def flow_map(pairs: Iterable[tuple[str, str]]) -> str:
+    """A YAML map on one line."""
     return "{" + ", ".join(f"{key}: {text}" for key, text in pairs) + "}"
 
 
 def flow_list(items: Iterable[str]) -> str:
+    """A YAML list on one line."""
     return "[" + ", ".join(items) + "]"
 
 

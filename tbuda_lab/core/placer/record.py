@@ -228,24 +228,28 @@ class RecordReader:
 
 
 def rows_of(values: Sequence[Any], count: int) -> Sequence[Sequence[Any]]:
+    """Lists of `count` parts each. Raises `InputError`."""
     if not all(isinstance(v, list | tuple) and len(v) == count for v in values):
         raise InputError(f"a record with a list that has not {count} parts")
     return values
 
 
 def text_of(value: Any) -> str:
+    """A text. Raises `InputError`."""
     if not isinstance(value, str):
         raise InputError(f"a record with {value!r} where a text belongs")
     return value
 
 
 def whole(value: Any) -> int:
+    """A whole number, no truth value. Raises `InputError`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"a record with {value!r} where a whole number belongs")
     return value
 
 
 def number(value: Any) -> Any:
+    """A number, no truth value. Raises `InputError`."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InputError(f"a record with {value!r} where a number belongs")
     return value

@@ -113,7 +113,7 @@ def _addresses(override: Override, where: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _Compiled:
-    """What a compile made of one op or queue: see `overrides.Compiled`."""
+    """What a compile made of one op or queue, as `overrides.kind.CompileFacts` asks for it."""
 
     name: str
     result: CompileResult

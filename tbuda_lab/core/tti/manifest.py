@@ -43,6 +43,7 @@ class ImageFacts:
 
 
 def enum(kind: str, member: str) -> dict[str, str]:
+    """A member of an enum as the manifest writes it."""
     return {"__enum__": f"{kind}.{member}"}
 
 

@@ -15,7 +15,7 @@ PAIRS = 4
 
 
 def diff_twin(frame: Frame, mode: str = MODES[0]) -> str:
-    """A comparison frame as an HTML fragment. mode: how the grids are drawn, see `diffsvg`."""
+    """A comparison frame as an HTML fragment. mode: one of `diff_grid.MODES`, how the grids are drawn."""
     meta = frame.meta
     names = " → ".join(escape(str(meta[side])) for side in "ab")
     parts = [f"<p><b>{names}</b>: {escape(meta['verdict'])}</p>", _totals(frame)]

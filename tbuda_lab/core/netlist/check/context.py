@@ -78,11 +78,13 @@ def whole(op: NetOp | SubOp, name: str, default: int = 0) -> int:
 
 
 def number(op: NetOp | SubOp, name: str, default: float = 0.0) -> float:
+    """An attribute that is a number; the default where it is not written or is none."""
     value: Any = op.attributes.get(name, default)
     return value if isinstance(value, (int, float)) else default
 
 
 def flag(op: NetOp | SubOp, name: str) -> bool:
+    """Whether an attribute is written as true."""
     return op.attributes.get(name) is True
 
 

@@ -28,6 +28,7 @@ def _sized(op: NetOp) -> bool:
 
 
 def text(shape: Shape) -> str:
+    """A shape (z, rt, ct) in words."""
     return f"z {shape[0]}, {shape[1]}x{shape[2]} tiles"
 
 

@@ -13,6 +13,7 @@ _FIELDS = frozenset(SUB_OP_FIELDS)
 
 
 def read_fused_ops(r: NetlistReader, node: Node) -> dict[str, FusedOp]:
+    """The section `fused_ops`, by name. What is wrong is noted in the reader (rules F...)."""
     where = ("fused_ops",)
     return {name: _read_fused(r, name, item, (*where, name)) for name, item in r.named(node, where, "fused op", "F1")}
 

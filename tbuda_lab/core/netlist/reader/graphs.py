@@ -18,6 +18,7 @@ _FIELDS = frozenset(OP_FIELDS)
 
 
 def read_graphs(r: NetlistReader, node: Node) -> dict[str, NetGraph]:
+    """The section `graphs`, by name. What is wrong is noted in the reader (rules G...)."""
     where = ("graphs",)
     names: dict[str, str] = {}  # op names are global over all graphs
     return {name: _read_graph(r, name, item, (*where, name), names)

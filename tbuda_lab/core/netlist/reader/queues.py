@@ -18,6 +18,7 @@ _FIELDS = frozenset(QUEUE_FIELDS)
 
 
 def read_queues(r: NetlistReader, node: Node) -> dict[str, Queue]:
+    """The section `queues`, by name. What is wrong is noted in the reader (rules Q...)."""
     where = ("queues",)
     return {name: _read_queue(r, name, item, (*where, name)) for name, item in r.named(node, where, "queue", "Q2")}
 
@@ -62,6 +63,7 @@ def read_blocking(r: NetlistReader, f: dict[str, Node], where: Where, rule: str)
 
 
 def read_tile_dim(r: NetlistReader, f: dict[str, Node], where: Where, rule: str) -> TileDim | None:
+    """(rows, columns) of a tile; None where it is not written. A size that no tile has breaks `rule`."""
     if "tile_dim" not in f:
         return None
     dim = r.pair(f, "tile_dim", where, rule, (32, 32))

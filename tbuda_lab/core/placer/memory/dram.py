@@ -81,6 +81,7 @@ class _Channel:
 
 
 def align(value: int, step: int) -> int:
+    """The least multiple of `step` that is not below `value`."""
     return -(-value // step) * step
 
 

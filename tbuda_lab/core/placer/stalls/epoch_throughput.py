@@ -70,7 +70,7 @@ class Trial:
 
 
 def throughput(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> Throughput:
-    """Pace of one epoch with the input buffers that its forks are given (see `forkjoin`). It is simulated once for all
+    """Pace of one epoch with the input buffers that its forks have (see `fork_join`). It is simulated once for all
     epochs of the same structure and candidates."""
     return throughputs([(problem, segment)], overrides)[0]
 

@@ -4,7 +4,7 @@ costs when it is repaired, which the choice of epochs asks for.
 For an edge that holds its epoch up (see `throughput`) four things are tried, and the cheapest kept if it beats the
 epoch as it is: a double output buffer for the producer, a DRAM queue on the edge, a nop on it where cores are free, and
 a new epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch.
-Larger input buffers come before all of this (`forkjoin`) and cost nothing but L1. Where several forks hang, a repair
+Larger input buffers come before all of this (`fork_join`) and cost nothing but L1. Where several forks hang, a repair
 counts that leaves fewer full buffers among them. What is found for an epoch is kept with the problem, so an epoch that
 was priced when it was chosen is repaired in just that way.
 """
@@ -436,6 +436,7 @@ def _nop(source: str, name: str) -> Override:
 
 
 def edited(problem: Problem, edits: tuple[Override, ...]) -> Graph:
+    """The graph of a problem with these nops and queues inserted."""
     return edit(problem.graph, problem.device, problem.options, edits).graph
 
 
