@@ -1,7 +1,7 @@
 """Errors of the run loop. They are RuntimeErrors too, as scripts written for PyBuda expect."""
 
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.frontend.pybuda.unsupported import NotSupported, not_supported, training_is_not_supported
+from tbuda_lab.core.frontend.pybuda.unsupported import NotSupported, not_supported
 
 
 class PipelineError(TbudaError, RuntimeError):
@@ -12,4 +12,4 @@ class BatchError(InputError, RuntimeError):
     """An input that is not like the one the pipeline was compiled for."""
 
 
-__all__ = ["BatchError", "NotSupported", "PipelineError", "not_supported", "training_is_not_supported"]
+__all__ = ["BatchError", "NotSupported", "PipelineError", "not_supported"]

@@ -14,6 +14,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tbuda_lab.pybuda import TFGraphDefModule, TFModule
+from tbuda_lab.runtime.errors import NotSupported
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf2onnx")
@@ -103,6 +104,15 @@ def test_a_graph_def() -> None:
     (x,) = arrays([(1, 4, 32)])
     session = Session(TFGraphDefModule("g", graph, output_names=["Identity"]), (torch.from_numpy(x),))
     torch.testing.assert_close(session.run()[0][0], torch.from_numpy(function(x).numpy()), rtol=0, atol=0.01)
+
+
+def test_the_models_own_call() -> None:
+    model, inputs = TwoInputs(), [tf.constant(x) for x in arrays([(1, 8, 32), (1, 8, 16)])]
+    module = TFModule("m", model)
+    for have, want in zip(module.call(*inputs), tf.nest.flatten(model(*inputs)), strict=True):
+        np.testing.assert_array_equal(have.numpy(), want.numpy())
+    with pytest.raises(NotSupported, match=r"tf\.GradientTape"):
+        module.backward()
 
 
 def test_what_a_model_lacks_is_said() -> None:

@@ -287,3 +287,16 @@ def test_the_host_answers_by_the_names_for_each_framework():
     torch.testing.assert_close(have, model(x).detach())
     assert pybuda.CPUDevice.forward_pt is pybuda.CPUDevice.forward
     assert pybuda.CPUDevice.compile_for_pt is pybuda.CPUDevice.compile_for
+
+
+def test_backward_of_a_torch_module_on_the_host():
+    """Two calls add up, as torch's gradients do."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Tanh())
+    module, x, gradient = pybuda.PyTorchModule("m", net), torch.randn(3, 8), torch.randn(3, 4)
+    want = torch.autograd.grad(net(x), net[0].weight, gradient)[0]
+    for _ in range(2):
+        module.backward((module.forward(x), gradient))
+    torch.testing.assert_close(net[0].weight.grad, 2 * want)
+    with pytest.raises(TbudaError, match="takes pairs"):
+        module.backward(gradient)

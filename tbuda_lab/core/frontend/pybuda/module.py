@@ -10,7 +10,7 @@ import torch
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, to_torch
-from tbuda_lab.core.frontend.pybuda.unsupported import not_supported, training_is_not_supported
+from tbuda_lab.core.frontend.pybuda.unsupported import not_supported
 
 
 class PyBudaModelError(ModelError, RuntimeError):
@@ -60,8 +60,14 @@ class PyTorchModule(Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
-    def backward(self, *args: Any) -> None:
-        raise training_is_not_supported("PyTorchModule.backward")
+    def backward(self, *args: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """The torch module's own backward, on the host. args: pairs of an output of `forward` and its gradient; the
+        parameters' gradients add up in their `grad`. Raises `PyBudaModelError` for anything but such pairs."""
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in args):
+            raise PyBudaModelError(f"{self.get_name()}.backward takes pairs (output, gradient of it)")
+        outputs, gradients = ([to_torch(t) if isinstance(t, Tensor) else t for t in side]
+                              for side in zip(*args, strict=True)) if args else ([], [])
+        torch.autograd.backward(outputs, gradients)
 
     def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:
         """Register it at the root of the torch module, by its plain name: torch's own names have no module before them,

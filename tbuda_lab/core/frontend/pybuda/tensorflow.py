@@ -14,6 +14,7 @@ import torch
 from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.frontend.onnx import from_onnx, read
 from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule, OnnxModule, tensors
+from tbuda_lab.core.frontend.pybuda.unsupported import not_supported
 from tbuda_lab.core.graph import Graph
 
 MISSING = (
@@ -109,6 +110,17 @@ class TFModule(OnnxModule):
             signature = _of_samples(self.tf_module, samples)
             self._of_shapes[key] = read.load(_proto(self.tf_module, signature))[0]
         return from_onnx(self._of_shapes[key], samples, name=name, progress=progress)
+
+    def call(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The model's own call, on the host: its outputs as TensorFlow's tensors."""
+        import tensorflow as tf
+
+        return tuple(tf.nest.flatten(self.tf_module(*args, **kwargs)))
+
+    def backward(self, *args: Any) -> None:
+        """Raises `NotSupported`: TensorFlow takes gradients from a tape that watched the call."""
+        raise not_supported("TFModule.backward", "take gradients with tf.GradientTape around `call`, or bring the "
+                            "model to PyTorch to train it on a device")
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """TensorFlow's own answer."""

@@ -11,8 +11,3 @@ class NotSupported(TbudaError, NotImplementedError):
 
 def not_supported(what: str, instead: str = "") -> NotSupported:
     return NotSupported(f"{what} is not supported{f'; {instead}' if instead else ''}")
-
-
-def training_is_not_supported(what: str) -> NotSupported:
-    """For the parts of training that are missing."""
-    return not_supported(what, "initialize_pipeline(training=True) and run_training train modules on devices")
