@@ -15,7 +15,7 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, place_rows
-from tbuda_lab.core.placer.stalls.fork_join import buffer, find, input_buffer_tiles
+from tbuda_lab.core.placer.stalls.fork_join import Branch, ForkJoin, buffer, find, input_buffer_tiles
 from tests.placer.graphs import Sketch
 from tests.placer.test_place import placed
 
@@ -52,6 +52,12 @@ def epoch(graph: Graph, ublock: int) -> tuple[Problem, Segment]:
     segment = place_rows(problem, 0, len(problem.order), rows)
     assert segment is not None
     return problem, segment
+
+
+def test_tiles_that_a_branch_lacks_are_whole() -> None:
+    """A part of a tile needs the room of a whole one; a branch that holds as much as is needed lacks nothing."""
+    for needs, holds, missing in ((3.25, 1.0, 3), (3.0, 1.0, 2), (2.0, 2.0, 0), (1.0, 2.5, 0)):
+        assert ForkJoin(0, 2, Branch((), 0, 0.0, holds), Branch((1,), 1, needs, 8.0)).missing == missing
 
 
 @pytest.mark.parametrize("tiles", [8, 64])

@@ -18,6 +18,13 @@ def test_unary(kind):
     check(one(kind, [(2, 2, 2)], (2, 2, 2), grid=(2, 1), **extra), low=low, high=4.0)
 
 
+@pytest.mark.parametrize("attributes", [{"slope": 0.0}, {"slope": 1.0}, {"slope": 1.5}, {"slope": -0.25}, {"exp": 0},
+                                        {"exp": 1}, {"exp": 2}])
+def test_slopes_and_exponents(attributes):
+    """On both sides of zero; beyond 1 a slope is no maximum of two lines."""
+    check(one("lrelu" if "slope" in attributes else "power", [(1, 1, 1)], (1, 1, 1), **attributes), low=-4, high=4.0)
+
+
 @pytest.mark.parametrize("kind", ["add", "subtract", "multiply", "maximum"])
 @pytest.mark.parametrize("relu", [{}, {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "min"},
                                   {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "max"},
@@ -30,8 +37,9 @@ def test_special_values():
     x = np.zeros((1, 1, 32, 32), np.float32)
     x[0, 0, 0, :5] = [0.0, -0.0, np.inf, 200.0, -200.0]
     y = np.full_like(x, np.inf)
-    got, _ = run(one("multiply", [(1, 1, 1)] * 2, (1, 1, 1), count=1), {"in0": x, "in1": y})
-    assert got["out"][0, 0, 0, :5].tolist() == [0, 0, np.inf, np.inf, -np.inf]
+    for feeds in ({"in0": x, "in1": y}, {"in0": y, "in1": x}):
+        got, _ = run(one("multiply", [(1, 1, 1)] * 2, (1, 1, 1), count=1), feeds)
+        assert got["out"][0, 0, 0, :5].tolist() == [0, 0, np.inf, np.inf, -np.inf]
     got, _ = run(one("exp", [(1, 1, 1)], (1, 1, 1), count=1), {"in0": x})
     assert got["out"][0, 0, 0, 2] == got["out"][0, 0, 0, 3] == np.finfo(np.float32).max
     got, _ = run(one("reciprocal", [(1, 1, 1)], (1, 1, 1), count=1), {"in0": x})
