@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
 from tbuda_lab.core.netlist.check import check
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 from tbuda_lab.core.trainer import Trainer
 
@@ -220,3 +222,26 @@ def test_the_gradient_by_an_input_that_all_elements_share_is_their_sum() -> None
     got = trainer.backward({graph.outputs[0].name: g})
     torch.testing.assert_close(got[names[0]], g * y)
     torch.testing.assert_close(got[names[1]], (g * x).sum((0, 1)))
+
+
+@pytest.mark.parametrize("chips", [2, 3])
+def test_weights_are_trained_on_cards_that_read_only_their_own_memory(chips: int) -> None:
+    """The backward part and the optimizer go on to the next grayskull chip; every weight lies where it is read."""
+    module = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH, bias=False), torch.nn.ReLU())
+    x, seed = torch.randn(1, ROWS, WIDTH), torch.randn(1, ROWS, WIDTH)
+    graph = from_pybuda(PyTorchModule("model", module), (x,), training=True)
+    training = TrainingOptions(optimizer_options("sgd", learning_rate=0.05))
+    options = CompileOptions(default_df_override=DataFormat.Float32, training=training)
+    apart = tuple(Override("chip_break", name) for name in ("1.relu", "bw_in0_1.relu_multiply_2")[: chips - 1])
+    result = compile_graph(graph, load_device("grayskull", chips=chips), options, apart)
+    queues, ops = result.placement.queues, result.placement.ops
+    assert {ops[name].chip for name in ops} == set(range(chips))
+    trainer = Trainer(result)
+    trainer.forward({result.graph.inputs[0].name: x})
+    trainer.backward({result.graph.outputs[0].name: seed})
+    trainer.optimize()
+    module(x).backward(seed)
+    (weight,) = module.parameters()
+    assert weight.grad is not None
+    close(trainer.parameters(), {"0.weight": weight.detach() - 0.05 * weight.grad})
+    assert queues["0.weight"].chip == ops["0.matmul"].chip

@@ -171,10 +171,10 @@ def place_and_repair(
     for _ in range(_HOP_ROUNDS * len(device.chips)):
         spots, epochs = rectangles(problem, segments, chips_of(problem, segments))
         added, pins, notes = hops(problem.graph, spots, device)
-        narrows = not added
+        narrows = not pins
         if narrows:
             added, pins, notes = narrow_crossings(problem, spots, epochs)
-        if not added:
+        if not pins:
             break
         longer = edit(graph, device, options, added).graph
         asked = (*pinned, *pins)

@@ -48,7 +48,8 @@ class Addresses:
             chip, channel = fixed.get(q.name, (q.chip, None))
             first, last = self._life(q)
             request = BufferRequest(q.name, chip, q.grid[0] * q.grid[1], q.bytes_per_buffer, channel, first, last)
-            if grayskull and q.kind == "e2e" and self.placed[q.source].chip != chip:
+            writer = q.writer or (q.source if q.kind == "e2e" else "")
+            if grayskull and writer and self.placed[writer].chip != chip:
                 request = dataclasses.replace(request, window=True)
             if q.location == "dram" and algorithm == "CLOSEST":
                 request = dataclasses.replace(request, hops=self.hops(q, chip))

@@ -343,7 +343,8 @@ class QueuePlanner:
         )
 
     def _written(self, node: Node) -> None:
-        """The ram that an op writes, in the blocks in which that op makes it."""
+        """The ram that an op writes, in the blocks in which that op makes it. It lies on the writer's chip; a grayskull
+        chip reads its own DRAM only, so there it lies on the chip of its readers."""
         source = node.inputs[0].source
         spot, table = self.placed[source], self.models[source]
         row, profile = table.rows[spot.row], table.profile
@@ -361,7 +362,7 @@ class QueuePlanner:
             1,
             self.graph[source].df or self.options.data_format,
             access="ram",
-            chip=spot.chip,
+            chip=self._chip(name) if self.device.arch == "grayskull" and self._readers(name) else spot.chip,
             writer=source,
         )
 

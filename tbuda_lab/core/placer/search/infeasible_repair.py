@@ -16,6 +16,7 @@ from tbuda_lab.core.balancer.types import Epoch, OpPlacement
 from tbuda_lab.core.device import CROSSING_STREAMS, DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import written
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import tile_shape
 from tbuda_lab.core.lowering.legalise import MAX_READERS
@@ -52,7 +53,8 @@ def hops(
     graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec
 ) -> tuple[tuple[Override, ...], tuple[Override, ...], list[Diagnostic]]:
     """(nops that carry tensors one chip further, pins that keep them and their readers where they are, notes). What is
-    further away yet needs another round, with the nops placed."""
+    further away yet needs another round, with the nops placed. What writes a ram (a weight that is trained) further
+    than one chip away is pinned to the chip of those who read it."""
     edits: list[Override] = []
     pins: list[Override] = []
     notes: list[Diagnostic] = []
@@ -72,6 +74,15 @@ def hops(
                 pins.append(Override("op_placement", some, {"chip": chip}, "placer"))
                 text = f"made on chip {home}, read on chip {chip}: a nop on chip {over} passes it on"
                 notes.append(Diagnostic("note", name, "repair", text, "pin its readers to one chip to avoid it"))
+    if not edits and device.arch == "grayskull" and len(device.chips) > 1:
+        users = graph.users()
+        for name, write in written(graph).items():
+            (writer,) = write.sources
+            chips = [placed[user].chip for user, _ in users.get(name, ()) if user in placed]
+            if chips and writer in placed and abs(chips[0] - placed[writer].chip) > 1:
+                pins.append(Override("op_placement", writer, {"chip": chips[0]}, "placer"))
+                text = f"read on chip {chips[0]}: {writer}, which writes it, leaves chip {placed[writer].chip} for that"
+                notes.append(Diagnostic("note", name, "repair", text, "fewer chips avoid it"))
     return tuple(edits), tuple(pins), notes
 
 
