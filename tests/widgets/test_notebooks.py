@@ -92,30 +92,27 @@ def test_it_runs(
     assert pcc or path.stem[:2] in ("04", "05")
 
 
-def test_a_kernel_is_a_fork_and_starts_as_usual_without_its_template(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_kernel_is_a_fork_or_starts_as_usual_where_no_template_answers(
+    forked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: Template
 ) -> None:
     """Either answers, has its own environment and streams, and is gone after a shutdown."""
     start_new_kernel = pytest.importorskip("jupyter_client.manager").start_new_kernel
-    ask = "import os, sys; print(os.getpid(), os.environ['TBUDA_ASKED'], 'torch' in sys.modules)"
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    template = Template(tmp_path)
-    try:
-        for forked in (True, False):
-            monkeypatch.setenv("TBUDA_ASKED", f"fork: {forked}")
-            messages: list[Any] = []
-            manager, client = start_new_kernel(startup_timeout=240)
-            client.execute_interactive(ask, timeout=240, output_hook=messages.append)
-            client.stop_channels()
-            manager.shutdown_kernel(now=True)
-            printed = "".join(m["content"]["text"] for m in messages if m["msg_type"] == "stream")
-            pid, _, rest = printed.strip().partition(" ")
-            assert rest == f"fork: {forked} {forked}"
-            psutil.wait_procs([psutil.Process(int(pid))] if psutil.pid_exists(int(pid)) else [], timeout=60)
-            assert not psutil.pid_exists(int(pid))
-            template.stop()
-    finally:
+    template = kernels if forked else Template(tmp_path)
+    if not forked:
         template.stop()
+    monkeypatch.setenv("JUPYTER_PATH", str(template.path))
+    monkeypatch.setenv("TBUDA_ASKED", str(tmp_path))
+    messages: list[Any] = []
+    manager, client = start_new_kernel(startup_timeout=240)
+    client.execute_interactive("import os, sys; print(os.getpid(), os.environ['TBUDA_ASKED'], 'torch' in sys.modules)",
+                               timeout=240, output_hook=messages.append)  # fmt: skip
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+    pid, asked, has_torch = "".join(m["content"]["text"] for m in messages if m["msg_type"] == "stream").split()
+    assert asked == str(tmp_path) and has_torch == str(forked)
+    psutil.wait_procs([psutil.Process(int(pid))] if psutil.pid_exists(int(pid)) else [], timeout=60)
+    assert not psutil.pid_exists(int(pid))
 
 
 def test_a_view_that_was_at_work_is_stored_as_it_was_in_the_end(nbformat: Any) -> None:
