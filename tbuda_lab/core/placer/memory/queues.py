@@ -351,6 +351,7 @@ class QueuePlanner:
         assert profile is not None
         name = str(node.attrs[WRITES])
         target = self.graph.nodes.get(name)
+        readers = [r for r, _ in self._readers(name)] if target is not None else []
         self._add(
             name,
             "accumulator" if node.attrs.get(ACCUMULATES) else "parameter",
@@ -362,7 +363,7 @@ class QueuePlanner:
             1,
             self.graph[source].df or self.options.data_format,
             access="ram",
-            chip=self._chip(name) if self.device.arch == "grayskull" and self._readers(name) else spot.chip,
+            chip=self._common_chip(readers) if readers and self.device.arch == "grayskull" else spot.chip,
             writer=source,
         )
 
