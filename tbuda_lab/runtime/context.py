@@ -4,13 +4,50 @@ from __future__ import annotations
 
 import dataclasses
 import queue
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.errors import PipelineError
 
 if TYPE_CHECKING:
     from tbuda_lab.core.frontend.pybuda import Module
     from tbuda_lab.runtime.device import Device
+
+
+_EARLIER = weakref.WeakSet(thread for thread in threading.enumerate() if thread.daemon)
+"""Daemon threads that were there before this module, as those of a notebook's kernel: none of them runs a pipeline."""
+
+
+class PipelineQueue(queue.Queue[Any]):
+    """Where a run puts its results before it returns. `filled_by`: the calls that do so."""
+
+    def __init__(self, filled_by: str) -> None:
+        super().__init__()
+        self.filled_by = filled_by
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """As `queue.Queue.get`. Raises `PipelineError` where it would wait for ever: the queue is empty, there is no
+        timeout, and the script has no other thread that could fill it."""
+        if block and timeout is None:
+            idle = {*_EARLIER, threading.current_thread()}
+            if all(thread in idle for thread in threading.enumerate()) and self.empty():  # in this order: one may end
+                raise PipelineError(
+                    f"the queue is empty, and no other thread could fill it; call {self.filled_by} first, or "
+                    "get(timeout=...)"
+                )
+        return super().get(block, timeout)
+
+
+def new_output_queue() -> PipelineQueue:
+    """A queue for outputs of inference."""
+    return PipelineQueue("push_to_inputs and then run_forward or run_inference")
+
+
+def new_intermediates_queue() -> PipelineQueue:
+    """A queue for `op_intermediates_to_save`."""
+    return PipelineQueue("run_forward or run_inference with op_intermediates_to_save set")
 
 
 @dataclasses.dataclass
@@ -26,7 +63,7 @@ class RuntimeContext:
     modules: list[Module] = dataclasses.field(default_factory=list)
     output_queue: queue.Queue[Any] | None = None
     pending: int | None = 0
-    intermediates: queue.Queue[Any] = dataclasses.field(default_factory=queue.Queue)
+    intermediates: queue.Queue[Any] = dataclasses.field(default_factory=new_intermediates_queue)
     between: list[queue.Queue[Any]] = dataclasses.field(default_factory=list)
     verify: Any = None  # the VerifyConfig that every input is judged by, or None
     number: int = 0  # inputs that have been judged
@@ -49,7 +86,7 @@ def reset() -> None:
     CONTEXT.devices.clear()
     CONTEXT.modules.clear()
     CONTEXT.output_queue = None
-    CONTEXT.intermediates = queue.Queue()
+    CONTEXT.intermediates = new_intermediates_queue()
     CONTEXT.between = []
     CONTEXT.pending = 0
     CONTEXT.verify, CONTEXT.number = None, 0

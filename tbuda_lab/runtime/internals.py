@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.frontend.pybuda import Tensor, to_torch
-from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.context import CONTEXT, new_output_queue
 from tbuda_lab.runtime.errors import PipelineError, not_supported
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class DeviceInternals:
             else:
                 out = CONTEXT.loss_queue if CONTEXT.training else CONTEXT.output_queue
                 if out is None:
-                    out = CONTEXT.output_queue = queue.Queue()
+                    out = CONTEXT.output_queue = new_output_queue()
                 out.put([Tensor.create_from_torch(v) for v in value])
             return
         if not own.sent_back:

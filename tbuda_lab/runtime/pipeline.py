@@ -14,7 +14,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
 from tbuda_lab.runtime import context, trainingloop
 from tbuda_lab.runtime.compile_outputs import write_trace
-from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.context import CONTEXT, new_output_queue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.enums import BackendType, PerfTraceLevel
 from tbuda_lab.runtime.errors import PipelineError
@@ -97,7 +97,10 @@ def initialize_pipeline(
     _device_mode: Any = None,
 ) -> Queue[Any]:
     """Compile all devices for inputs like `sample_inputs` (or the first one pushed); returns the output queue, or for
-    training the checkpoint queue.
+    training the checkpoint queue, which `run_optimizer(checkpoint=True)` and `run_training` fill.
+
+    Runs put their results in before they return. `get()` of an empty queue raises `PipelineError` where no other thread
+    could fill it; `get(timeout=...)` waits.
 
     training: the last device has a loss (place_loss_module); sample_targets are for it. microbatch_count: inputs that
     run forward before the first runs backward. d2d_bwd_queues: get the gradients that each device but the first sends
@@ -180,7 +183,7 @@ def _output_queue(requested: Queue[Any] | None) -> Queue[Any]:
     if requested is not None:
         CONTEXT.output_queue = requested
     elif CONTEXT.output_queue is None:
-        CONTEXT.output_queue = queue.Queue()
+        CONTEXT.output_queue = new_output_queue()
     return CONTEXT.output_queue
 
 

@@ -18,6 +18,7 @@ from tbuda_lab.core.frontend.inputs import draw_masks, elements
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, with_loss
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import DROPOUT, LOSS
+from tbuda_lab.core.ops import BatchnormTraining
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.runner import Runnable
 from tbuda_lab.core.trainer import SplitTrainer, Trainer
@@ -199,6 +200,7 @@ class TTTraining(DeviceTraining):
         self.options = TrainingOptions()
         self.rate = 0.0 if device.optimizer is None else device.optimizer.learning_rate
         self._sample: tuple[Inputs, tuple[Any, ...] | None, bool] | None = None
+        self._tracked: dict[str, torch.Tensor] = {}  # num_batches_tracked of batch norms, which the host counts
 
     def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
         device = self.device
@@ -295,7 +297,28 @@ class TTTraining(DeviceTraining):
 
     def forward(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> Outputs:
         feed = self._feed(inputs, targets)  # which may compile once more
-        return in_model_dtypes(self.compiled.graph, self._ready().forward(feed))
+        outputs = self._ready().forward(feed)
+        self._count_batch()
+        return in_model_dtypes(self.compiled.graph, outputs)
+
+    def _count_batch(self) -> None:
+        """Every use of a batch norm that takes the statistics of its input counts one, as in torch."""
+        counts = self._counts()
+        for name in self._norms():
+            counts[name] = counts[name] + 1
+        self._tracked = counts
+
+    def _norms(self) -> list[str]:
+        """The name of the count of each op that is a batch norm in training."""
+        assert self.model is not None
+        names = [n.sources[3] for n in self.model.ops if isinstance(n.op, BatchnormTraining)]
+        return [name.removesuffix("running_mean") + "num_batches_tracked" for name in names]
+
+    def _counts(self) -> dict[str, torch.Tensor]:
+        """What has been counted so far, from what the modules say on."""
+        modules = [m.module for m in self.device.modules if isinstance(m, PyTorchModule)]
+        buffers = {name: buffer for module in modules for name, buffer in module.named_buffers()}
+        return {name: buffers[name].clone() for name in self._norms() if name in buffers} | self._tracked
 
     def evaluate(self, inputs: Inputs) -> Outputs:
         """A backward pass with gradients of zero follows, which adds nothing to the sums: without one the queues
@@ -305,6 +328,7 @@ class TTTraining(DeviceTraining):
         feed = self._feed(inputs, None, drops=False)
         trainer = self._ready()
         outputs = tuple(trainer.forward(feed))
+        self._count_batch()
         if trainer.waiting:
             nodes = self.compiled.graph.outputs
             zeros = {n.name: torch.zeros(o.shape) for n, o in zip(nodes, outputs, strict=True)}
@@ -339,7 +363,7 @@ class TTTraining(DeviceTraining):
             self.device.scheduler.step()
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        return self._ready().parameters()
+        return self._ready().parameters() | self._counts()
 
     def gradients(self) -> dict[str, torch.Tensor]:
         return self._ready().gradients()
@@ -367,6 +391,7 @@ class TTTraining(DeviceTraining):
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         trainer = self._ready()
         trainer.set_parameters({n: v for n, v in values.items() if n in trainer.weight_names})
+        self._tracked |= {n: v.detach().clone() for n, v in values.items() if n in self._counts()}
 
 
 def warn_modes(device: TTDevice, model: Graph) -> None:

@@ -12,13 +12,15 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.frontend.pybuda import Tensor
-from tbuda_lab.runtime.context import CONTEXT
+from tbuda_lab.runtime.context import CONTEXT, PipelineQueue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.trainers import ROOM, Gradients, trained
 
 VERIFIED_BY = "`verify_module` with a training config compares losses, gradients and weights with torch"
+
+_CHECKPOINTS = "run_optimizer(checkpoint=True) or run_training"
 
 Queue = queue.Queue
 
@@ -46,8 +48,8 @@ def initialize(
         value = device.trainer.prepare(value, targets if last else None, number > 0, max(microbatch_count, ROOM))
     CONTEXT.training, CONTEXT.pending = True, 0
     CONTEXT.between, CONTEXT.back = list(d2d_fwd_queues), list(d2d_bwd_queues)
-    CONTEXT.loss_queue = loss_queue or CONTEXT.loss_queue or Queue()
-    CONTEXT.checkpoint_queue = checkpoint_queue if checkpoint_queue is not None else Queue()
+    CONTEXT.loss_queue = loss_queue if loss_queue is not None else get_loss_queue()
+    CONTEXT.checkpoint_queue = checkpoint_queue if checkpoint_queue is not None else PipelineQueue(_CHECKPOINTS)
     return CONTEXT.checkpoint_queue
 
 
@@ -202,12 +204,12 @@ def run_training(
 def get_loss_queue() -> Queue[Any]:
     """Where losses go: a list of tensors per input."""
     if CONTEXT.loss_queue is None:
-        CONTEXT.loss_queue = Queue()
+        CONTEXT.loss_queue = PipelineQueue("push_to_inputs, push_to_target_inputs and then run_forward")
     return CONTEXT.loss_queue
 
 
 def get_checkpoint_queue() -> Queue[Any]:
     """Where checkpoints go: a list of dicts, name -> Tensor, one per device."""
     if CONTEXT.checkpoint_queue is None:
-        CONTEXT.checkpoint_queue = Queue()
+        CONTEXT.checkpoint_queue = PipelineQueue(_CHECKPOINTS)
     return CONTEXT.checkpoint_queue

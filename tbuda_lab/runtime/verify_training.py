@@ -147,6 +147,7 @@ def verify_training(
                     require(verdicts)
                 if cfg.enable_parameter_gradient_checking:
                     require(reference.judge_gradients(f"{cfg.graph_name} accumulation {turn}"))
+                require(reference.judge_statistics(f"{cfg.graph_name} accumulation {turn}"))
             if cfg.optimizer is not None:
                 for step in steps:
                     step.optimize()
@@ -157,10 +158,11 @@ def verify_training(
 
 @dataclasses.dataclass
 class _Stage:
-    """One device in the reference: its modules, and a leaf for every weight by name."""
+    """One device in the reference: its modules, a leaf for every weight by name, and the running statistics."""
 
     device: Device
     leaves: Values
+    statistics: Values = dataclasses.field(default_factory=dict)
     optimizer: Any = None  # of torch, or the rule of each weight
     rule: Optimizer | None = None
 
@@ -183,11 +185,12 @@ class Reference:
                 stage.optimizer = _updates(stage.rule, stage.leaves)
 
     # -- forward -------------------------------------------------------------------------------------------------
-    def _outputs(self, sample: Any) -> Any:
+    def _outputs(self, sample: Any, trained: bool = False) -> Any:
+        """trained: running statistics change."""
         value = sample
         for stage in self.stages:
             for module in stage.device.modules:
-                value = evaluate_module(module, value, stage.leaves)
+                value = evaluate_module(module, value, stage.leaves, stage.statistics if trained else None)
         return value
 
     def targets(self, sample: Any, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
@@ -205,6 +208,11 @@ class Reference:
                     if name in have:
                         leaf.copy_(have[name].reshape(leaf.shape))
                     leaf.grad = None
+            stage.statistics = {
+                name: have[name].reshape(buffer.shape).to(buffer.dtype).clone()
+                for module in stage.device.modules if isinstance(module, PyTorchModule)
+                for name, buffer in module.module.named_buffers() if name in have
+            }  # fmt: skip
 
     def backward(
         self, sample: Any, targets: Sequence[torch.Tensor]
@@ -214,7 +222,7 @@ class Reference:
         loss_module = self.stages[-1].device.loss_module
         assert loss_module is not None
         with torch.enable_grad():
-            (loss,) = evaluate_module(loss_module, (*self._outputs(fresh_inputs), *targets), {})
+            (loss,) = evaluate_module(loss_module, (*self._outputs(fresh_inputs, trained=True), *targets), {})
             torch.autograd.backward(loss.sum())
         leaves = [v for v in pytree.tree_leaves(fresh_inputs) if isinstance(v, torch.Tensor)]
         return loss.detach(), [v.grad for v in leaves]
@@ -234,6 +242,17 @@ class Reference:
                     continue
                 got = have[name].reshape(leaf.shape)
                 verdicts.append(judge(f"{label} gradient by {name}", leaf.grad, got, self.cfg))
+        return verdicts
+
+    def judge_statistics(self, label: str) -> list[Verdict]:
+        """Every running mean, variance and count of batches that the device keeps."""
+        verdicts = []
+        for stage in self.stages:
+            have = stage.device.in_training().parameters() if stage.statistics else {}
+            for name, value in stage.statistics.items():
+                if not self._waived(name):
+                    got = have[name].reshape(value.shape)
+                    verdicts.append(judge(f"{label} {name}", value.float(), got.float(), self.cfg))
         return verdicts
 
     def _waived(self, name: str) -> bool:
@@ -262,12 +281,17 @@ def _leaf(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.is_floating_point())
 
 
-def evaluate_module(module: Module, value: Any, leaves: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """What a module gives, differentiable by `leaves` and by the inputs; as a device trains it (see `warn_modes`)."""
+def evaluate_module(
+    module: Module, value: Any, leaves: Mapping[str, torch.Tensor], statistics: Values | None = None
+) -> tuple[torch.Tensor, ...]:
+    """What a module gives, differentiable by `leaves` and by the inputs; as a device trains it (see `warn_modes`).
+    statistics: buffers of the module that change."""
     if isinstance(module, PyTorchModule):
         own = {n: leaves[n] for n, _ in module.module.named_parameters() if n in leaves}
         args, kwargs = ((), dict(value)) if isinstance(value, Mapping) else (tuple(value), {})
-        buffers = {n: b.clone() for n, b in module.module.named_buffers()}  # so that running statistics do not change
+        buffers = {n: b.clone() for n, b in module.module.named_buffers()}  # so that the module's own do not change
+        if statistics is not None:
+            buffers |= {n: b for n, b in statistics.items() if n in buffers}
         norms = [m for m in module.module.modules() if m.training and isinstance(m, nn.modules.batchnorm._BatchNorm)]
         with evaluation(module.module):
             for norm in norms:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import queue
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -304,8 +305,10 @@ def test_batch_norm_trains_with_the_statistics_of_its_input() -> None:
     for name, parameter in twin.named_parameters():
         torch.testing.assert_close(have[name].value(), parameter.grad, rtol=1e-4, atol=1e-5)
     left = pybuda.get_parameter_checkpoint(device)[0]
-    for name in ("norm.running_mean", "norm.running_var"):
+    for name in ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked"):
         torch.testing.assert_close(left[name].value(), twin.state_dict()[name], rtol=1e-5, atol=1e-6)
+    pybuda.update_device_parameters(device, [{"norm.num_batches_tracked": torch.tensor(40)}])
+    assert pybuda.get_parameter_checkpoint(device)[0]["norm.num_batches_tracked"].value() == 40
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -376,3 +379,24 @@ def test_targets_as_long_as_one_output_are_no_microbatch() -> None:
     torch.nn.functional.mse_loss(torch.nn.functional.linear(x[0], weight, model[1].bias.detach()), y).backward()
     have = pybuda.get_parameter_gradients(device)[0]["1.weight"].value()
     torch.testing.assert_close(have, weight.grad, rtol=0.02, atol=0.01)
+
+
+def test_a_queue_that_nothing_can_fill_says_what_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with another thread, or a timeout, it waits as every queue does."""
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("net", normed()),
+                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.L1Loss()))
+    x, y = torch.randn(1, 4, 10, 10), torch.randn(1, 8, 8, 8)
+    checkpoints = pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    with monkeypatch.context() as alone:
+        alone.setattr(threading, "enumerate", lambda: [threading.current_thread()])
+        with pytest.raises(RuntimeError, match=r"run_optimizer\(checkpoint=True\) or run_training"):
+            checkpoints.get()
+        with pytest.raises(RuntimeError, match="run_forward"):
+            pybuda.get_loss_queue().get()
+    with pytest.raises(queue.Empty):
+        checkpoints.get(timeout=0.01)
+    other = threading.Thread(target=lambda: checkpoints.put("weights"))
+    other.start()
+    assert checkpoints.get() == "weights"
+    other.join()

@@ -9,6 +9,7 @@ from torch import nn
 import tbuda_lab as pybuda
 from tbuda_lab.pybuda.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
 from tbuda_lab.runtime.compare import compare_tensor_to_golden
+from tbuda_lab.runtime.trainers import TTTraining
 
 
 class Add(pybuda.PyBudaModule):
@@ -158,6 +159,21 @@ def test_batch_norm_in_training_is_judged_by_the_statistics_of_its_input() -> No
     layer = nn.BatchNorm2d(4)
     verify_module(pybuda.PyTorchModule("m", layer), [(1, 4, 8, 8)], VerifyConfig(test_kind=TestKind.TRAINING))
     assert torch.equal(layer.running_mean, torch.zeros(4))
+
+
+def test_running_statistics_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = TTTraining.parameters
+
+    def wrong(self: TTTraining) -> dict[str, torch.Tensor]:
+        return {n: v * (not n.endswith("running_mean")) for n, v in right(self).items()}
+
+    cfg = VerifyConfig(test_kind=TestKind.TRAINING, steps=2)
+    module = pybuda.PyTorchModule("m", nn.BatchNorm2d(4))
+    verify_module(module, [(1, 4, 8, 8)], cfg)
+    pybuda.pybuda_reset()
+    monkeypatch.setattr(TTTraining, "parameters", wrong)
+    with pytest.raises(AssertionError, match="running_mean"):
+        verify_module(pybuda.PyTorchModule("m", nn.BatchNorm2d(4)), [(1, 4, 8, 8)], cfg)
 
 
 def test_inputs_of_another_float_type_than_the_weights() -> None:
