@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -44,9 +46,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PEF = ("-b", str(BATCH), "-p", "out/digits/digits.pef")
 
 
-def torch_accuracy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Per cent of the test digits after the same training in torch alone."""
+@pytest.fixture
+def torchvision(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """That of this folder, and nothing of it afterwards: transformers imports what it takes for the real one."""
+
+    def taken_out() -> dict[str, ModuleType]:
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "torchvision"}
+
+    before = taken_out()
     monkeypatch.syspath_prepend(str(HERE / "standin"))
+    yield
+    taken_out()
+    sys.modules.update(before)
+
+
+def torch_accuracy(folder: Path) -> float:
+    """Per cent of the test digits after the same training in torch alone."""
     from torchvision import datasets  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     def tensors(train: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,20 +82,20 @@ def torch_accuracy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
     return 100 * float((layer(pixels).argmax(1) == digits).float().mean())
 
 
-def test_run_trains_as_torch_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("torchvision")
+def test_run_trains_as_torch_does(folder: Path) -> None:
     printed = script(folder, "run", *PEF, "--num-epochs", str(EPOCHS))
     match = re.search(r"accuracy ([\d.]+)", printed)
     assert match is not None, printed
-    expected = torch_accuracy(folder, monkeypatch)
+    expected = torch_accuracy(folder)
     assert expected > 80  # a training that learned something
     assert abs(float(match[1]) - expected) <= 1
 
 
 @pytest.fixture
-def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(folder: Path, torchvision: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a script in this process: its folder, its torchvision, a session of its own."""
     monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(HERE / "standin"))
     monkeypatch.setattr(samba, "session", samba.SambaSession())
 
 
