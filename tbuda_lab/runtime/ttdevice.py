@@ -350,7 +350,9 @@ class TTDevice(Device):
         elif isinstance(inputs, dict):
             raise PipelineError("the first input of a generation is a tuple of all inputs, in the model's order")
         outputs = self.run_forward(inputs)
-        assert self._result is not None
+        if self._result is None:
+            raise not_supported(f"loopback_outputs on device {self.name!r}, whose model the host runs",
+                                "write the model without the ops that the host takes, or hand outputs back yourself")
         return self._caches.write(self._result.graph, tuple(inputs), outputs, loops, start)
 
     def _part_forward(self, inputs: Inputs) -> Outputs | None:

@@ -18,7 +18,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import SplitRunner
-from tbuda_lab.runtime.errors import BatchError
+from tbuda_lab.runtime.errors import BatchError, NotSupported
 from tests.frontend.ops_zoo import Fn
 
 FLOAT = CompileOptions(default_df_override=DataFormat.Float32)
@@ -296,3 +296,10 @@ def test_a_model_without_a_device_op_runs_on_the_host_with_a_warning() -> None:
     assert device.fallback_report().startswith("host: ")
     with pytest.raises(BatchError, match="microbatch"):
         device.run_forward((torch.zeros(2, 4, dtype=torch.int64),))
+
+
+def test_loop_back_is_refused_where_the_host_runs_the_model() -> None:
+    pybuda.config._get_global_compiler_config().loopback_outputs = {"args[0]": 0}
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("m", Fn(lambda x: x * 2 if x.sum() > 0 else x)))
+    with pytest.warns(UserWarning), pytest.raises(NotSupported, match="loopback_outputs on device 'tt0'"):
+        device.generate_one((torch.eye(16)[None],), 0)
