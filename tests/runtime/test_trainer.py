@@ -13,11 +13,14 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
+from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.netlist.check import check
+from tbuda_lab.core.netlist.schema import Execute
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 from tbuda_lab.core.trainer import Trainer
+from tests.placer.router import prefetched
 
 ROWS, WIDTH = 20, 40
 
@@ -204,6 +207,27 @@ def test_recomputed_values_give_the_same_gradients_from_fewer_queues() -> None:
         close(trainer.gradients(), {n: p.grad for n, p in module.named_parameters()})
     assert selected[True] == {"input_kept_nop"} < selected[False] | {"input_kept_nop"}
     assert len(selected[False]) > 1
+
+
+@pytest.mark.parametrize("arch", ["grayskull", "wormhole_b0"])
+def test_large_weights_are_preloaded_by_programs_that_do_not_write_them(arch: str) -> None:
+    """The feed-forward part of BERT-base: streamed through two buffers, a weight would not fit beside its own copy. The
+    streams that fetch it are counted from the netlist's text by another reader; a core has 24."""
+    module = torch.nn.Sequential(torch.nn.Linear(768, 3072), torch.nn.ReLU(), torch.nn.Linear(3072, 768))
+    graph = from_pybuda(PyTorchModule("model", module), (torch.randn(128, 768),), training=True)
+    training = TrainingOptions(optimizer_options("sgd", learning_rate=0.1))
+    options = CompileOptions(default_df_override=DataFormat.Float16_b, training=training, microbatch=16)
+    netlist = compile_graph(graph, arch, options).netlist
+    preloaded = {
+        (program.name, queue)
+        for program in netlist.programs
+        for execute in program.instructions if isinstance(execute, Execute)
+        for queue, setting in (execute.settings or {}).items() if setting.fields["prologue"] is True
+    }  # fmt: skip
+    weights = {"0.weight", "2.weight"}
+    assert all({q for program, q in preloaded if program == name} & weights for name in ("run_fwd_0", "run_bwd_0"))
+    assert not {q for program, q in preloaded if program == "run_opt_0"} & weights
+    assert max(prefetched(dumps(netlist)).values()) <= 24
 
 
 def test_the_gradient_by_an_input_that_all_elements_share_is_their_sum() -> None:

@@ -45,7 +45,8 @@ def operand_bytes(
     # a small one is kept as it lies in its queue and fed through the ordinary input buffer
     prologue, small = preloads(profile, port, rows), is_small(profile, port, rows)
     resident = np.where(small, resident_tiles(profile, port, rows), np.where(prologue, whole, 0))
-    return np.where(prologue & ~small, 0, streamed * tile), resident * tile
+    beside = np.maximum(streamed - resident, 0) if operand.may_stream else 0
+    return np.where(prologue & ~small, beside, streamed) * tile, resident * tile
 
 
 def picker_bytes(profile: OpProfile, rows: np.ndarray, align: int) -> tuple[int, np.ndarray]:

@@ -21,7 +21,7 @@ from tbuda_lab.core.overrides import Override
 def profiles(graph: Graph, options: CompileOptions) -> dict[str, OpProfile]:
     """The profile of every op, in graph order."""
     users = graph.users()
-    return {node.name: profile_of(graph, node, options, users[node.name]) for node in graph.ops}
+    return {node.name: profile_of(graph, node, options, users) for node in graph.ops}
 
 
 def op_models(

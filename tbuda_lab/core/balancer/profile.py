@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
-from tbuda_lab.core.graph.phases import WRITES, is_cache
+from tbuda_lab.core.graph.phases import ROLE, WRITES, is_cache
 from tbuda_lab.core.lowering.hwops import (
     HwBinary,
     HwDepthwise,
@@ -23,12 +23,16 @@ from tbuda_lab.core.lowering.hwops import (
 )
 from tbuda_lab.core.options import CompileOptions
 
+Users = Mapping[str, Sequence[tuple[str, int]]]
+
 MATMUL_KINDS = frozenset({"matmul", "sparse_matmul", "depthwise"})
 
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """One operand. `role`: "in0", "in1", "bias" of a matmul-like op, else "elt". `feed`: "parameter" | "activation"."""
+    """One operand. `role`: "in0", "in1", "bias" of a matmul-like op, else "elt". `feed`: "parameter" | "activation".
+    `may_stream`: ops write the parameter, or others read it too. Then the queue decides whether it is preloaded, and a
+    candidate that wants it preloaded has room to stream it as well."""
 
     role: str
     feed: str
@@ -36,6 +40,7 @@ class Operand:
     tiles: TileShape  # after the TMs
     tms: tuple[TM, ...]
     df: DataFormat
+    may_stream: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,23 +122,26 @@ def cost_kind(op: HwOp) -> str:
     return op.netlist_type
 
 
-def _operand(graph: Graph, edge: Edge, role: str, fallback: DataFormat) -> Operand:
+def _operand(graph: Graph, edge: Edge, role: str, fallback: DataFormat, users: Users) -> Operand:
     source = graph[edge.source]
     before = tile_shape(source.shape)
     after = before
     for tm in edge.tms:
         after = apply_shape(tm, after)
-    return Operand(role, _feed(source), before, after, edge.tms, source.df or fallback)
+    feed = _feed(source)
+    may_stream = feed == "parameter" and (ROLE in source.attrs or len({name for name, _ in users[edge.source]}) > 1)
+    return Operand(role, feed, before, after, edge.tms, source.df or fallback, may_stream)
 
 
-def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Sequence[tuple[str, int]]) -> OpProfile:
-    """Profile of one op of a lowered graph; `users` are its readers as (name, operand index)."""
+def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Users) -> OpProfile:
+    """Profile of one op of a lowered graph. users: of every node its readers as (name, operand index)."""
     op = node.op
     if not isinstance(op, HwOp):
         raise TypeError(f"{node.name!r} is not a hardware op: {op!r}")
     df = node.df or options.data_format
     roles = _roles(op, len(node.inputs))
-    operands = tuple(_operand(graph, e, role, options.data_format) for e, role in zip(node.inputs, roles, strict=True))
+    roled = zip(node.inputs, roles, strict=True)
+    operands = tuple(_operand(graph, e, role, options.data_format, users) for e, role in roled)
     inner = run = 0
     first = operands[0]
     if isinstance(op, HwMatmul):
@@ -152,7 +160,7 @@ def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Sequenc
         run = contiguous_run(first.tms, first.source_tiles, op.dim)
     stacks: set[int] = set()
     feeds_host = feeds_ram = False
-    for name, port in users:
+    for name, port in users[node.name]:
         user = graph[name]
         if user.kind is NodeKind.OUTPUT and WRITES in user.attrs:
             feeds_ram = True

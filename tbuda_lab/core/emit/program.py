@@ -120,6 +120,9 @@ class Programs:
             instructions.append(schema.EndLoop())
         return schema.Program(f"run_{SUBGRAPHS[direction]}", instructions)
 
+    def _direction(self, op: str) -> str:
+        return self.placement.epochs[self.placement.ops[op].epoch].direction
+
     def _streams(self, q: QueuePlacement) -> bool:
         return q.kind in ("input", "e2e") and q.access == "queue" and q.lifetime is None
 
@@ -152,9 +155,12 @@ class Programs:
         return settings or None
 
     def _preloaded(self, net: schema.NetGraph, q: QueuePlacement) -> bool:
-        """Whether all readers in a graph keep a queue's contents in L1; others may stream the same queue."""
+        """Whether all readers in a graph keep a queue's contents in L1; others may stream the same queue. A program
+        does not load ahead what it changes."""
         if q.kind not in ("parameter", "constant"):
             return True
+        if q.writer and self._direction(q.writer) == self._direction(next(iter(net.ops))):
+            return False
         for op in net.ops:
             for port, edge in enumerate(self.graph[op].inputs):
                 table, at = self.placement.models[op], self.placement.ops[op].row

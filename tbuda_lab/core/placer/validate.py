@@ -76,7 +76,7 @@ def _profiles(
     ops = [n.name for n in graph.ops]
     names = {n for o in overrides if o.kind in kinds for n in o.matches(ops)}
     users = graph.users() if names else {}
-    return {name: profile_of(graph, graph[name], options, users[name]) for name in ops if name in names}
+    return {name: profile_of(graph, graph[name], options, users) for name in ops if name in names}
 
 
 def _models(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:

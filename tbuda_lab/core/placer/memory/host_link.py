@@ -96,9 +96,11 @@ def prefetch_grid(readers: Sequence[Reader], stored: TileShape, grid: tuple[int,
     """The queue grid, no larger than `grid`, from which every reader can keep the parameter in L1; None if there is
     none, so that it has to be streamed. An op's parameters share its streams evenly: what a queue may take then depends
     on the queue's own readers alone. A preloaded parameter is fetched once, so fewer buffers cost nothing later."""
+    tried = dict.fromkeys((grid, (1, grid[1]), (grid[0], 1), (1, 1)))
+    return next((grid for grid in tried if can_prefetch(readers, stored, grid)), None)
+
+
+def can_prefetch(readers: Sequence[Reader], stored: TileShape, grid: tuple[int, int]) -> bool:
+    """Whether the streams of every reader suffice to fetch ahead a queue of `stored` tiles on `grid`."""
     share = min(MAX_PREFETCH_STREAMS // sum(o.feed == "parameter" for o in p.operands) for p, _, _ in readers)
-    for tried in dict.fromkeys((grid, (1, grid[1]), (grid[0], 1), (1, 1))):
-        cells = tried[0] * tried[1]
-        if cells <= share or max(buffers_read(reader, stored, tried) for reader in readers) <= share:
-            return tried
-    return None
+    return grid[0] * grid[1] <= share or max(buffers_read(reader, stored, grid) for reader in readers) <= share

@@ -25,7 +25,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.addresses import Addresses
 from tbuda_lab.core.placer.memory.dram import align
-from tbuda_lab.core.placer.memory.host_link import Reader, prefetch_grid
+from tbuda_lab.core.placer.memory.host_link import Reader, can_prefetch, prefetch_grid
 from tbuda_lab.core.placer.model.problem import inputs_on_host
 
 _SMALL_INPUT_TILES = 64
@@ -96,6 +96,7 @@ class QueuePlanner:
         graph = self.graph
         near = {name for op in touched for name in (op, *graph[op].sources)}
         near |= {user for op in touched for user, _ in self.users[op] if graph[user].kind is NodeKind.OUTPUT}
+        near |= {self.written[name].name for name in near if name in self.written}
         self.plans = dict(self.before.plans)
         self.plans.update((node.name, self._of(node)) for node in map(graph.__getitem__, near))
 
@@ -344,26 +345,34 @@ class QueuePlanner:
 
     def _written(self, node: Node) -> None:
         """The ram that an op writes, in the blocks in which that op makes it. It lies on the writer's chip; a grayskull
-        chip reads its own DRAM only, so there it lies on the chip of its readers."""
+        chip reads its own DRAM only, so there it lies on the chip of its readers. Readers of other programs preload it
+        where their streams suffice for the buffers that the writer makes."""
         source = node.inputs[0].source
         spot, table = self.placed[source], self.models[source]
         row, profile = table.rows[spot.row], table.profile
         assert profile is not None
         name = str(node.attrs[WRITES])
         target = self.graph.nodes.get(name)
-        readers = [r for r, _ in self._readers(name)] if target is not None else []
+        ports = self._readers(name) if target is not None else []
+        readers = [r for r, _ in ports]
+        chip = self._common_chip(readers) if readers and self.device.arch == "grayskull" else spot.chip
+        grid, stored = (int(row["grid_r"]), int(row["grid_c"])), stored_shape(profile, row)
+        others = [(r, p) for r, p in ports if self._direction(r) != self._direction(source)]
+        selected = [self._reader(r, p) for r, p in others if self._preloads(r, p)]
+        preloadable = bool(selected) and all(self.placed[r].chip == chip for r, _ in others)
         self._add(
             name,
             "accumulator" if node.attrs.get(ACCUMULATES) else "parameter",
             name if target is not None else node.name,
-            (int(row["grid_r"]), int(row["grid_c"])),
-            stored_shape(profile, row),
+            grid,
+            stored,
             (int(row["ublock_r"]), int(row["ublock_c"])),
             self.orders[source],
             1,
             self.graph[source].df or self.options.data_format,
             access="ram",
-            chip=self._common_chip(readers) if readers and self.device.arch == "grayskull" else spot.chip,
+            chip=chip,
+            prologue=preloadable and not node.attrs.get(ACCUMULATES) and can_prefetch(selected, stored, grid),
             writer=source,
         )
 

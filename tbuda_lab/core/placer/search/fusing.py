@@ -192,7 +192,7 @@ def _patterns(
     groups: dict[str, tuple[OpProfile, list[Node]]] = {}
     for node in lowered.ops:
         if isinstance(node.op, HwFused):
-            profile = profile_of(lowered, node, options, users[node.name])
+            profile = profile_of(lowered, node, options, users)
             groups.setdefault(profile.signature, (profile, []))[1].append(node)
     patterns = []
     for index, (profile, nodes) in enumerate(groups.values()):

@@ -389,7 +389,7 @@ class _StallRepair:
         users = graph.users()
         models = dict(problem.models)
         for op in (*added, source, name):
-            profile = profile_of(graph, graph[op], problem.options, users[op])
+            profile = profile_of(graph, graph[op], problem.options, users)
             old = problem.models.get(op)
             if old is None or old.profile is None or old.profile.signature != profile.signature:
                 choice = choices({op: profile}, problem.device, self.overrides).get(op, Choice())
