@@ -259,7 +259,7 @@ def test_cycles_beside_a_netlist(result: SimpleNamespace, tmp_path: Path) -> Non
         kernel, limiter, what = result.placement.report.op_limiters[row["op"]]
         assert (int(row["kernel_cycles"]), int(row["limiter_cycles"]), row["limiter"]) == (kernel, limiter, what)
         epoch = result.placement.epochs[result.placement.ops[row["op"]].epoch]
-        assert row["graph"] == graph_name(epoch, result.device)
+        assert row["graph"] == graph_name(epoch)
         assert limiter >= kernel > 0
     bare = SimpleNamespace(**{**vars(result), "placement": dataclasses.replace(result.placement, report=None)})
     write_cycles_csv(bare, tmp_path / "bare.csv")  # type: ignore[arg-type]

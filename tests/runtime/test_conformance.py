@@ -157,7 +157,7 @@ def test_ops_of_an_output_fuse_before_a_nop():
     device.run_forward((X,))
     lowered = device.get_compiled_results().lowered_graph
     assert lowered.get_fused_ops() == [(2, [["exp", "add"]])]
-    ops = device.result.netlist.graphs["fwd_0_0"].ops
+    ops = device.result.netlist.graphs["fwd_0_0_temporal_epoch_0"].ops
     assert ops["add_output_nop_0"].untilize_output and not ops["add"].untilize_output
 
 

@@ -55,7 +55,7 @@ def test_every_chip_whose_queues_are_touched_has_a_graph(traced) -> None:
     order = [i.graph for i in net.programs[0].instructions if isinstance(i, Execute)]
     assert any("_idle_chip_" in name for name in order)
     assert set(order) == {g.name for g in net.graphs.values() if g.ops or "_idle_" in g.name}
-    temporal = {graph_name(e, result.device): e.temporal for e in result.placement.epochs}
+    temporal = {graph_name(e): e.temporal for e in result.placement.epochs}
     touched: dict[int, set[int]] = {}
     there: dict[int, set[int]] = {}
     now = -1

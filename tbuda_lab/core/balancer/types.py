@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM
@@ -267,10 +266,9 @@ def copied_from(queue: str) -> str:
     return name if chip.isdecimal() else ""
 
 
-def graph_name(epoch: Epoch, device: DeviceSpec) -> str:
-    """The netlist graph of an epoch; on clusters of wormhole and later it tells the temporal epoch as well."""
-    name = f"{SUBGRAPHS[epoch.direction]}_{epoch.index}"
-    return name if device.arch == "grayskull" else f"{name}_temporal_epoch_{epoch.temporal}"
+def graph_name(epoch: Epoch) -> str:
+    """The netlist graph of an epoch: its number and that of its temporal epoch."""
+    return f"{SUBGRAPHS[epoch.direction]}_{epoch.index}_temporal_epoch_{epoch.temporal}"
 
 
 def total_cycles(temporal: npt.ArrayLike, cycles: npt.ArrayLike) -> float:

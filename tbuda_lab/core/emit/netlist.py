@@ -180,7 +180,7 @@ class _Emitter:
     # -- ops -------------------------------------------------------------------------------------------------
     def epoch_graph(self, epoch: Epoch) -> schema.NetGraph:
         count = 1 if epoch.direction == "opt" else self.microbatch
-        net = schema.NetGraph(graph_name(epoch, self.device), epoch.chip, count)
+        net = schema.NetGraph(graph_name(epoch), epoch.chip, count)
         for name in epoch.ops:
             net.ops[name] = self.kept_op(self.graph[name], epoch)
         return net

@@ -187,7 +187,7 @@ def cycles_csv(result: SimulatedCompile) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     for epoch in result.placement.epochs:
-        graph = graph_name(epoch, result.device)
+        graph = graph_name(epoch)
         for name in epoch.ops:
             if name in limiters:
                 kernel, limiter, what = limiters[name]
