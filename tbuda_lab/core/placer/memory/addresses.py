@@ -12,6 +12,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.device.noc import fewest_hops
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import DIRECTIONS
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.dram import BufferRequest, allocate, allocate_host
@@ -20,7 +21,8 @@ from tbuda_lab.core.placer.validate import bad_queue_place
 
 class Addresses:
     """Gives the queues of a placement their addresses. planned: by name a plan and the queue that was made of it; where
-    the same plan comes out the same, the result is that very queue."""
+    the same plan comes out the same, the result is that very queue. phase: by op the part of the graph that it is in,
+    empty where there is one."""
 
     def __init__(
         self,
@@ -28,12 +30,13 @@ class Addresses:
         models: Mapping[str, OpModels],
         placed: Mapping[str, OpPlacement],
         users: Mapping[str, Sequence[tuple[str, int]]],
+        phase: Mapping[str, str],
         device: DeviceSpec,
         options: CompileOptions,
         overrides: Sequence[Override],
         planned: Mapping[str, tuple[QueuePlacement, QueuePlacement]],
     ) -> None:
-        self.graph, self.models, self.placed, self.users = graph, models, placed, users
+        self.graph, self.models, self.placed, self.users, self.phase = graph, models, placed, users, phase
         self.device, self.options, self.planned = device, options, planned
         self.overrides = [o for o in overrides if o.kind == "queue_channel"]
 
@@ -72,17 +75,18 @@ class Addresses:
 
     def _life(self, q: QueuePlacement) -> tuple[int, int]:
         """(epoch of the op that writes a queue, -1 for the host; epoch of the last reader of a queue between epochs of
-        one chip, -1 where the queue has to stay)."""
+        one chip and one program, -1 where the queue has to stay)."""
         if q.kind == "output":
             return self.placed[self.graph[q.source].inputs[0].source].epoch, -1
         if q.kind != "e2e":
             return -1, -1
         writer, last = self.placed[q.source], -1
-        if self.options.training is not None:  # other programs run between its writer and its readers
+        own = self.phase.get(q.source, "forward")
+        if DIRECTIONS[own] != q.direction:  # other programs run between its writer and its readers
             return writer.epoch, -1
         for reader, _ in self.users[q.source]:
             spot = self.placed.get(reader)
-            if spot is None:
+            if spot is None or self.phase.get(reader, own) != own:
                 continue
             if spot.chip != writer.chip:
                 return writer.epoch, -1

@@ -84,8 +84,9 @@ class QueuePlanner:
         plans = [queue for epoch_queues in self.plans.values() for queue in epoch_queues]
         queues_before = {} if self.before is None else self.before.queues
         result = Addresses(
-            self.graph, self.models, self.placed, self.users, self.device, self.options, self.overrides, queues_before
-        )
+            self.graph, self.models, self.placed, self.users, self.phase, self.device, self.options, self.overrides,
+            queues_before,
+        )  # fmt: skip
         return result.of(plans)
 
     def plan(self, touched: Collection[str] | None = None) -> None:
@@ -394,6 +395,7 @@ class QueuePlanner:
             batches = 1 + max(stages) - min(stages)
             if direction != self._direction(node.name) and self.options.training is not None:
                 batches = self.options.training.batches
+            inputs = 1 if self._direction(node.name) == "opt" else self.options.microbatch
             self._add(
                 f"e2e_{node.name}_{number}",
                 "e2e",
@@ -402,7 +404,7 @@ class QueuePlanner:
                 stored_shape(profile, row),
                 ublock,
                 self.orders[node.name],
-                self.options.microbatch * batches,
+                inputs * batches,
                 node.df or self.options.data_format,
                 chip=self._common_chip(readers),
                 tms=unstream_tms(profile, row),
