@@ -286,6 +286,6 @@ def test_cycles_are_written_whole_or_not_at_all(result: SimpleNamespace, tmp_pat
     with pytest.raises(OutputError, match="missing"):
         write_cycles_csv(result, tmp_path / "missing" / "x.cycles.csv")
     broken = SimpleNamespace(**{**vars(result), "lowered": None})
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError):
         write_cycles_csv(broken, tmp_path / "x.cycles.csv")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
