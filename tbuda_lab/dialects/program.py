@@ -250,15 +250,14 @@ def sections_of(result: CompileResult) -> tuple[SectionTime, ...]:
     load it, except where it was loaded before (`CompileOptions.loaded_once`: the spatial mapping).
     """
     batch = max(1, result.options.microbatch)
-    whole, once = batch_time(result, batch).epochs, batch_time(result, 1).epochs
+    times = batch_time(result, batch).epochs
     completes = {result.netlist.queues[w.gradient].input: w.name for w in result.weights if w.gradient}
     updates = {result.netlist.queues[w.queue].input: w.name for w in result.weights}
     sections = []
-    for epoch, all_of, one in zip(result.placement.epochs, whole, once, strict=True):
+    for epoch, time in zip(result.placement.epochs, times, strict=True):
         kind = KIND_OF.get(epoch.direction, "fwd")
         if kind == "opt" and all(op.startswith("gradnorm") for op in epoch.ops):
             kind = "gradnorm"
-        time = one if kind in ("opt", "gradnorm") else all_of
         ends = completes if kind == "bckwd" else updates if kind == "opt" else {}
         weights = tuple(ends[op] for op in epoch.ops if op in ends)
         needs_all = kind == "opt" and any(op.startswith("gradnorm") for op in epoch.ops)

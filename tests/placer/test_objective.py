@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,9 +16,11 @@ from tbuda_lab.core.epochsim.batchtime import batch_time
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames.opsframe import ops_frame
 from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Preload, Session
 from tbuda_lab.widgets.pictures.fragments import time_text
@@ -62,6 +65,47 @@ def test_the_objective_is_the_time_of_the_batch(device: str, batch: int, policy:
     result = compiled(device, microbatch=batch, balancer_policy=policy)
     assert time_of(result) * batch == pytest.approx(simulate(result, batch).cycles, rel=0.05)
     assert not [d for d in result.diagnostics if d.rule == "objective"]
+
+
+def trained(device: str, batch: int, kind: str) -> CompileResult:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256))
+    graph = from_pybuda(PyTorchModule("model", module), (torch.randn(64, 256),), training=True)
+    plan = TrainingOptions(optimizer_options(kind, learning_rate=0.1))
+    return compile_graph(graph, device, CompileOptions(microbatch=batch, training=plan))
+
+
+@pytest.mark.parametrize(("batch", "device", "kind"), pairs([1, 8, 64], ["grayskull", "wormhole_b0"], ["sgd", "adamw"]))
+def test_the_objective_of_training_is_the_time_of_its_batch(device: str, batch: int, kind: str) -> None:
+    result = trained(device, batch, kind)
+    assert time_of(result) * batch == pytest.approx(simulate(result, batch).cycles, rel=0.05)
+    assert not [d for d in result.diagnostics if d.rule == "objective"]
+    report = result.placement.report
+    assert report is not None and report.objective is not None and report.objective.gap >= 1.0
+
+
+def test_the_optimizer_runs_once_however_large_the_batch() -> None:
+    result = trained("wormhole_b0", 6, "adamw")
+    epochs = result.placement.epochs
+    once = [e.index for e in epochs if e.direction == "opt"]
+    one, whole, rounds = simulate(result, 1), simulate(result, 6), simulate(result, 6, per_run=2)
+    cycles = {e.index: e.cycles for e in one.epochs}
+    assert once and all(trace.epochs[i].cycles == cycles[i] for trace in (whole, rounds) for i in once)
+    looped = [e.index for e in epochs if e.direction != "opt"]
+    assert all(whole.epochs[i].cycles > cycles[i] for i in looped)
+    # the loop of three rounds, and after it every epoch of the optimizer
+    loop = sum(rounds.epochs[i].cycles for i in looped)
+    assert rounds.cycles == 3 * loop + sum(cycles[i] for i in once)
+    ran = [(e.epoch, e.run) for e in rounds.trace.epochs]
+    assert sorted(ran) == sorted([(i, run) for i in looped for run in range(3)] + [(i, 2) for i in once])
+    ends = max(e.end for e in rounds.trace.epochs if e.epoch in looped)
+    assert all(e.start >= ends for e in rounds.trace.epochs if e.epoch in once)
+    late = np.isin(rounds.trace.epoch, once)
+    assert set(rounds.trace.input[late].tolist()) == {0} and set(rounds.trace.input[~late].tolist()) == set(range(6))
+    names = [name for e in epochs for name in e.ops]
+    of_once = np.array([result.placement.ops[name].epoch in once for name in names])
+    assert (rounds.start[of_once, 1:] == rounds.end[of_once, :1]).all()
+    assert (rounds.end[of_once] <= rounds.cycles).all() and (rounds.start >= 0).all()
 
 
 def test_what_is_off_is_told_by_term() -> None:

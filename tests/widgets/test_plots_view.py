@@ -34,7 +34,7 @@ def for_training() -> tuple[Session, list[tuple[torch.Tensor, torch.Tensor]]]:
 
 def test_the_time_of_training_says_that_it_counts_updates() -> None:
     session, _ = for_training()
-    assert "2 inputs, an update for each (limiters" in BringUp(session).static().html
+    assert "2 inputs and one update (limiters" in BringUp(session).static().html
 
 
 def until(true: Callable[[], bool]) -> None:

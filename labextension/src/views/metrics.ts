@@ -38,7 +38,7 @@ export class Metrics {
       add('epochs', String(ops.epochs), ops.epochs === 1 ? 'epoch' : 'epochs', FORMULAS.epochs);
       const { total } = ops;
       const unit = inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'cycles / input';
-      const counts = ops.kernelsOnly ? 'kernels only' : `batch of ${ops.batch}${ops.updates ? ', an update for each' : ''}`;
+      const counts = ops.kernelsOnly ? 'kernels only' : `batch of ${ops.batch}${ops.updates ? ', one update' : ''}`;
       add('cycles', shortTime(total, ops.clock), `${unit}, ${counts}`,
         `${longTime(total, ops.clock)} per input. ${ops.kernelsOnly ? FORMULAS.kernels : `${totalParts(ops)} ${FORMULAS.batch}`}`);
       if (total > 0) add('rate', short(ops.clock / total), 'inputs / s', `At ${clockText(ops.clock)}. ${FORMULAS.rate}`);

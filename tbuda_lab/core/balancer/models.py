@@ -14,14 +14,15 @@ from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError, counted
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 
 
 def profiles(graph: Graph, options: CompileOptions) -> dict[str, OpProfile]:
     """The profile of every op, in graph order."""
-    users = graph.users()
-    return {node.name: profile_of(graph, node, options, users) for node in graph.ops}
+    users, phase = graph.users(), phases(graph)
+    return {node.name: profile_of(graph, node, options, users, phase) for node in graph.ops}
 
 
 def op_models(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
-from tbuda_lab.core.graph.phases import ROLE, WRITES, is_cache
+from tbuda_lab.core.graph.phases import DIRECTIONS, ONCE, ROLE, WRITES, is_cache
 from tbuda_lab.core.lowering.hwops import (
     HwBinary,
     HwDepthwise,
@@ -62,6 +62,7 @@ class OpProfile:
     feeds_host: bool  # written to a host queue: untilized, so rows in order
     feeds_ram: bool = False  # written to a ram that is read again as it is: in one piece
     stream_parameters: bool = False  # the user wants no parameter preloaded, not even a small one
+    once: bool = False  # it runs once for a whole batch: an op of the optimizer
 
     @property
     def signature(self) -> str:
@@ -133,8 +134,11 @@ def _operand(graph: Graph, edge: Edge, role: str, fallback: DataFormat, users: U
     return Operand(role, feed, before, after, edge.tms, source.df or fallback, may_stream)
 
 
-def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Users) -> OpProfile:
-    """Profile of one op of a lowered graph. users: of every node its readers as (name, operand index)."""
+def profile_of(
+    graph: Graph, node: Node, options: CompileOptions, users: Users, phase: Mapping[str, str]
+) -> OpProfile:
+    """Profile of one op of a lowered graph. users: of every node its readers as (name, operand index); phase: of every
+    op the part of the graph that it is in, see `phases`."""
     op = node.op
     if not isinstance(op, HwOp):
         raise TypeError(f"{node.name!r} is not a hardware op: {op!r}")
@@ -183,4 +187,5 @@ def profile_of(graph: Graph, node: Node, options: CompileOptions, users: Users) 
         feeds_host=feeds_host,
         feeds_ram=feeds_ram,
         stream_parameters=options.default_dram_parameters is True,
+        once=DIRECTIONS.get(phase.get(node.name, "")) == ONCE,
     )

@@ -16,6 +16,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC
 from tbuda_lab.core.epochsim.costs import OpCost
 from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, simulate
+from tbuda_lab.core.graph.phases import ONCE
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Epoch
@@ -57,7 +58,8 @@ class OpTime:
 
 @dataclasses.dataclass(frozen=True)
 class EpochTime:
-    """One epoch, in cycles of the batch: `cycles` = switch + fill + steady + stall. steady: inputs x slowest op.
+    """One epoch, in cycles of the batch: `cycles` = switch + fill + steady + stall. steady: inputs x slowest op (one
+    input in an epoch of the optimizer).
 
     limiting: the op to enlarge first, counted from the first of the epoch (-1 without ops): on the critical chain the
     one with the most work and preloading in the batch.
@@ -115,20 +117,21 @@ def epoch_times(trace: EpochTrace, result: SimulatedCompile) -> tuple[EpochTime,
     for epoch, times in zip(result.placement.epochs, trace.epochs, strict=True):
         last = first + len(epoch.ops)
         waits, costs = trace.ops[first:last], trace.costs[first:last]
-        epoch_times.append(_epoch(times, waits, costs, stalled, trace.per_run))
+        inputs = 1 if epoch.direction == ONCE else trace.per_run
+        epoch_times.append(_epoch(times, waits, costs, stalled, inputs))
         first = last
     return tuple(epoch_times)
 
 
 def _epoch(
-    times: EpochTimes, waits: tuple[OpWaits, ...], costs: tuple[OpCost, ...], stalled: set[str], batch: int
+    times: EpochTimes, waits: tuple[OpWaits, ...], costs: tuple[OpCost, ...], stalled: set[str], inputs: int
 ) -> EpochTime:
     critical = set(times.critical)
-    ops = tuple(_op(w, c, w.op in critical, w.op in stalled, batch) for w, c in zip(waits, costs, strict=True))
-    steady = batch * times.slowest
+    ops = tuple(_op(w, c, w.op in critical, w.op in stalled, inputs) for w, c in zip(waits, costs, strict=True))
+    steady = inputs * times.slowest
     limiting = -1
     if ops:
-        cycles = np.array([batch * op.cycles + op.preload for op in ops])
+        cycles = np.array([inputs * op.cycles + op.preload for op in ops])
         chain = np.array([op.critical for op in ops])
         limiting = int(np.where(chain, cycles, cycles - cycles.max() - 1).argmax())
     parts = {
@@ -141,10 +144,10 @@ def _epoch(
     return EpochTime(times.cycles, steady, times.fill, times.stall, times.switch, bound, limiting, ops)
 
 
-def _op(waits: OpWaits, cost: OpCost, critical: bool, stalled: bool, batch: int) -> OpTime:
+def _op(waits: OpWaits, cost: OpCost, critical: bool, stalled: bool, inputs: int) -> OpTime:
     places = {DRAM: Bound.DRAM, NOC: Bound.NOC, HOST: Bound.HOST}
     bound = next((b for place, b in places.items() if cost.limiter.endswith(place)), Bound.COMPUTE)
-    if cost.preload > batch * cost.cycles:
+    if cost.preload > inputs * cost.cycles:
         bound = Bound.DRAM
     if stalled and waits.wait_space > waits.compute:
         bound = Bound.STALL

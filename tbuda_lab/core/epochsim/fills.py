@@ -33,8 +33,8 @@ class Fill:
 class Levels:
     """What `of` is computed from: the solved network and when each round of each epoch starts.
 
-    owner, epoch: of every part; starts: (rounds, epochs) cycles; sizes: inputs of each round; start, end: (ops, batch)
-    of `names`; feeds: (producer, reader, operand) numbers of the ops that exchange data through a queue.
+    owner, epoch: of every part; starts: (rounds, epochs) cycles; counts: (rounds, epochs) inputs; start, end:
+    (ops, batch) of `names`; feeds: (producer, reader, operand) numbers of the ops that exchange data through a queue.
     """
 
     run: NetworkRun
@@ -42,7 +42,7 @@ class Levels:
     owner: np.ndarray
     epoch: np.ndarray
     starts: np.ndarray
-    sizes: tuple[int, ...]
+    counts: np.ndarray
     start: np.ndarray
     end: np.ndarray
     feeds: tuple[tuple[int, int, int], ...]
@@ -89,8 +89,8 @@ class Levels:
             low, high = int(self.run.graph.base[part]), int(self.run.graph.base[part + 1])
             done.append(self.run.schedule.start[low:high] + self.run.graph.duration[low:high, None])
         times, changes = [], []
-        for round_, size in enumerate(self.sizes):
-            shift = int(self.starts[round_, self.epoch[edge.producer]])
+        epoch = self.epoch[edge.producer]
+        for shift, size in zip(self.starts[:, epoch].tolist(), self.counts[:, epoch].tolist(), strict=True):
             for ends, change in ((done[0], result), (done[1], -freed)):
                 times.append((ends[:, :size] + shift).reshape(-1))
                 changes.append(np.repeat(change, size))

@@ -84,11 +84,11 @@ class CriticalChain:
     full: frozenset[int]
 
 
-def critical_chain(graph: EventGraph, waiting: Waits, op: int) -> CriticalChain:
-    """The chain of causes back from the end of the last input of `op`, over the last inputs (the same again and again
-    once the pipeline is full)."""
+def critical_chain(graph: EventGraph, waiting: Waits, op: int, inputs: int) -> CriticalChain:
+    """The chain of causes back from the end of the last of so many inputs of `op`, over the last inputs (the same again
+    and again once the pipeline is full)."""
     own = _previous(graph)
-    turn = waiting.cause.shape[1] - 1
+    turn = inputs - 1
     oldest = max(0, turn - _CHAIN_INPUTS)
     node = int(graph.base[op + 1]) - 1
     ops = {op: None}

@@ -72,23 +72,28 @@ class NetworkRun:
 
 
 def run_network(
-    network: Network, batch: int, groups: Sequence[Sequence[int]] | None = None, only_critical: bool = False
+    network: Network,
+    batch: int,
+    groups: Sequence[Sequence[int]] | None = None,
+    only_critical: bool = False,
+    inputs: Sequence[int] | None = None,
 ) -> NetworkRun:
     """Solve the recurrence for `batch` inputs and explain it. Deadlocks are reported, see `event_graph`.
 
     groups: ops whose common end matters (those of an epoch); by default all of them together. only_critical: leave out
-    the stalls that slow nothing down.
+    the stalls that slow nothing down. inputs: how many of the batch each group takes, by default all.
     """
     graph, deadlocks = event_graph(network)
     schedule = solve(graph, batch)
     waiting = waits(graph, schedule)
     last = graph.base[1:] - 1
-    done = schedule.start[last, batch - 1] + graph.duration[last]
+    groups = [range(len(network.ops))] if groups is None else groups
     chains: list[CriticalChain] = []
-    for group in [range(len(network.ops))] if groups is None else groups:
+    for group, count in zip(groups, [batch] * len(groups) if inputs is None else inputs, strict=True):
         members = np.asarray(group, dtype=np.int64)
         if len(members):
-            chains.append(critical_chain(graph, waiting, int(members[done[members].argmax()])))
+            done = schedule.start[last[members], count - 1] + graph.duration[last[members]]
+            chains.append(critical_chain(graph, waiting, int(members[done.argmax()]), count))
         else:
             chains.append(CriticalChain((), frozenset()))
     full = frozenset(edge for chain in chains for edge in chain.full)

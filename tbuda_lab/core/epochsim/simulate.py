@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +13,12 @@ from tbuda_lab.core.epochsim.build import Built, build
 from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost
 from tbuda_lab.core.epochsim.fills import Fill, Levels
-from tbuda_lab.core.epochsim.fork_join_stalls import stall_diagnostics
+from tbuda_lab.core.epochsim.fork_join_stalls import ForkJoinStall, stall_diagnostics
 from tbuda_lab.core.epochsim.pyramid import WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.epochsim.trace import Columns, Trace, TraceEpoch, TraceOp, span_columns
 from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.graph.phases import ONCE
 
 if TYPE_CHECKING:
     from tbuda_lab.core.epochsim.compiled import SimulatedCompile
@@ -27,7 +29,8 @@ _DEFAULTS = EpochConstants()
 
 @dataclasses.dataclass(frozen=True)
 class EpochTimes:
-    """One epoch in the first round of the program's loop: cycles = switch + fill + inputs * slowest + stall.
+    """One epoch in the first round of the program's loop: cycles = switch + fill + inputs * slowest + stall; one of the
+    optimizer, which takes one input, in its only round.
 
     slowest: cycles per input of its slowest op, `slowest_op`; fill: until the pipeline is full, and until it is empty
     again; stall: what buffers that are too small cost beyond that. period: cycles between inputs that leave, over the
@@ -128,7 +131,8 @@ def simulate(
     loop of epochs once for every microbatch.
 
     Epochs of one chip follow each other, epochs of the same temporal number run at the same time on their chips; a
-    temporal epoch starts when all of the one before have ended.
+    temporal epoch starts when all of the one before have ended. Epochs of the optimizer run once, after the last round:
+    their only input has number 0, and for the others they take no time.
     """
     if batch < 1 or (per_run is not None and per_run < 1):
         raise ValueError("a batch has one input at least")
@@ -138,8 +142,13 @@ def simulate(
     built = build(result, constants)
     owner = np.array([part.op for part in built.parts], dtype=np.int64)
     epoch_of = np.array([result.placement.ops[name].epoch for name in built.names], dtype=np.int64)[owner]
-    groups = [np.flatnonzero(epoch_of == epoch.index).tolist() for epoch in result.placement.epochs]
-    run = run_network(built.network, per_run, groups)
+    epochs = result.placement.epochs
+    groups = [np.flatnonzero(epoch_of == epoch.index).tolist() for epoch in epochs]
+    inputs = [1 if epoch.direction == ONCE else per_run for epoch in epochs]
+    run = run_network(built.network, per_run, groups, inputs=inputs)
+    # what holds later inputs up is nothing to an epoch that takes one
+    flows = [count == per_run for count in inputs]
+    stalls = [s for s in run.stalls if s.fork >= len(owner) or flows[epoch_of[s.fork]]]
     clock = _Clock(result, built, run, constants, batch, per_run)
     kinds = np.array([_stall_kind(built.costs[op]) for op in owner], dtype=np.uint8)
     trace = clock.trace(span_columns(run, kinds, len(built.parts)))
@@ -151,7 +160,7 @@ def simulate(
         per_run,
         clock.times(),
         _op_waits(trace, built, waits),
-        _stalls(result, built, run, batch, per_run),
+        _stalls(result, built, stalls, batch, per_run),
         start,
         end,
         waits,
@@ -159,7 +168,7 @@ def simulate(
         (
             *built.diagnostics,
             *run.diagnostics,
-            *stall_diagnostics(run.network, run.graph, run.waits, run.stalls, run.chains),
+            *stall_diagnostics(run.network, run.graph, run.waits, stalls, run.chains),
         ),
         constants,
         clock.levels(start, end),
@@ -167,7 +176,9 @@ def simulate(
     )
 
 
-def _stalls(result: SimulatedCompile, built: Built, run: NetworkRun, batch: int, per_run: int) -> tuple[Stall, ...]:
+def _stalls(
+    result: SimulatedCompile, built: Built, stalls: Sequence[ForkJoinStall], batch: int, per_run: int
+) -> tuple[Stall, ...]:
     def names(ops: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(built.network.ops[i].name for i in ops))
 
@@ -181,7 +192,7 @@ def _stalls(result: SimulatedCompile, built: Built, run: NetworkRun, batch: int,
             s.cycles * batch // per_run,
             s.critical,
         )
-        for s in run.stalls
+        for s in stalls
         if s.fork < len(built.parts)
     )
 
@@ -196,7 +207,7 @@ def _stall_kind(cost: OpCost) -> WaitKind:
 
 
 class _Clock:
-    """When each epoch of each round of the loop starts."""
+    """When each epoch of each round of the loop starts. counts: (rounds, epochs) inputs that each takes there."""
 
     def __init__(
         self, result: SimulatedCompile, built: Built, run: NetworkRun, constants: EpochConstants, batch: int,
@@ -215,13 +226,18 @@ class _Clock:
         done = run.end[: len(built.parts)] + late[self.owner][:, None]
         self.done = np.zeros((count, per_run), dtype=np.int64)
         np.maximum.at(self.done, self.epoch, done)
-        self.sizes = [per_run] * (batch // per_run) + ([batch % per_run] if batch % per_run else [])
-        self.starts = np.zeros((len(self.sizes), count), dtype=np.int64)
+        sizes = [per_run] * (batch // per_run) + ([batch % per_run] if batch % per_run else [])
+        self.once = np.array([e.direction == ONCE for e in placement.epochs], dtype=bool)
+        self.counts = np.where(self.once, 0, np.array(sizes, dtype=np.int64)[:, None])
+        self.counts[-1, self.once] = 1
+        self.starts = np.zeros((len(sizes), count), dtype=np.int64)
         now = 0
-        for index, size in enumerate(self.sizes):
+        for index, taken in enumerate(self.counts):
             length = np.zeros(len(self.order), dtype=np.int64)
-            np.maximum.at(length, self.stage, self.done[:, size - 1])
-            ends = now + np.cumsum(length + constants.switch)
+            switch = np.zeros(len(self.order), dtype=np.int64)
+            np.maximum.at(length, self.stage, self.done[np.arange(count), taken - 1] * (taken > 0))
+            np.maximum.at(switch, self.stage, constants.switch * (taken > 0))
+            ends = now + np.cumsum(length + switch)
             self.starts[index] = (ends - length)[self.stage]
             now = int(ends[-1]) if len(ends) else now
         self.cycles = now
@@ -234,16 +250,18 @@ class _Clock:
             for p, placed in ((p, placement.ops[self.built.names[p.op]]) for p in self.built.parts)
         )
         parts, runs = [], []
-        for index, size in enumerate(self.sizes):
-            part = columns if size == self.per_run else columns.where(columns.input < size)
+        for index, taken in enumerate(self.counts):
+            kept = columns.input < taken[self.epoch[columns.op]]
+            part = columns if kept.all() else columns.where(kept)
             shift = self.starts[index][self.epoch[part.op]]
-            first = np.int32(index * self.per_run)
+            first = np.where(self.once, 0, index * self.per_run).astype(np.int32)[self.epoch[part.op]]
             parts.append(
                 (part.op, part.input + first, part.start + shift, part.end + shift, part.kind, part.cause)
             )
-            for epoch in placement.epochs:
-                start = int(self.starts[index, epoch.index])
-                end = start + int(self.done[epoch.index, size - 1])
+            for at in np.flatnonzero(taken).tolist():
+                epoch = placement.epochs[at]
+                start = int(self.starts[index, at])
+                end = start + int(self.done[at, taken[at] - 1])
                 runs.append(TraceEpoch(epoch.index, epoch.chip, index, start, end))
         joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
         if len(parts) > 1:
@@ -257,9 +275,19 @@ class _Clock:
         count = len(self.built.parts)
         run, within = np.divmod(np.arange(self.batch), self.per_run)
         first = np.flatnonzero(np.diff(self.owner, prepend=-1))
-        shift = self.starts[run][:, self.epoch[first]].T
-        start = np.minimum.reduceat(self.run.start[:count], first, axis=0)[:, within] + shift
-        return start, np.maximum.reduceat(self.run.end[:count], first, axis=0)[:, within] + shift
+        epoch = self.epoch[first]
+        once = self.once[epoch]
+        within = np.where(once[:, None], 0, within)
+        shift = np.where(once[:, None], self.starts[-1, epoch][:, None], self.starts[run][:, epoch].T)
+        start, end = (
+            np.take_along_axis(each, within, axis=1) + shift
+            for each in (
+                np.minimum.reduceat(self.run.start[:count], first, axis=0),
+                np.maximum.reduceat(self.run.end[:count], first, axis=0),
+            )
+        )
+        start[once, 1:] = end[once, 1:]
+        return start, end
 
     def levels(self, start: np.ndarray, end: np.ndarray) -> Levels:
         """What fills of buffers are computed from, on demand."""
@@ -271,21 +299,20 @@ class _Clock:
             for port, source in enumerate(self.result.lowered[name].sources)
             if source in number and temporal[source] != temporal[name]
         )
-        sizes = tuple(self.sizes)
-        return Levels(self.run, names, self.owner, self.epoch, self.starts, sizes, start, end, feeds)
+        return Levels(self.run, names, self.owner, self.epoch, self.starts, self.counts, start, end, feeds)
 
     def times(self) -> tuple[EpochTimes, ...]:
         times = []
         cycles = np.array([c.cycles for c in self.built.costs], dtype=np.int64)
-        half = (self.per_run - 1) // 2
         for at, epoch in enumerate(self.result.placement.epochs):
             mine = np.unique(self.owner[self.epoch == epoch.index])
-            done = self.done[epoch.index]
+            inputs = 1 if self.once[at] else self.per_run
+            done, half = self.done[at, :inputs], (inputs - 1) // 2
             worst = int(mine[cycles[mine].argmax()]) if len(mine) else -1
             slowest = int(cycles[worst]) if len(mine) else 0
-            total, rest = int(done[-1]), (self.per_run - 1) * slowest
+            total, rest = int(done[-1]), (inputs - 1) * slowest
             stall = max(0, total - int(done[0]) - rest)
-            start = int(self.starts[0, epoch.index])
+            start = int(self.starts[-1 if self.once[at] else 0, at])
             times.append(
                 EpochTimes(
                     epoch.index,
@@ -297,7 +324,7 @@ class _Clock:
                     stall,
                     slowest,
                     self.built.names[worst] if len(mine) else "",
-                    float(done[-1] - done[half]) / (self.per_run - 1 - half) if self.per_run > 1 else float(slowest),
+                    float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(slowest),
                     tuple(dict.fromkeys(self.run.network.ops[i].name for i in self.run.chains[at].ops)),
                 )
             )

@@ -47,6 +47,9 @@ PHASES = ("forward", "decode", "backward", "optimizer")
 DIRECTIONS = {"forward": "fwd", "decode": "decode", "backward": "bwd", "optimizer": "opt"}
 """By part of the graph the direction of its epochs."""
 
+ONCE = "opt"
+"""The direction whose programs run once for a whole batch: they have no loop over the microbatch."""
+
 SUBGRAPHS = {"fwd": "fwd_0", "decode": "fwd_1", "bwd": "bwd_0", "opt": "opt_0"}
 """By direction what the netlist's names of its graphs begin with, and those of its programs after `run_`."""
 

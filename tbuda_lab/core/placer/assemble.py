@@ -13,7 +13,6 @@ from tbuda_lab.core.balancer.buffers import operand_bytes
 from tbuda_lab.core.balancer.types import Bounds, Epoch, Objective, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.graph.phases import DIRECTIONS
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.queues import PlannedQueues, QueuePlanner
 from tbuda_lab.core.placer.model.bounds import bounds
@@ -69,7 +68,7 @@ def rectangles(
     """Where every op lies, and the epochs. before: of the same graph; what is the same there is taken over."""
     ops: dict[str, OpPlacement] = {}
     epochs: list[Epoch] = []
-    directions = [_direction(problem, segment) for segment in segments]
+    directions = [problem.direction(segment.first) for segment in segments]
     temporal = temporal_epochs(chips, problem.device.arch, directions)
     index_before = {} if before is None else {id(s): i for i, s in enumerate(before.segments)}
     for index, (segment, chip) in enumerate(zip(segments, chips, strict=True)):
@@ -93,11 +92,6 @@ def rectangles(
             ops[name] = OpPlacement(name, index, chip, (top, left), size[::-1] if turned else size, turned, row)
         epochs.append(Epoch(index, temporal[index], chip, tuple(names), directions[index]))
     return ops, tuple(epochs)
-
-
-def _direction(problem: Problem, segment: Segment) -> str:
-    """Of which part of the graph an epoch is: "fwd", "bwd" or "opt"."""
-    return DIRECTIONS[problem.phase[problem.order[segment.first]]] if problem.phase else "fwd"
 
 
 def plan_queues(

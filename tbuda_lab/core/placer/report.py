@@ -43,8 +43,7 @@ def epoch_cost(problem: Problem, segment: Segment) -> EpochCost:
     for op, row in rows.items():
         where, output = problem.places(op, segment.first, segment.last)
         table = problem.tables[op].rows[row : row + 1]
-        batch = problem.options.inputs_counted
-        column = limits(problem.profiles[op], table, problem.device, where, output, load, batch)
+        column = limits(problem.profiles[op], table, problem.device, where, output, load, problem.inputs(op))
         cycles = column[:, 0]
         slowest = int(cycles.argmax())
         ops[problem.order[op]] = (int(cycles[0]), int(np.ceil(cycles[slowest])), limiter_name(slowest, where, output))
@@ -136,7 +135,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
             where,
             output,
             load,
-            problem.options.inputs_counted,
+            problem.inputs(op),
         )[:, 0]
         what = limiter_name(int(here.argmax()), where, output)
         none = "none of the candidates that its override leaves" if table.overridden else "no legal candidate"

@@ -16,6 +16,7 @@ from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, counted, need_known
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import OVERRIDE_KINDS, Malformed, Override, broken, target_text
 from tbuda_lab.core.overrides.places import OpPin, QueuePin
@@ -75,8 +76,8 @@ def _profiles(
     """Of the ops that overrides of these kinds address."""
     ops = [n.name for n in graph.ops]
     names = {n for o in overrides if o.kind in kinds for n in o.matches(ops)}
-    users = graph.users() if names else {}
-    return {name: profile_of(graph, graph[name], options, users) for name in ops if name in names}
+    users, phase = (graph.users(), phases(graph)) if names else ({}, {})
+    return {name: profile_of(graph, graph[name], options, users, phase) for name in ops if name in names}
 
 
 def _models(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:

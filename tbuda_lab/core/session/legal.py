@@ -318,7 +318,7 @@ def _best(problem: Problem, op: int, table: OpModels, span: tuple[int, int], fac
             legal,
             demands(
                 problem.profiles[op], table.rows[picked], problem.device, where, output, load.host_cores,
-                problem.options.inputs_counted,
+                problem.inputs(op),
             ),
             problem.dram_cores(op, where, output)[picked],
         )  # fmt: skip

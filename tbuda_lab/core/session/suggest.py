@@ -126,7 +126,7 @@ def _splits(placed: Placed, index: int, worst: int) -> Iterator[Hint]:
     work = (facts.kernel * facts.cores).cumsum()
     middle = segment.first + int(np.searchsorted(work, work[-1] / 2))
     least = split_bounds(placed, index)
-    gains = segment.limiter_cycles - least - options.epoch_switch_cycles / options.inputs_counted
+    gains = segment.limiter_cycles - least - options.epoch_switch_cycles / problem.inputs(segment.first)
     best = segment.first + 1 + np.argsort(-gains, kind="stable")[:CUTS]
     for cut in dict.fromkeys((*best.tolist(), middle, worst, worst + 1)):
         if segment.first < cut < segment.last and gains[cut - segment.first - 1] > 0:

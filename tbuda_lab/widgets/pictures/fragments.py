@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from html import escape
 from urllib.parse import quote
 
+import numpy as np
+
 from tbuda_lab.core.frames import Frame, epoch_time, model_time
 from tbuda_lab.widgets.pictures.graph import graph_svg, short
 from tbuda_lab.widgets.pictures.grid import epoch_svg
@@ -43,9 +45,10 @@ def time_text(ops: Frame) -> str:
     beside it; or its kernels alone, which is all a file says."""
     if "time" not in ops.meta:
         return f"{short(ops.meta['total_cycles'])} cycles per input, kernels only"
-    batch = ops.meta["batch"]
-    limiters, kernels = (short(float(ops.columns[f"epoch_{name}"].sum())) for name in ("limiter_cycles", "cycles"))
-    update = ", an update for each" if "opt" in ops.meta.get("directions", ()) else ""
+    batch, directions = ops.meta["batch"], ops.meta["directions"]
+    runs = np.array([1 / batch if direction == "opt" else 1.0 for direction in directions])
+    limiters, kernels = (short(float(runs @ ops.columns[f"epoch_{name}"])) for name in ("limiter_cycles", "cycles"))
+    update = " and one update" if "opt" in directions else ""
     return (
         f"{short(ops.meta['time'])} cycles per input, simulated for {batch} input{'s' if batch > 1 else ''}{update} "
         f"(limiters {limiters}, kernels {kernels})"

@@ -100,7 +100,8 @@ def _time_bound(problem: Problem) -> float:
             last = first + int(runs[first][0][at])
             alike = problem.structure(first, last)
             if alike not in known:
-                known[alike] = ways.least(first, last, float(runs[first][1][at])) / options.inputs_counted
+                least = ways.least(first, last, float(runs[first][1][at]))
+                known[alike] = problem.share(first) * least / problem.inputs(first)
             takes[first][at] = max(takes[first][at], known[alike])
             done.add((first, at))
 
@@ -133,7 +134,7 @@ def _least_takes(problem: Problem) -> list[np.ndarray]:
         runs = least_runs(problem)
         least = _least_times(problem, max((int(lengths.max(initial=1)) for lengths, _ in runs), default=1))
         entry = _takes[problem] = [
-            np.maximum(cycles, least[first, lengths - 1] / problem.options.inputs_counted)
+            problem.share(first) * np.maximum(cycles, least[first, lengths - 1] / problem.inputs(first))
             for first, (lengths, cycles) in enumerate(runs)
         ]
     return entry
@@ -186,7 +187,7 @@ class Ways:
         for op, e, a in zip(ops, end, after, strict=True):
             longest = np.maximum(longest, e + a)
             way = np.minimum(way, np.where(self.relaxed.slowest(op, first, last) >= low, e + a, np.inf))
-        more = problem.options.inputs_counted - 1
+        more = problem.inputs(first) - 1
         cycles = np.maximum(longest, np.where(np.isfinite(way), way, longest) + more * low) + cores
         best = np.maximum(cycles.max(axis=0), (more + 1) * low)
         return float(best[usable].min(initial=np.inf)) if usable.any() else 0.0
@@ -271,7 +272,7 @@ def _reads_at_once(op: object) -> bool:
 
 def _op_least(problem: Problem, op: int) -> _OpLeast:
     """Worked out once for equal ops. Kernel cycles alone count: they hold wherever operands come from."""
-    table, batch = problem.tables[op], problem.options.inputs_counted
+    table, batch = problem.tables[op], problem.inputs(op)
     key = ("least of an op", table.signature)
     entry = problem.costs.answers.get(key)
     if isinstance(entry, _OpLeast):

@@ -386,18 +386,26 @@ def relaxed_runs(problem: Problem) -> NoPacking:
 
 
 def least_rest(problem: Problem, per_epoch: float = 0.0) -> np.ndarray:
-    """(ops + 1,) cycles that all ops from each on take at least, with so many for every epoch on top."""
+    """(ops + 1,) cycles per input of the batch that all ops from each on take at least, with so many for every epoch on
+    top."""
     least = _least_runs(problem)
     if per_epoch not in least.rest:
-        rest = np.full(len(least.runs) + 1, np.inf)
-        rest[-1] = 0.0
-        for first in range(len(least.runs) - 1, -1, -1):
-            lengths, cycles = least.runs[first]
-            rest[first] = (cycles + rest[first + lengths]).min(initial=np.inf) + per_epoch
-        least.rest[per_epoch] = np.where(np.isfinite(rest), rest, 0.0)
+        shares = [problem.share(op) for op in range(len(problem.order))]
+        least.rest[per_epoch] = _least_from(least.runs, shares, per_epoch)
     return least.rest[per_epoch]
+
+
+def _least_from(runs: Sequence[tuple[np.ndarray, np.ndarray]], shares: Sequence[float], per_epoch: float) -> np.ndarray:
+    """(ops + 1,) the cheapest cut of all ops from each on. shares: by first op, what the cycles of a run count for."""
+    rest = np.full(len(runs) + 1, np.inf)
+    rest[-1] = 0.0
+    for first in range(len(runs) - 1, -1, -1):
+        lengths, cycles = runs[first]
+        rest[first] = (shares[first] * cycles + rest[first + lengths]).min(initial=np.inf) + per_epoch
+    return np.where(np.isfinite(rest), rest, 0.0)
 
 
 def no_packing(problem: Problem) -> int:
     """Least sum of limiter cycles over all ways to cut the schedule into epochs, by area and DRAM alone."""
-    return int(least_rest(problem)[0])
+    runs = least_runs(problem)
+    return int(_least_from(runs, [1.0] * len(runs), 0.0)[0])

@@ -89,9 +89,10 @@ class CostCache:
         key = (table.signature, where, output, host)
         entry = self._demand_of.get(key)
         if entry is None:
-            batch = self.options.inputs_counted
+            profile = profile_of(table)
+            batch = 1 if profile.once else self.options.inputs_counted
             all_ = demands(
-                profile_of(table), table.rows, self.device, where, output, host, batch, self.traffic(table)
+                profile, table.rows, self.device, where, output, host, batch, self.traffic(table)
             )
             entry = self._demand_of[key] = (all_.cycles.max(axis=0), all_.shared.max(axis=0))
         return entry

@@ -15,7 +15,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.graph.phases import WRITES, first_of_each, phases
+from tbuda_lab.core.graph.phases import DIRECTIONS, WRITES, first_of_each, phases
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -224,6 +224,19 @@ class Problem:
         if table.signature == self.tables[op].signature:
             return self
         return self.with_candidates({**self.models, self.order[op]: table}, self.pins, self.breaks)
+
+    def direction(self, op: int) -> str:
+        """Of the part of the graph that an op is in: "fwd", "decode", "bwd" or "opt"."""
+        return DIRECTIONS[self.phase[self.order[op]]] if self.phase else "fwd"
+
+    # -- the batch --------------------------------------------------------------------------------------------------
+    def inputs(self, op: int) -> int:
+        """Inputs that one run of the op's epoch takes: those of the batch, or 1 where it runs once for it."""
+        return 1 if self.profiles[op].once else self.options.inputs_counted
+
+    def share(self, op: int) -> float:
+        """Runs of the op for every input of the batch: what its cycles count beside those of other parts."""
+        return self.inputs(op) / self.options.inputs_counted
 
     # -- where operands and outputs move, and what that costs --------------------------------------------------------
     def places(self, op: int, first: int, last: int) -> tuple[tuple[str, ...], str]:

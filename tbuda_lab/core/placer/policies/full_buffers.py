@@ -31,7 +31,7 @@ def without_full_buffers(problem: Problem, segment: Segment, upstream_rows: Mapp
     """The epoch with other candidates at the edges that hold it up, one op after the other, as long as a batch gets
     shorter; the epoch as it is where it flows or none helps. No op becomes slower than the slowest was. A single input
     has no pace that a buffer could hold up."""
-    if problem.options.inputs_counted < 2:
+    if problem.inputs(segment.first) < 2:
         return segment
     now = throughput(problem, segment, problem.overrides)
     for _ in range(_ROUNDS):

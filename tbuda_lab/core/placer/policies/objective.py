@@ -25,10 +25,10 @@ def objective(problem: Problem, segments: Sequence[Segment], plain: Problem | No
     """What the policy minimises, of priced epochs (those that are not count as if nothing ever waited). plain: the
     problem before nops and queues were inserted, of which the bound is."""
     return Objective(
-        limiter=float(sum(s.limiter_cycles for s in segments)),
-        waiting=float(sum(s.stall_cycles for s in segments)),
+        limiter=float(sum(problem.share(s.first) * s.limiter_cycles for s in segments)),
+        waiting=float(sum(problem.share(s.first) * s.stall_cycles for s in segments)),
         switch=float(sum(overhead(problem, s.first, s.last) for s in segments)),
-        kernel=float(KERNEL_WEIGHT * sum(s.kernel_cycles for s in segments)),
+        kernel=float(KERNEL_WEIGHT * sum(problem.share(s.first) * s.kernel_cycles for s in segments)),
         slowest_chip=slowest_stage(problem, segments),
         inputs=problem.options.inputs_counted,
         bound=time_bound(problem if plain is None else plain),

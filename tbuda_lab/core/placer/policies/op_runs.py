@@ -71,7 +71,8 @@ class CheapestCuts:
 
     def __init__(self, problem: Problem) -> None:
         count = len(problem.order)
-        self._switch = problem.options.epoch_switch_cycles / problem.options.inputs_counted
+        switch = problem.options.epoch_switch_cycles
+        self._switch = [switch / problem.inputs(op) for op in range(count)]  # by first op
         self._most = min(problem.cores, count)  # ops of a run
         self._costs = np.full((count + 1, self._most + 1), np.inf)  # by first op and length
         self._costs[:, 0] = 0.0
@@ -89,7 +90,7 @@ class CheapestCuts:
         than their cheapest cuts that longer ones are not worth a look."""
         if first != self._first:
             self._first, self._behind, self._taken = first, 0, 0
-        length, cost = last - first, cost + self._switch
+        length, cost = last - first, cost + self._switch[first]
         taken = self._taken
         if taken:
             ends = self._lengths[:taken]
@@ -104,7 +105,7 @@ class CheapestCuts:
         if not ends:
             return
         lengths = np.array(list(ends))
-        costs = np.array([bound.cost for bound in ends.values()]) + self._switch
+        costs = np.array([bound.cost for bound in ends.values()]) + self._switch[first]
         left = np.arange(self._most + 1) - lengths[:, None]  # of a run of each length, behind the first epoch
         whole = costs[:, None] + self._costs[first + lengths[:, None], np.maximum(left, 0)]
         whole[left < 0] = np.inf

@@ -221,10 +221,11 @@ class Optimal:
         the waits of forks, or with cores of nops in which they wait. cycles: (2, levels x targets) each."""
         within = use <= self._most
         fits: np.ndarray = within[0] & within[1]
-        bound = self._cheapest(fits, cycles, waits.stall_cycles, waits.whole, link)
+        inputs = self.problem.inputs(waits.first)
+        bound = self._cheapest(fits, cycles, waits.stall_cycles, waits.whole, link, inputs)
         if bound is not None and waits.nops is not None and waits.nops[bound.level, bound.target]:
             fits &= use[0] + waits.nops <= self._most[0]
-            other = self._cheapest(fits, cycles, None, waits.whole, link)
+            other = self._cheapest(fits, cycles, None, waits.whole, link, inputs)
             if other is not None and other.cost < bound.cost:
                 return dataclasses.replace(other, nops=int(waits.nops[other.level, other.target]))
         return bound
@@ -236,8 +237,9 @@ class Optimal:
         held: np.ndarray | None,
         whole: np.ndarray | None,
         link: np.ndarray | None,
+        inputs: int,
     ) -> CostBound | None:
-        """The cheapest of the lowest targets of every level that fit."""
+        """The cheapest of the lowest targets of every level that fit, for a run of so many inputs."""
         at = fits.argmax(axis=1)  # the lowest target of each level that fits
         chosen = self._level_starts + at
         ok = fits.reshape(-1).take(chosen)
@@ -253,7 +255,7 @@ class Optimal:
         if held is not None:
             stall_cycles += np.maximum(0.0, held.take(chosen) - slowest)
         if whole is not None:
-            stall_cycles += np.maximum(0.0, whole.take(chosen) - slowest) / self.problem.options.inputs_counted
+            stall_cycles += np.maximum(0.0, whole.take(chosen) - slowest) / inputs
         cost = np.where(ok, slowest + self.stall_share * stall_cycles + self.kernel_weight * longest, np.inf)
         level = int(cost.argmin())
         return CostBound(float(cost[level]), level, int(at[level]), float(stall_cycles[level]))
@@ -384,7 +386,8 @@ class Optimal:
                 if options.epoch_fill_cycles and len(lasts):
                     chains = np.array(longest_chains(self.problem, first, int(lasts[-1])))
                     more += options.epoch_fill_cycles * chains[lasts - first - 1]
-                self._flat.append((lasts, np.array([b.cost for b in ends.values()]), more / options.inputs_counted))
+                share, more = self.problem.share(first), more / options.inputs_counted
+                self._flat.append((lasts, share * np.array([b.cost for b in ends.values()]), more))
         return self._flat
 
     def _keep(self, first: int, last: int, segment: Segment | None) -> None:

@@ -75,7 +75,7 @@ def pipelined(problem: Problem, segment: Segment, upstream_rows: Mapping[int, in
     if segment.last - segment.first < 2:
         return segment
     best, was = segment, throughput(problem, segment, problem.overrides)
-    if was.roomy <= (1 + _FILLED) * problem.options.inputs_counted * segment.limiter_cycles:
+    if was.roomy <= (1 + _FILLED) * problem.inputs(segment.first) * segment.limiter_cycles:
         return segment
     limit, kernel = segment.limiter_cycles, segment.kernel_cycles
     proposals = [proposal(problem, segment, upstream_rows, limit, max(limit, kernel), price) for price in _PRICES]

@@ -50,7 +50,7 @@ class _EpochRows:
     operands. Cycles are those of a batch: what all of DRAM takes to preload, and the slowest op for every input."""
 
     def __init__(self, problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> None:
-        self.device, self.batch = problem.device, problem.options.inputs_counted
+        self.device, self.batch = problem.device, problem.inputs(first)
         self.now = np.arange(last - first)  # where in the flat arrays the row of each op stands
         owner: list[int] = []
         flat: list[int] = []

@@ -241,9 +241,10 @@ def _slowest(path: Sequence[tuple[int, int, int]], costs: Costs, rule: Rules) ->
 
 def epoch_cost(problem: Problem, segment: Segment) -> float:
     """Cycles per input of one epoch, of switching to it and filling it: those of a batch B over B, where an epoch takes
-    switch + fill + B x (slowest limiter + what full buffers cost). The stall cycles of a priced epoch holds the
-    latter, and the fill where it is not a number of the options."""
-    return segment.limiter_cycles + segment.stall_cycles + overhead(problem, segment.first, segment.last)
+    switch + fill + B x (slowest limiter + what full buffers cost), one of the optimizer the same with B = 1. The stall
+    cycles of a priced epoch hold the latter, and the fill where it is not a number of the options."""
+    cycles = problem.share(segment.first) * (segment.limiter_cycles + segment.stall_cycles)
+    return cycles + overhead(problem, segment.first, segment.last)
 
 
 def overhead(problem: Problem, first: int, last: int) -> float:

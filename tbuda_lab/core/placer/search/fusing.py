@@ -26,6 +26,7 @@ from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.fuse import unsaved
 from tbuda_lab.core.lowering.hwops import HwFused
@@ -146,7 +147,8 @@ def cycles(begun: StartedPlacement) -> int:
     if options.counts_fill:
         return round(_time(begun))
     switches = options.epoch_switch_cycles * len(begun.segments) / options.inputs_counted
-    return sum(s.limiter_cycles for s in begun.segments) + round(switches)
+    limiters = sum(begun.problem.share(s.first) * s.limiter_cycles for s in begun.segments)
+    return round(limiters + switches)
 
 
 def _time(begun: StartedPlacement) -> float:
@@ -188,11 +190,11 @@ def _patterns(
     prices: Sequence[tuple[int, int]] | None = None,
 ) -> tuple[Pattern, ...]:
     """The groups that there are. prices: `as_one` and `apart` of each, where they are known."""
-    users = lowered.users()
+    users, phase = lowered.users(), phases(lowered)
     groups: dict[str, tuple[OpProfile, list[Node]]] = {}
     for node in lowered.ops:
         if isinstance(node.op, HwFused):
-            profile = profile_of(lowered, node, options, users)
+            profile = profile_of(lowered, node, options, users, phase)
             groups.setdefault(profile.signature, (profile, []))[1].append(node)
     patterns = []
     for index, (profile, nodes) in enumerate(groups.values()):

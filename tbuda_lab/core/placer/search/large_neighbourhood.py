@@ -218,7 +218,8 @@ class _Search:
                     if segment is None and key in self._shaped:
                         continue
                 price = _UNSEEN * bound.cost if segment is None else segment.limiter_cycles + segment.stall_cycles
-                price = (price + overhead(self.problem, at, end)) * drawn.lognormvariate(0.0, noise)
+                price = self.problem.share(at) * price + overhead(self.problem, at, end)
+                price *= drawn.lognormvariate(0.0, noise)
                 if cost[at - first] + price < cost[end - first]:
                     cost[end - first], back[end - first] = cost[at - first] + price, at
         path: list[tuple[int, int]] = []
@@ -369,7 +370,8 @@ class _Search:
 
     def _cheapest(self, segment: Segment) -> float:
         """What an epoch costs at least: its slowest op, the switch to it, and filling as far as nothing waits."""
-        return segment.limiter_cycles + overhead(self.problem, segment.first, segment.last)
+        cycles = self.problem.share(segment.first) * segment.limiter_cycles
+        return cycles + overhead(self.problem, segment.first, segment.last)
 
     def _outside(self, at: int) -> dict[int, int]:
         """Rows of the ops of the epochs before one."""

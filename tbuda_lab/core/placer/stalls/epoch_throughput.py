@@ -23,6 +23,7 @@ from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem, inputs_on_host
 from tbuda_lab.core.placer.model.segment import Segment
@@ -89,17 +90,19 @@ def throughputs(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Over
         keys.append(key)
         if key not in known:
             new[key] = problem, segment
-    waiting = list(new.items())
-    for start in range(0, len(waiting), _TOGETHER):
-        some = waiting[start : start + _TOGETHER]
-        known |= zip((key for key, _ in some), _simulated([epoch for _, epoch in some], overrides), strict=True)
+    for inputs in dict.fromkeys(problem.inputs(segment.first) for problem, segment in new.values()):
+        waiting = [(key, (p, s)) for key, (p, s) in new.items() if p.inputs(s.first) == inputs]
+        for start in range(0, len(waiting), _TOGETHER):
+            some = waiting[start : start + _TOGETHER]
+            times = _simulated([epoch for _, epoch in some], overrides, inputs)
+            known |= zip((key for key, _ in some), times, strict=True)
     return [known[key] for key in keys]
 
 
 def batch_cycles(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> float:
     """Cycles of the whole batch as `epochsim.simulate` counts them, without the switch; a deadlock as if its buffers
     held all. `throughput` simulates no more than the first inputs and goes on with their pace."""
-    batch = problem.options.inputs_counted
+    batch = problem.inputs(segment.first)
     if batch <= _INPUTS:
         return throughput(problem, segment, overrides).roomy
     names = problem.order[segment.first : segment.last]
@@ -150,8 +153,10 @@ def _run(
     return runs, run
 
 
-def _simulated(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...]) -> list[Throughput]:
-    counted = epochs[0][0].options.inputs_counted
+def _simulated(
+    epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...], counted: int
+) -> list[Throughput]:
+    """Of epochs that take so many inputs in a run."""
     inputs = min(_INPUTS, counted)
     runs, network_run = _run(epochs, overrides, inputs)
     return [_throughput(run, at, network_run, inputs, counted) for at, run in enumerate(runs)]
@@ -212,7 +217,7 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
         size = (int(record["grid_r"]), int(record["grid_c"]))
         name = problem.order[op]
         placed[name] = OpPlacement(name, 0, 0, (top, left), size[::-1] if turned else size, turned, row)
-    epoch = Epoch(0, 0, 0, tuple(placed))
+    epoch = Epoch(0, 0, 0, tuple(placed), problem.direction(segment.first))
     for op in span:  # readers in later epochs, so that it is known where outputs go
         for reader, _ in problem.facts[op].readers:
             name = problem.order[reader]
@@ -237,7 +242,7 @@ def _on_host(problem: Problem) -> dict[str, QueuePlacement]:
     if inputs_on_host(problem.device, problem.options):
         nodes += [(n.name, "input") for n in problem.graph.inputs]
     if problem.options.output_queues_on_host:
-        nodes += [(n.name, "output") for n in problem.graph.outputs]
+        nodes += [(n.name, "output") for n in problem.graph.outputs if WRITES not in n.attrs]
     plain = (1, 1)
     return {
         name: QueuePlacement(

@@ -23,8 +23,8 @@ from tbuda_lab.core.balancer.profile import profile_of
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.lowering.edits import edit, queued_ports
-from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
 from tbuda_lab.core.placer.model.problem import Problem
@@ -117,28 +117,29 @@ def priced(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] 
     if not problem.options.enable_fork_join_buffering:
         return segment
     result = price(problem, segment, upstream_rows)
-    return _with_stall_cycles(problem.options, segment, result.cycles, result.period, result.limiter, result.parts)
+    return _with_stall_cycles(problem, segment, result.cycles, result.period, result.limiter, result.parts)
 
 
 def held_up(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> bool:
     """Whether an epoch takes longer from one input to the next than its slowest op, however it is repaired."""
-    if not problem.options.enable_fork_join_buffering or problem.options.inputs_counted < 2:
+    if not problem.options.enable_fork_join_buffering or problem.inputs(segment.first) < 2:
         return False
     result = price(problem, segment, upstream_rows)
     return not np.isfinite(result.cycles) or result.period > _HELD_UP * segment.limiter_cycles
 
 
 def _with_stall_cycles(
-    options: CompileOptions, segment: Segment, cycles: float, period: float, limiter: int, parts: int = 1
+    problem: Problem, segment: Segment, cycles: float, period: float, limiter: int, parts: int = 1
 ) -> Segment:
     """The epoch with the stall cycles of one that takes so long (see `Price`). A single input is filled and drained:
     there is no pace then that a buffer could hold up."""
     if not np.isfinite(cycles):
         return dataclasses.replace(segment, stall_cycles=_HANGS)
-    takes: float = period if options.epoch_fill_cycles is not None else cycles / options.inputs_counted
-    if options.inputs_counted < 2 and not options.counts_fill:
+    options, inputs = problem.options, problem.inputs(segment.first)
+    takes: float = period if options.epoch_fill_cycles is not None else cycles / inputs
+    if inputs < 2 and not options.counts_fill:
         takes = limiter
-    more = (parts - 1) * options.epoch_switch_cycles / options.inputs_counted
+    more = (parts - 1) * options.epoch_switch_cycles / inputs
     return dataclasses.replace(segment, stall_cycles=max(0.0, takes - segment.limiter_cycles) + more)
 
 
@@ -188,9 +189,8 @@ class _StallRepair:
             edits = [*state.edits, *edits]
             self.problem = state.problem
         now_flows = throughputs([(self.problem, s) for s in result], self.overrides)
-        options = self.problem.options
         charged = tuple(
-            _with_stall_cycles(options, s, self._whole(s, now), now.period, s.limiter_cycles)
+            _with_stall_cycles(self.problem, s, self._whole(s, now), now.period, s.limiter_cycles)
             for s, now in zip(result, now_flows, strict=True)
         )
         return RepairedPlacement(self.problem, charged, tuple(edits), tuple(reversed(notes)))
@@ -211,13 +211,14 @@ class _StallRepair:
         plan: tuple[_Action, ...] = ()
         # an epoch that hangs may do so at several forks at once: fewer full buffers in it are progress, too
         now, cost = before, (before.deadlocks, len(before.stuck), self._time(state.parts, [before]))
-        single = state.problem.options.inputs_counted < 2
+        inputs = state.problem.inputs(first)
+        single = inputs < 2
         for _ in range(_ROUNDS + before.deadlocks):
             fast = single or now.period <= _SLACK * state.parts[0].limiter_cycles
             if len(state.parts) > 1 or (not now.deadlocked and fast):
                 break
             # what is left of the cycles when nothing holds the epoch up any more: a repair that comes near it will do
-            whole = state.problem.options.inputs_counted * (now.period - state.parts[0].limiter_cycles)
+            whole = inputs * (now.period - state.parts[0].limiter_cycles)
             floor = _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
             best: tuple[tuple[int, int, float], _Action, _State] | None = None
             # a trial that cannot pay is not simulated; where the epoch hangs, any that mends it does
@@ -253,15 +254,15 @@ class _StallRepair:
         """Cycles of a batch over epochs with the switches between them, as if nothing hung; of a batch of one the
         slowest ops alone, as in the choice of epochs."""
         options = self.problem.options
-        single = options.inputs_counted < 2 and not options.counts_fill
+        single = self.problem.inputs(parts[0].first) < 2 and not options.counts_fill
         cycles = sum(s.limiter_cycles if single else f.roomy for s, f in zip(parts, ends, strict=True))
         return cycles + options.epoch_switch_cycles * (len(parts) - 1)
 
     def _least(self, parts: Sequence[Segment]) -> float:
         """A lower bound of `_time`: every input takes the slowest op of each epoch as long as it works on it."""
-        options = self.problem.options
         slowest = sum(part.limiter_cycles for part in parts)
-        return options.inputs_counted * slowest + options.epoch_switch_cycles * (len(parts) - 1)
+        switches = self.problem.options.epoch_switch_cycles * (len(parts) - 1)
+        return self.problem.inputs(parts[0].first) * slowest + switches
 
     def _throughput(self, problem: Problem, segment: Segment) -> Throughput:
         return throughput(problem, segment, self.overrides)
@@ -386,10 +387,10 @@ class _StallRepair:
         source, name = (problem.order[segment.first + op] for op in (producer, reader))
         graph = edited(problem, (_nop(source, name),))
         added = [n for n in graph.nodes if n not in problem.graph]
-        users = graph.users()
+        users, phase = graph.users(), phases(graph)
         models = dict(problem.models)
         for op in (*added, source, name):
-            profile = profile_of(graph, graph[op], problem.options, users)
+            profile = profile_of(graph, graph[op], problem.options, users, phase)
             old = problem.models.get(op)
             if old is None or old.profile is None or old.profile.signature != profile.signature:
                 choice = choices({op: profile}, problem.device, self.overrides).get(op, Choice())
