@@ -15,14 +15,17 @@ from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import PlacementError
+from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import by_phase, phases
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.hwops import HwUnary
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 from tbuda_lab.core.placer import place, place_and_repair
 from tbuda_lab.core.placer.model.cost_cache import CostCache
-from tbuda_lab.core.placer.model.problem import Problem, op_facts
+from tbuda_lab.core.placer.model.problem import Problem, Schedule, op_facts
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, measure
 from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
@@ -320,3 +323,28 @@ def test_a_session_shows_edits_and_explains_the_nops_of_the_placer() -> None:
     with session.transaction("less to run"):
         session.configure(microbatch=1)
     assert all(c.pcc is not None and c.pcc > 0.999 for c in session.verify())
+
+
+@pytest.mark.parametrize("parts", ["inference", "training"])
+def test_a_schedule_with_a_nop_is_what_a_new_one_says(parts: str) -> None:
+    """Of every edge between two ops, with another operand of the reader through a queue where it has one."""
+    module, x, traced = model()
+    options = CompileOptions()
+    if parts == "training":
+        traced = from_pybuda(PyTorchModule("ff", module), (x,), training=True)
+        options = CompileOptions(training=TrainingOptions(optimizer_options("adam", learning_rate=0.1)))
+    graph = compile_graph(traced, "grayskull", options).lowered
+    order = by_phase(schedule(graph), phases(graph))
+    before = Schedule.of(graph, order, GRAYSKULL, options)
+    edges = {(source, node.name) for node in graph.ops for source in node.sources if source in before.number}
+    assert len(edges) > 8
+    for source, reader in sorted(edges):
+        queue = Override("insert_queue", source, {"dest": (reader,)})
+        for first in ((), (queue,)):
+            cut = edit(graph, GRAYSKULL, options, first).graph
+            nopped = edit(cut, GRAYSKULL, options, (Override("insert_nop", source, {"dest": (reader,)}),)).graph
+            (nop,) = set(nopped.nodes) - set(cut.nodes)
+            at = order.index(reader)
+            whole = Schedule.of(nopped, (*order[:at], nop, *order[at:]), GRAYSKULL, options)
+            assert Schedule.of(cut, order, GRAYSKULL, options).with_nop(nopped, nop, source, reader) == whole
+    assert before == Schedule.of(graph, order, GRAYSKULL, options)

@@ -7,6 +7,7 @@ ublock orders: in which order a core writes its ublocks, chosen by what the read
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -101,21 +102,26 @@ def ublock_orders(graph: Graph) -> dict[str, str]:
         if isinstance(op, HwSplice):
             orders[node.name] = "c" if op.axis == "r" else "r"
             continue
-        preferred: set[str] = set()
-        for name, port in users[node.name]:
-            user = graph[name]
-            if user.kind is NodeKind.OUTPUT:
-                preferred.add("r")
-                continue
-            if is_matmul_like(user.op):
-                need = "c" if port == 0 and user.op is not None and user.op.type != "hw.sparse_matmul" else "r"
-            elif isinstance(user.op, HwReduce) and user.op.dim in "rc":
-                need = "c" if user.op.dim == "r" else "r"
-            else:
-                need = orders.get(name, "r")
-            preferred.add(_through(user.inputs[port].tms, need))
-        orders[node.name] = "c" if preferred == {"c"} else "r"
+        orders[node.name] = order_for(graph, users[node.name], orders)
     return orders
+
+
+def order_for(graph: Graph, readers: Sequence[tuple[str, int]], orders: Mapping[str, str]) -> str:
+    """The order of a node that has none of its own, by what its readers, as (name, operand), need. orders: of them."""
+    preferred: set[str] = set()
+    for name, port in readers:
+        user = graph[name]
+        if user.kind is NodeKind.OUTPUT:
+            preferred.add("r")
+            continue
+        if is_matmul_like(user.op):
+            need = "c" if port == 0 and user.op is not None and user.op.type != "hw.sparse_matmul" else "r"
+        elif isinstance(user.op, HwReduce) and user.op.dim in "rc":
+            need = "c" if user.op.dim == "r" else "r"
+        else:
+            need = orders.get(name, "r")
+        preferred.add(_through(user.inputs[port].tms, need))
+    return "c" if preferred == {"c"} else "r"
 
 
 def read_order(graph: Graph, orders: dict[str, str], name: str) -> str:

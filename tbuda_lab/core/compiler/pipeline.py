@@ -57,6 +57,7 @@ from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.placer.interactive.sharing import share_netlist
 from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.runcontrol import no_collections
 
 CHOOSING = (
     "balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
@@ -494,4 +495,5 @@ def compile_graph(
     requested = tuple(overrides)
     request = Request(options or CompileOptions(), requested, requested)
     pipeline = Pipeline(spec, keep_epochs=False, cache=CompileCache() if cache else None)
-    return pipeline.compile(graph, request, Clock(on_stage, cancel))
+    with no_collections():
+        return pipeline.compile(graph, request, Clock(on_stage, cancel))

@@ -129,8 +129,12 @@ def op_costs(
             host += int(move.output_cores[0]) if output == HOST else 0
             columns[name] = row
             loads += [(name, int(b[0]), c) for b, c, o in zip(move.operand_bytes, cores, loaded, strict=True) if o]
-            if move.picker_bytes is not None and row.once[-1]:
-                loads.append((name, int(move.picker_bytes[0]), int(row.rows["grid_r"][0])))
+            if move.picker_bytes is not None:
+                readers = int(row.rows["grid_r"][0])
+                if row.once[-1]:
+                    loads.append((name, int(move.picker_bytes[0]), readers))
+                else:
+                    dram += readers
         load = Load(dram, host)
         ready = dict.fromkeys(epoch.ops, 0)
         ends = load_times([size for _, size, _ in loads], [count for _, _, count in loads], result.device)

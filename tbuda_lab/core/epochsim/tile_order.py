@@ -347,6 +347,8 @@ def input_tiles(profile: OpProfile, port: int, row: np.void, factor: int = 2) ->
     return factor * ur * uc
 
 
+_GRAPHS = 32
+"""Whose readers are kept: the trials that are simulated side by side have a graph each."""
 _MOST_BYTES = 192 << 20
 """Of tile orders in one cache: they are as long as tensors."""
 
@@ -363,13 +365,15 @@ class TileOrderCache:
     stripes: dict[tuple[object, ...], Stripes] = dataclasses.field(default_factory=dict)
     moves: dict[tuple[str, int], RowMoves] = dataclasses.field(default_factory=dict)
     bytes_used: int = 0
-    _users: tuple[Graph, dict[str, list[tuple[str, int]]]] | None = None
+    _users: dict[int, tuple[Graph, dict[str, list[tuple[str, int]]]]] = dataclasses.field(default_factory=dict)
 
     def users(self, graph: Graph) -> dict[str, list[tuple[str, int]]]:
-        """`Graph.users` of a graph that nobody changes any more; kept for the last one that was asked for."""
-        if self._users is None or self._users[0] is not graph:
-            self._users = graph, graph.users()
-        return self._users[1]
+        """`Graph.users` of a graph that nobody changes any more; kept for the last few that were asked for."""
+        entry = self._users.pop(id(graph), None) or (graph, graph.users())
+        self._users[id(graph)] = entry
+        if len(self._users) > _GRAPHS:
+            del self._users[next(iter(self._users))]
+        return entry[1]
 
     def keep(self, key: tuple[object, ...], walk: TileOrder) -> TileOrder:
         """Notes a walk."""

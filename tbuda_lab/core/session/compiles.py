@@ -16,8 +16,7 @@ from tbuda_lab.core.compiler.integer_outputs import host_outputs
 from tbuda_lab.core.compiler.pipeline import FrontEndResult
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.runcontrol import wait_for
-from tbuda_lab.core.session.state import no_collections
+from tbuda_lab.core.runcontrol import no_collections, wait_for
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session

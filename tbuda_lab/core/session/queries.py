@@ -18,13 +18,13 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.runcontrol import no_collections
 from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.commands import Command, SetOverride
 from tbuda_lab.core.session.explain import Reasons, reasons_of
 from tbuda_lab.core.session.legal import LegalTable, legal_table
 from tbuda_lab.core.session.profile import Profile, profile_of
 from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
-from tbuda_lab.core.session.state import no_collections
 from tbuda_lab.core.session.suggest import Suggestion, Told, suggestions
 from tbuda_lab.core.session.whatif import Diff, WhatIf, compare_placed, diff_results
 

@@ -7,12 +7,10 @@ Named events with plain listeners; the one way stages tell views what happens.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.compiler import CompileResult
@@ -104,21 +102,3 @@ def on_session(listener: Callable[[Session], None]) -> Callable[[], None]:
     """Call `listener(session)` for every session that is made; returns a function that removes it."""
     _LISTENERS.append(listener)
     return lambda: _LISTENERS.remove(listener)
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """No collection inside.
-
-    An answer makes many objects that live for milliseconds. Those that a collection meets count as old, and after a
-    handful of answers everything a session holds is looked through, for a third of a second at 700 ops. Without a
-    collection in between they are gone when the answer is.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

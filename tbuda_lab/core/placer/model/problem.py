@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic
-from tbuda_lab.core.balancer.blocks import read_order, ublock_orders
+from tbuda_lab.core.balancer.blocks import order_for, read_order, ublock_orders
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
@@ -74,6 +74,17 @@ class OpFacts:
             return where, HOST
         return where, NOC if self.readers else ""
 
+    def moved(self, at: int) -> OpFacts:
+        """The same where an op is inserted at a place of the schedule."""
+        if max(self.producers, default=-1) < at and (not self.readers or self.readers[-1][0] < at):
+            return self
+        return dataclasses.replace(
+            self,
+            producers=tuple([p + (p >= at) for p in self.producers]),
+            readers=tuple([(reader + (reader >= at), port) for reader, port in self.readers]),
+            transports={},
+        )
+
     def by_noc(self, port: int, first: int, last: int) -> bool:
         """Whether an operand comes straight from an op when [first, last) is one epoch."""
         return first <= self.producers[port] < last and port not in self.queued
@@ -101,6 +112,30 @@ class Schedule:
         return cls(
             tuple(order), number, op_facts(graph, number, device, options), phases(graph), orders,
             {name: read_order(graph, orders, name) for name in order},
+        )  # fmt: skip
+
+    def with_nop(self, graph: Graph, nop: str, source: str, reader: str) -> Schedule:
+        """That of the graph with a nop between two ops of an epoch, right before the reader: what `of` says of it, but
+        only what the nop changes is worked out."""
+        at, before = self.number[reader], self.number[source]
+        order = (*self.order[:at], nop, *self.order[at:])
+        facts = [fact.moved(at) for fact in self.facts]
+        ports = tuple(port for port, p in enumerate(facts[at].producers) if p == before)
+        read = tuple((at + 1, port) for port in ports)
+        kept = tuple(use for use in facts[before].readers if use not in read)
+        takes = facts[at]
+        producers = tuple(at if port in ports else p for port, p in enumerate(takes.producers))
+        facts[at] = dataclasses.replace(takes, producers=producers, transports={})
+        facts.insert(at, OpFacts(nop, (before,), (DRAM,), read, False, False, (), bool(set(ports) & set(takes.queued))))
+        queued_out = any(port in facts[use].queued for use, port in kept)
+        facts[before] = dataclasses.replace(
+            facts[before], readers=tuple(sorted((*kept, (at, 0)))), queued_out=queued_out, transports={}
+        )
+        own = order_for(graph, [(reader, port) for port in ports], self.orders)
+        phase = {**self.phase, nop: self.phase[reader]} if self.phase else {}
+        return Schedule(
+            order, {name: i for i, name in enumerate(order)}, tuple(facts), phase, {**self.orders, nop: own},
+            {**self.read_orders, nop: own},
         )  # fmt: skip
 
 
@@ -274,47 +309,64 @@ class Problem:
     @functools.cached_property
     def kinds(self) -> list[int]:
         """By number of the op, a number of the cost cache for what it is, whoever it reads and feeds."""
-        kinds = (
-            (
-                self.tables[i].signature,
-                self.orders[name],
-                self.read_orders[name],
-                self.pins.get(name),
-                fact.queue_place,
-                len(fact.readers),
-                fact.host_output,
-                fact.dram_output,
-                fact.queued,
-                BETWEEN in self.graph[name].attrs,
-            )
-            for i, (name, fact) in enumerate(zip(self.order, self.facts, strict=True))
-        )
-        return [self.costs.number(kind) for kind in kinds]
+        return [self._kind(op) for op in range(len(self.order))]
+
+    def _kind(self, op: int) -> int:
+        entry = self._kinds.get(op)
+        if entry is None:
+            entry = self._kinds[op] = self._kind_of(op)
+        return entry
 
     @functools.cached_property
-    def _inside(self) -> list[tuple[int, int, int]]:
-        """Of every op: its number in `structure` where all that it reads and feeds is inside, its first producer and
-        its last reader (itself without any)."""
-        entries = []
-        for op, fact in enumerate(self.facts):
+    def _kinds(self) -> dict[int, int]:
+        """Of the ops that were asked for: a problem may live for the trial of one epoch."""
+        return {}
+
+    def _kind_of(self, op: int) -> int:
+        name, fact = self.order[op], self.facts[op]
+        kind = (
+            self.models[name].signature,
+            self.orders[name],
+            self.read_orders[name],
+            self.pins.get(name),
+            fact.queue_place,
+            len(fact.readers),
+            fact.host_output,
+            fact.dram_output,
+            fact.queued,
+            BETWEEN in self.graph[name].attrs,
+        )
+        return self.costs.number(kind)
+
+    @functools.cached_property
+    def _inside(self) -> dict[int, tuple[int, int, int]]:
+        """Of the ops that were asked for, see `_inside_of`."""
+        return {}
+
+    def _inside_of(self, op: int) -> tuple[int, int, int]:
+        """An op's number in `structure` where all that it reads and feeds is inside, its first producer and its last
+        reader (itself without any)."""
+        entry = self._inside.get(op)
+        if entry is None:
+            fact = self.facts[op]
             first = min((p for p in fact.producers if p >= 0), default=op)
             last = max((reader for reader, _ in fact.readers), default=op)
-            entries.append((self._number_in(op, 0, len(self.order)), first, last))
-        return entries
+            entry = self._inside[op] = self._number_in(op, 0, len(self.order)), first, last
+        return entry
 
     def _number_in(self, op: int, first: int, last: int) -> int:
         fact = self.facts[op]
         producers = tuple(p - op if first <= p < last else (1 if p < 0 else 2) for p in fact.producers)
         readers = tuple((r - op, port) for r, port in fact.readers if first <= r < last)
-        return self.costs.number((self.kinds[op], producers, readers))
+        return self.costs.number((self._kind(op), producers, readers))
 
     def structure(self, first: int, last: int) -> tuple[int, ...]:
         """All that decides which rows and spots ops [first, last) can take as one epoch, as numbers of the cost cache:
         equal for runs of equal layers, as long as the rows of earlier epochs are left open."""
-        inside = self._inside
+        entries = ((op, *self._inside_of(op)) for op in range(first, last))
         return tuple(
             number if first <= producer and reader < last else self._number_in(op, first, last)
-            for op, (number, producer, reader) in enumerate(inside[first:last], first)
+            for op, number, producer, reader in entries
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,6 +12,8 @@ from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.placer.model.edge_compatibility import refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
+from tbuda_lab.core.placer.policies.objective import weighed
+from tbuda_lab.core.placer.search.chip_stages import longest_chains
 
 FAR_BEHIND = 1.25
 """What a run may cost by its bound, over the cheapest cut of the same ops into shorter ones. Of the runs that a search
@@ -63,6 +66,54 @@ class Attempt:
 
     def at(self, first: int, last: int) -> Segment | None:
         return None if self.segment is None else dataclasses.replace(self.segment, first=first, last=last)
+
+
+class RunCosts:
+    """What every run of ops costs per input of the batch, as far as is known: by its bound, as placed, as priced. Flat
+    arrays of all runs, by first op and then length."""
+
+    def __init__(self, problem: Problem, bounds: Mapping[int, Mapping[int, CostBound]]) -> None:
+        """bounds: of every op all runs from there, by their ends."""
+        options, count = problem.options, len(problem.order)
+        self._begin = np.cumsum([0, *(len(bounds[first]) for first in range(count))])
+        self._last = np.array([last for first in range(count) for last in bounds[first]], dtype=np.int64)
+        each = [bound for first in range(count) for bound in bounds[first].values()]
+        self._share = np.repeat([problem.share(first) for first in range(count)], np.diff(self._begin))
+        self._bound = self._share * np.array([bound.cost for bound in each])
+        self._stalls = np.array([bound.stall_cycles for bound in each])
+        self._switch = np.full(len(each), float(options.epoch_switch_cycles))
+        if options.epoch_fill_cycles:
+            for first in range(count):
+                at = slice(self._begin[first], self._begin[first + 1])
+                if len(lasts := self._last[at]):
+                    chains = np.array(longest_chains(problem, first, int(lasts[-1])))
+                    self._switch[at] += options.epoch_fill_cycles * chains[lasts - first - 1]
+        self._switch /= options.inputs_counted
+        self._placed, self._priced = np.full(len(each), np.nan), np.full(len(each), np.nan)  # nan: not looked at yet
+        self._ends = self._by_first(self._last)
+
+    def keep(self, first: int, last: int, segment: Segment | None, priced: bool) -> None:
+        """Notes what became of a run: None where it is no epoch. priced: its stall cycles are known."""
+        at = int(self._begin[first]) + int(np.searchsorted(self._ends[first], last))
+        if segment is None:
+            self._placed[at] = self._priced[at] = np.inf
+        elif priced:
+            self._priced[at] = self._share[at] * weighed(segment)
+        else:
+            self._placed[at] = self._share[at] * (weighed(segment) + self._stalls[at])
+
+    def costs(self, guess: RunEstimate | None) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By first op: where epochs from there may end, and what each costs with the switch to it: as priced, else as
+        guessed from what is known of it, infinite for a run that is no epoch. Without a guess only what is priced
+        counts."""
+        cycles = np.where(np.isnan(self._priced), np.inf, self._priced)
+        if guess is not None:
+            guessed = np.where(np.isnan(self._placed), self._bound * guess.bound, self._placed * guess.placed)
+            cycles = np.where(np.isnan(self._priced), guessed, self._priced)
+        return list(zip(self._ends, self._by_first(cycles + self._switch), strict=True))
+
+    def _by_first(self, flat: np.ndarray) -> list[np.ndarray]:
+        return [flat[a:b] for a, b in itertools.pairwise(self._begin.tolist())]
 
 
 class CheapestCuts:

@@ -30,12 +30,19 @@ from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, 
 from tbuda_lab.core.placer.policies.full_buffers import without_full_buffers
 from tbuda_lab.core.placer.policies.layers import cheapest_path, equal_layers, repeated_path
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
-from tbuda_lab.core.placer.policies.op_runs import Attempt, CheapestCuts, CostBound, RunEstimate, RunRefusal
+from tbuda_lab.core.placer.policies.op_runs import (
+    Attempt,
+    CheapestCuts,
+    CostBound,
+    RunCosts,
+    RunEstimate,
+    RunRefusal,
+)
 from tbuda_lab.core.placer.policies.pipelining import pipelined
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES as SWITCH_CYCLES
-from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, longest_chains, rules
+from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, rules
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
 from tbuda_lab.core.placer.stalls.stall_model import RunStalls, StallCaches, StallModel
 from tbuda_lab.core.placer.stalls.stall_repair import held_up, priced
@@ -115,11 +122,9 @@ class Optimal:
         self._tables, self._links = memory.tables, memory.links
         self.bounds: dict[int, dict[int, CostBound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
-        self._realised: dict[int, dict[int, Segment | None]] = {}  # the same by first op, and position among its ends
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
         self.finished_segments, self._streamed, self._flowing = memory.finished, memory.streamed, memory.flowing
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
-        self._flat: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._attempts, self._ends = memory.attempts, memory.ends
         self._layers = equal_layers(problem.kinds)
 
@@ -357,50 +362,18 @@ class Optimal:
         return segment
 
     # -- the path --------------------------------------------------------------------------------------------
-    def _costs(self, guess: RunEstimate | None) -> list[tuple[np.ndarray, np.ndarray]]:
-        """By first op: where epochs from there may end, and what each costs: as finished, else as guessed from what is
-        known of it. Without a guess only what is finished counts."""
-        result: list[tuple[np.ndarray, np.ndarray]] = []
-        for first, (lasts, bounds, more) in enumerate(self._bound_costs()):
-            cycles = np.full(len(lasts), np.inf) if guess is None else bounds * guess.bound
-            for i, segment in self._realised.get(first, {}).items():
-                if segment is None:
-                    cycles[i] = np.inf
-                elif (first, int(lasts[i])) in self.finished:
-                    cycles[i] = weighed(segment)
-                elif guess is not None:
-                    stall_cycles = self.bounds[first][int(lasts[i])].stall_cycles
-                    cycles[i] = (weighed(segment) + stall_cycles) * guess.placed
-            finite = np.isfinite(cycles)
-            result.append((lasts[finite], cycles[finite] + more[finite]))
-        return result
-
-    def _bound_costs(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """By first op: where runs from there may end, what their bounds say that they cost, and what switching to an
-        epoch and filling it costs beside."""
-        options = self.problem.options
-        if not self._flat:
-            for first, ends in sorted(self.bounds.items()):
-                lasts = np.array(list(ends), dtype=np.int64)
-                more = np.full(len(lasts), float(options.epoch_switch_cycles))
-                if options.epoch_fill_cycles and len(lasts):
-                    chains = np.array(longest_chains(self.problem, first, int(lasts[-1])))
-                    more += options.epoch_fill_cycles * chains[lasts - first - 1]
-                share, more = self.problem.share(first), more / options.inputs_counted
-                self._flat.append((lasts, share * np.array([b.cost for b in ends.values()]), more))
-        return self._flat
-
     def _keep(self, first: int, last: int, segment: Segment | None) -> None:
         """Notes what became of a run."""
         self.real[first, last] = segment
-        self._realised.setdefault(first, {})[list(self.bounds[first]).index(last)] = segment
+        self._costs.keep(first, last, segment, (first, last) in self.finished)
 
     def _path(self, guess: RunEstimate | None) -> list[tuple[int, int]]:
-        """The cheapest way through all ops, see `_costs`, or one that repeats and hardly costs more; empty if there is
-        none."""
-        costs = self._costs(guess)
+        """The cheapest way through all ops, see `RunCosts.costs`, or one that repeats and hardly costs more; empty if
+        there is none."""
+        costs = self._costs.costs(guess)
         if len(self.problem.device.chips) > 1:
-            result = divide(costs, rules(self.problem))
+            possible = [np.isfinite(cycles) for _, cycles in costs]
+            result = divide([(e[ok], c[ok]) for (e, c), ok in zip(costs, possible, strict=True)], rules(self.problem))
             if result is not None:
                 return [(first, last) for first, last, _ in result]
         path, cost = cheapest_path(costs)
@@ -421,6 +394,7 @@ class Optimal:
                 cuts.add(first, ends)
             self.bounds[first] = {first + length: bound for length, bound in ends.items()}
             self.check(0.5 * (n - first) / n)
+        self._costs = RunCosts(problem, self.bounds)
         budget = 60 + 3 * n
         sceptical, more = False, _MORE
         while True:

@@ -23,7 +23,6 @@ from tbuda_lab.core.balancer.profile import profile_of
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.lowering.edits import edit, queued_ports
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
@@ -386,10 +385,11 @@ class _StallRepair:
     def _nop_inserted(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
         source, name = (problem.order[segment.first + op] for op in (producer, reader))
         graph = edited(problem, (_nop(source, name),))
-        added = [n for n in graph.nodes if n not in problem.graph]
-        users, phase = graph.users(), phases(graph)
+        (nop,) = (n for n in graph.nodes if n not in problem.graph)
+        schedule = problem.schedule.with_nop(graph, nop, source, name)
+        users, phase = problem.costs.tile_orders.users(graph), schedule.phase
         models = dict(problem.models)
-        for op in (*added, source, name):
+        for op in (nop, source, name):
             profile = profile_of(graph, graph[op], problem.options, users, phase)
             old = problem.models.get(op)
             if old is None or old.profile is None or old.profile.signature != profile.signature:
@@ -398,12 +398,9 @@ class _StallRepair:
                 rows.setflags(write=False)
                 signature = profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
                 models[op] = OpModels(signature, rows, profile)
-        at = segment.first + reader
-        order = (*problem.order[:at], *added, *problem.order[at:])
-        return Problem.of(
-            graph, models, problem.device, problem.options, order, problem.pins, problem.breaks, problem.chip_breaks,
-            costs=problem.costs,
-        )  # fmt: skip
+        return dataclasses.replace(
+            problem, graph=graph, models=models, schedule=schedule, overrides=(), refusals={}
+        )
 
     def _note(self, index: int, price: Price, old: Segment, state: _State) -> Diagnostic:
         was = price.before
