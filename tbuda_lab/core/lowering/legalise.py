@@ -89,15 +89,18 @@ def fix_forks(graph: Graph) -> None:
             continue
         count = min(MAX_READERS, math.ceil(len(readers) / MAX_READERS))
         chunk = math.ceil(len(readers) / count)
+        nops: list[str] = []
         for k in range(count):
             nop = insert_nop(graph, f"{name}_fork_nop_{k}", name, ())
-            for user, port in readers[k * chunk : (k + 1) * chunk]:
+            users[nop] = readers[k * chunk : (k + 1) * chunk]
+            for user, port in users[nop]:
                 consumer = graph[user]
                 edges = list(consumer.inputs)
                 edges[port] = dataclasses.replace(edges[port], source=nop)
                 consumer.inputs = tuple(edges)
-            work.append(nop)
-        users = graph.users()
+            nops.append(nop)
+        users[name] = [(nop, 0) for nop in nops]
+        work += nops
     graph.resort()
 
 
