@@ -230,6 +230,30 @@ def test_large_weights_are_preloaded_by_programs_that_do_not_write_them(arch: st
     assert max(prefetched(dumps(netlist)).values()) <= 24
 
 
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
+def test_depthwise_convolutions_train_with_as_many_ops_for_any_number_of_channels(stride: int, dilation: int) -> None:
+    count = []
+    for channels in (8, 40):
+        torch.manual_seed(0)
+        module = torch.nn.Sequential(
+            torch.nn.Conv2d(3, channels, 1, bias=False),
+            torch.nn.Conv2d(channels, channels, 3, stride, dilation, dilation, groups=channels),
+        )
+        x = torch.randn(1, 3, 9, 9, requires_grad=True)
+        y = module(x)
+        seed = torch.randn_like(y)
+        y.backward(seed)
+        assert x.grad is not None
+        result = compiled(module, x.detach(), learning_rate=0.1)
+        trainer = Trainer(result)
+        trainer.forward({result.graph.inputs[0].name: x.detach()})
+        got = trainer.backward({result.graph.outputs[0].name: seed})
+        close(got, {result.graph.inputs[0].name: x.grad})
+        close(trainer.gradients(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None})
+        count.append(len([n for n in result.passed.ops]))
+    assert count[0] == count[1]
+
+
 def test_the_gradient_by_an_input_that_all_elements_share_is_their_sum() -> None:
     class Product(torch.nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

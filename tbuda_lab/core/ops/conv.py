@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -187,10 +188,16 @@ class ConvRows(NdOp):
         return nchw_to_rows(functional.conv2d(img, w, bias, self.stride, 0, self.dilation, self.groups))
 
     def differentiable(self, b: Builder, node: Node, x: str, w: str, *bias: str) -> str:
-        """The pixels of every kernel position side by side, times the weights; a group of channels at a time."""
+        """The pixels of every kernel position side by side, times the weights; a group of channels at a time. Depthwise
+        (a channel is a group): the sum over kernel positions of the pixels times a row of weights."""
         positions = window_positions(self.in_hw, self.kernel, self.stride, self.padding, self.dilation)
         count, cout, each = self.kernel[0] * self.kernel[1], b.shape(w)[0], b.shape(w)[1]
         taken = [x if is_whole(at, self.in_hw) else b.op(GatherRows(Payload(at)), x) for at in positions]
+        if self.groups == cout == b.shape(x)[3]:
+            rows = b.op(Transpose(-2, -1), b.reshape(w, (1, 1, cout, count)))
+            products = [b.multiply(t, b.op(Index(-2, k, k + 1), rows)) for k, t in enumerate(taken)]
+            y = functools.reduce(b.add, products)
+            return b.add(y, bias[0]) if bias else y
         parts = []
         for group in range(self.groups):
             first, out = group * each, cout // self.groups
