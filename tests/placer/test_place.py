@@ -29,7 +29,7 @@ from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.model.segment import measure
-from tbuda_lab.core.placer.policies.optimal import SWITCH_CYCLES
+from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES
 from tests import pairs
 from tests.placer.graphs import Sketch, convolutions, encoder
 

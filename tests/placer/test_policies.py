@@ -27,9 +27,10 @@ from tbuda_lab.core.placer.policies import OTHERS, POLICIES, op_runs
 from tbuda_lab.core.placer.policies.candidates import Candidates
 from tbuda_lab.core.placer.policies.nlp import nlp_target
 from tbuda_lab.core.placer.policies.op_runs import CheapestCuts, CostBound
-from tbuda_lab.core.placer.policies.optimal import Optimal, forget_searches
+from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.portfolio import never_worse
 from tbuda_lab.core.placer.policies.ribbon import CandidateFacts, Ribbon, prefers
+from tbuda_lab.core.placer.policies.run_bounds import forget_searches
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES, slowest_stage
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 from tests import pairs
@@ -374,8 +375,8 @@ def test_a_search_that_shares_the_costs_of_another_one_chooses_as_if_it_were_alo
     one = Optimal(first, quiet)
     one.run()
     two = Optimal(shared, quiet)
-    assert np.array_equal(one.targets, two.targets)
-    known = set(one.finished_segments)
-    assert two.run() == alone and known & set(two.finished_segments) == known
+    assert np.array_equal(one.runs.targets, two.runs.targets)
+    known = set(one.runs.memory.finished)
+    assert two.run() == alone and known & set(two.runs.memory.finished) == known
     forget_searches(first.costs)
-    assert not Optimal(first, quiet).finished_segments
+    assert not Optimal(first, quiet).runs.memory.finished

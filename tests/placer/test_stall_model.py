@@ -175,7 +175,7 @@ def test_nops_are_asked_for_where_a_fork_would_hang(rows: int) -> None:
     """As far as one fork goes: the pace does not count, so room for the first result of the long branch is enough."""
     problem = problem_of(residuals(1, rows), microbatch=BATCH)
     policy, count = Optimal(problem, quiet), len(problem.order)
-    segment = next(s for at in range(len(policy.targets)) if (s := policy.attempt(0, count, 0, at, {}).segment))
+    segment = next(s for at in range(len(policy.runs.targets)) if (s := policy.attempt(0, count, 0, at, {}).segment))
     needs = at_rows(problem, segment)
     gathered = RunStalls(StallModel(problem, [0], np.full(1, np.inf)), 0, lambda op: needs[op])
     for op in range(segment.last):
@@ -324,7 +324,7 @@ def test_ops_that_read_one_input_share_the_link_in_the_bound_and_in_the_rows() -
     readers = [op for op, f in enumerate(problem.facts) if HOST in f.queue_place]
     assert len(readers) == 4
     for segment in segments:
-        bound = policy.bound(segment.first, segment.last)
+        bound = policy.runs.bound(segment.first, segment.last)
         used = [op for op in range(segment.first, segment.last) if uses_host(problem, op)]
         total = 0.0
         for op in used:

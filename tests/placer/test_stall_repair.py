@@ -149,7 +149,7 @@ def test_of_several_forks_that_hang_each_is_mended() -> None:
     problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
     policy = Optimal(problem, lambda fraction: None)
     count = len(problem.order)
-    segment = next(s for at in range(len(policy.targets)) if (s := policy.attempt(0, count, 0, at, {}).segment))
+    segment = next(s for at in range(len(policy.runs.targets)) if (s := policy.attempt(0, count, 0, at, {}).segment))
     assert throughput(problem, segment).deadlocked
     result = repair_stalls(problem, (segment,))
     assert len(result.edits) > 1

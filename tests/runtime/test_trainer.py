@@ -250,7 +250,7 @@ def test_depthwise_convolutions_train_with_as_many_ops_for_any_number_of_channel
         got = trainer.backward({result.graph.outputs[0].name: seed})
         close(got, {result.graph.inputs[0].name: x.grad})
         close(trainer.gradients(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None})
-        count.append(len([n for n in result.passed.ops]))
+        count.append(len(result.passed.ops))
     assert count[0] == count[1]
 
 

@@ -15,7 +15,7 @@ from tbuda_lab.core.emit.program import Programs, accumulated
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import MathFidelity
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
-from tbuda_lab.core.graph.phases import ONCE, WRITES
+from tbuda_lab.core.graph.phases import WRITES, inputs_of_run
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.fuse import intermediates, plan
 from tbuda_lab.core.lowering.hwops import (
@@ -179,8 +179,7 @@ class _Emitter:
 
     # -- ops -------------------------------------------------------------------------------------------------
     def epoch_graph(self, epoch: Epoch) -> schema.NetGraph:
-        count = 1 if epoch.direction == ONCE else self.microbatch
-        net = schema.NetGraph(graph_name(epoch), epoch.chip, count)
+        net = schema.NetGraph(graph_name(epoch), epoch.chip, inputs_of_run(epoch.direction, self.microbatch))
         for name in epoch.ops:
             net.ops[name] = self.kept_op(self.graph[name], epoch)
         return net

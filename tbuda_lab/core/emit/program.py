@@ -8,7 +8,7 @@ from tbuda_lab.core.balancer.parameters import preloads
 from tbuda_lab.core.balancer.types import Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, SUBGRAPHS
+from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, SUBGRAPHS, inputs_of_run
 from tbuda_lab.core.netlist import schema
 
 
@@ -87,7 +87,7 @@ class Programs:
             static[f"$lptr_q{i}"] = 0
             static[f"$gptr_q{i}"] = 0
         once, zeroes = direction == ONCE, direction == "bwd" and bool(self.accumulates)
-        count = 1 if once else self.microbatch
+        count = inputs_of_run(direction, self.microbatch)
         constants: dict[str, schema.Value | None] = {"$c_one": 1, "$c_zero": 0, "$c_microbatch_size": count}
         instructions: list[schema.Instruction] = []
         if not once:

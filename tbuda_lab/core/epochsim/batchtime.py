@@ -16,7 +16,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC
 from tbuda_lab.core.epochsim.costs import OpCost
 from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, simulate
-from tbuda_lab.core.graph.phases import ONCE
+from tbuda_lab.core.graph.phases import inputs_of_run
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Epoch
@@ -117,7 +117,7 @@ def epoch_times(trace: EpochTrace, result: SimulatedCompile) -> tuple[EpochTime,
     for epoch, times in zip(result.placement.epochs, trace.epochs, strict=True):
         last = first + len(epoch.ops)
         waits, costs = trace.ops[first:last], trace.costs[first:last]
-        inputs = 1 if epoch.direction == ONCE else trace.per_run
+        inputs = inputs_of_run(epoch.direction, trace.per_run)
         epoch_times.append(_epoch(times, waits, costs, stalled, inputs))
         first = last
     return tuple(epoch_times)

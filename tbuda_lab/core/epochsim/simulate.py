@@ -18,7 +18,7 @@ from tbuda_lab.core.epochsim.pyramid import WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.epochsim.trace import Columns, Trace, TraceEpoch, TraceOp, span_columns
 from tbuda_lab.core.errors import Diagnostic
-from tbuda_lab.core.graph.phases import ONCE
+from tbuda_lab.core.graph.phases import ONCE, inputs_of_run
 
 if TYPE_CHECKING:
     from tbuda_lab.core.epochsim.compiled import SimulatedCompile
@@ -144,7 +144,7 @@ def simulate(
     epoch_of = np.array([result.placement.ops[name].epoch for name in built.names], dtype=np.int64)[owner]
     epochs = result.placement.epochs
     groups = [np.flatnonzero(epoch_of == epoch.index).tolist() for epoch in epochs]
-    inputs = [1 if epoch.direction == ONCE else per_run for epoch in epochs]
+    inputs = [inputs_of_run(epoch.direction, per_run) for epoch in epochs]
     run = run_network(built.network, per_run, groups, inputs=inputs)
     # what holds later inputs up is nothing to an epoch that takes one
     flows = [count == per_run for count in inputs]

@@ -50,6 +50,12 @@ DIRECTIONS = {"forward": "fwd", "decode": "decode", "backward": "bwd", "optimize
 ONCE = "opt"
 """The direction whose programs run once for a whole batch: they have no loop over the microbatch."""
 
+
+def inputs_of_run(direction: str, microbatch: int) -> int:
+    """How many inputs one run of an epoch of this direction takes."""
+    return 1 if direction == ONCE else microbatch
+
+
 SUBGRAPHS = {"fwd": "fwd_0", "decode": "fwd_1", "bwd": "bwd_0", "opt": "opt_0"}
 """By direction what the netlist's names of its graphs begin with, and those of its programs after `run_`."""
 

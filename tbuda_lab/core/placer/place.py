@@ -25,8 +25,9 @@ from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.full_buffers import flowing_epochs
 from tbuda_lab.core.placer.policies.objective import objective
-from tbuda_lab.core.placer.policies.optimal import forget_searches, optimal
+from tbuda_lab.core.placer.policies.optimal import optimal
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
+from tbuda_lab.core.placer.policies.run_bounds import forget_searches
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost, slowest_stage
 from tbuda_lab.core.placer.search.infeasible_repair import (

@@ -18,7 +18,7 @@ from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement,
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, DIRECTIONS, ONCE, WRITES, phases, written
+from tbuda_lab.core.graph.phases import ACCUMULATES, DIRECTIONS, WRITES, inputs_of_run, phases, written
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
@@ -395,7 +395,7 @@ class QueuePlanner:
             batches = 1 + max(stages) - min(stages)
             if direction != self._direction(node.name) and self.options.training is not None:
                 batches = self.options.training.batches
-            inputs = 1 if self._direction(node.name) == ONCE else self.options.microbatch
+            inputs = inputs_of_run(self._direction(node.name), self.options.microbatch)
             self._add(
                 f"e2e_{node.name}_{number}",
                 "e2e",

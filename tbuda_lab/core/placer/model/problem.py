@@ -311,32 +311,30 @@ class Problem:
         """By number of the op, a number of the cost cache for what it is, whoever it reads and feeds."""
         return [self._kind(op) for op in range(len(self.order))]
 
-    def _kind(self, op: int) -> int:
-        entry = self._kinds.get(op)
-        if entry is None:
-            entry = self._kinds[op] = self._kind_of(op)
-        return entry
-
     @functools.cached_property
     def _kinds(self) -> dict[int, int]:
         """Of the ops that were asked for: a problem may live for the trial of one epoch."""
         return {}
 
-    def _kind_of(self, op: int) -> int:
+    def _kind(self, op: int) -> int:
+        if (entry := self._kinds.get(op)) is not None:
+            return entry
         name, fact = self.order[op], self.facts[op]
-        kind = (
-            self.models[name].signature,
-            self.orders[name],
-            self.read_orders[name],
-            self.pins.get(name),
-            fact.queue_place,
-            len(fact.readers),
-            fact.host_output,
-            fact.dram_output,
-            fact.queued,
-            BETWEEN in self.graph[name].attrs,
+        entry = self._kinds[op] = self.costs.number(
+            (
+                self.models[name].signature,
+                self.orders[name],
+                self.read_orders[name],
+                self.pins.get(name),
+                fact.queue_place,
+                len(fact.readers),
+                fact.host_output,
+                fact.dram_output,
+                fact.queued,
+                BETWEEN in self.graph[name].attrs,
+            )
         )
-        return self.costs.number(kind)
+        return entry
 
     @functools.cached_property
     def _inside(self) -> dict[int, tuple[int, int, int]]:

@@ -2,31 +2,26 @@
 
 Dynamic programming over the schedule (placement.md#search). For a run of ops and a target T every op takes its
 smallest candidate with limiter cycles <= T; the run is feasible at T if the areas add up to no more than the device and
-the cores that use DRAM stay within the load the cycles were computed for. That bound costs one comparison per run.
+the cores that use DRAM stay within the load the cycles were computed for (`RunBounds`: one comparison per run).
 Runs on the best path are then made real (edges, packing, exact load), and those that still are on it finished: cores
 that are left go to the op that limits them, and they are priced as they will be repaired, by the simulator of epochs
 (see `repair_stalls`): what a fork that has to wait costs, a larger buffer, nop or queue for it, or the pace that it
-leaves. A
-run that turns out slower than it was thought gets its real cost and the path is computed again, until every epoch of
-the best path is finished.
+leaves. A run that turns out slower than it was thought gets its real cost and the path is computed again, until every
+epoch of the best path is finished.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import cores_at_divider
 from tbuda_lab.core.errors import Diagnostic, PlacementError
-from tbuda_lab.core.placer.memory.host_link import link_cycles, share_link, uses_host
-from tbuda_lab.core.placer.model.bounds import EqualRuns
-from tbuda_lab.core.placer.model.choices import Needs
-from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.placer.memory.host_link import share_link
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, divider_levels, place_rows, polish
+from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, place_rows, polish
 from tbuda_lab.core.placer.policies.full_buffers import without_full_buffers
 from tbuda_lab.core.placer.policies.layers import cheapest_path, equal_layers, repeated_path
 from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
@@ -40,18 +35,15 @@ from tbuda_lab.core.placer.policies.op_runs import (
 )
 from tbuda_lab.core.placer.policies.pipelining import pipelined
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
+from tbuda_lab.core.placer.policies.run_bounds import RunBounds
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
-from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES as SWITCH_CYCLES
 from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, rules
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
-from tbuda_lab.core.placer.stalls.stall_model import RunStalls, StallCaches, StallModel
 from tbuda_lab.core.placer.stalls.stall_repair import held_up, priced
 
-_KERNEL_PARTS = (1.0, 0.5, 0.25)
 _DRAM_PRICES = (4, 8)
 """Cores that one on DRAM counts for, when an epoch that is settled is looked at again: larger grids may keep parameters
 in L1 that smaller ones stream, and fewer cores on DRAM leave more bandwidth to each."""
-_TARGETS = 160
 _MORE = 10  # runs made real after the path is settled, in case another one is better than it was thought
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 _REPEATED = 1.02
@@ -59,47 +51,8 @@ _REPEATED = 1.02
 _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
 
 
-@dataclasses.dataclass
-class _SearchMemory:
-    """What a search works out of runs and ops, by their structure and signatures: it holds for other graphs with the
-    same targets. ends: by whether runs far behind their cuts are left out."""
-
-    tables: dict[tuple[object, ...], Needs] = dataclasses.field(default_factory=dict)
-    links: dict[object, np.ndarray] = dataclasses.field(default_factory=dict)
-    waiting: StallCaches = dataclasses.field(default_factory=StallCaches)
-    attempts: dict[tuple[tuple[object, ...], int, int], Attempt] = dataclasses.field(default_factory=dict)
-    ends: dict[bool, EqualRuns[dict[int, CostBound]]] = dataclasses.field(
-        default_factory=lambda: {near: EqualRuns() for near in (False, True)}
-    )
-    finished: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
-    streamed: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
-    flowing: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
-
-
-_MEMORY = "memory of a search"
-
-
-def _memory(problem: Problem, targets: np.ndarray, kernel_weight: float, stall_share: float) -> _SearchMemory:
-    """That of the last search with the same targets, until `forget_searches`; a new one where overrides may address
-    ops by their names."""
-    if problem.overrides:
-        return _SearchMemory()
-    key = (_MEMORY, targets.tobytes(), kernel_weight, stall_share)
-    entry = problem.costs.answers.get(key)
-    if not isinstance(entry, _SearchMemory):
-        entry = problem.costs.answers[key] = _SearchMemory()
-    return entry
-
-
-def forget_searches(costs: CostCache) -> None:
-    """Gives back what searches keep for the next one: some ten megabytes."""
-    for key in [key for key in costs.answers if key[0] == _MEMORY]:
-        del costs.answers[key]
-
-
 class Optimal:
-    """One run of the policy over a problem. kernel_weight: of a cycle of the slowest kernel of a run that is not placed
-    yet; stall_share: of what it is thought to wait for full buffers, which repairs may take away."""
+    """One run of the policy over a problem. kernel_weight, stall_share: see `RunBounds`."""
 
     def __init__(
         self,
@@ -109,179 +62,18 @@ class Optimal:
         stall_share: float = 1.0,
     ) -> None:
         self.problem, self.check = problem, check
-        self.kernel_weight, self.stall_share = kernel_weight, stall_share
-        # a level: how many cores may use DRAM, and the part of the target that kernels may take
-        dividers = divider_levels(problem)
-        self.levels = [(d, part) for d in dividers for part in _KERNEL_PARTS]
-        self.caps = np.array([cores_at_divider(problem.device, d) for d, _ in self.levels])
-        self._most = np.array([np.full_like(self.caps, problem.cores), self.caps], np.int32)[:, :, None]
-        self.targets = self._targets()
-        self._level_starts = np.arange(len(self.levels)) * len(self.targets)  # in flat arrays of levels and targets
-        memory = _memory(problem, self.targets, kernel_weight, stall_share)
-        self.waiting = StallModel(problem, self.caps.tolist(), self.targets, memory.waiting)
-        self._tables, self._links = memory.tables, memory.links
+        self.runs = RunBounds(problem, kernel_weight, stall_share)
         self.bounds: dict[int, dict[int, CostBound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
-        self.finished_segments, self._streamed, self._flowing = memory.finished, memory.streamed, memory.flowing
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
-        self._attempts, self._ends = memory.attempts, memory.ends
         self._layers = equal_layers(problem.kinds)
 
     def on(self, problem: Problem, ops: range | None = None) -> Optimal:
         """The same for the problem in another order, or for runs of some of its ops."""
         result = copy.copy(self)
-        result.problem, result.waiting = problem, self.waiting.on(problem, ops)
+        result.problem, result.runs = problem, self.runs.on(problem, ops)
         return result
-
-    # -- bounds ----------------------------------------------------------------------------------------------
-    def _targets(self) -> np.ndarray:
-        problem = self.problem
-        low, high = 1 << 62, 1
-        for op in range(len(problem.order)):
-            where, output = problem.places(op, op, op + 1)
-            best = problem.costs.frontier(problem.tables[op], where, output, 0)
-            worst = problem.costs.frontier(problem.tables[op], where, output, int(self.caps[-1]))
-            inner = problem.costs.frontier(problem.tables[op], tuple("noc" for _ in where), "", 0)
-            low = min(low, int(inner.cycles[-1]))
-            high = max(high, int(best.cycles[0]), int(worst.cycles[-1]) + 1)
-        high = max(high, low + 1)
-        return np.unique(np.ceil(np.geomspace(max(1, low), high, _TARGETS))).astype(np.int64)
-
-    def _needs(self, op: int, first: int, last: int, price: int = 0) -> Needs:
-        """What the cheapest row of an op takes, for every level and target."""
-        where, output = self.problem.places(op, first, last)
-        key = (self.problem.tables[op].signature, where, output, price)
-        entry = self._tables.get(key)
-        if entry is None:
-            caps, parts = self.caps.tolist(), [part for _, part in self.levels]
-            entry = self.problem.choices(op, where, output).needs(caps, parts, self.targets, price)
-            self._tables[key] = entry
-        return entry
-
-    def ends(self, first: int, cuts: CheapestCuts | None = None) -> dict[int, CostBound]:
-        """By their lengths, bounds of all runs that start at `first`: equal layers are swept once. cuts: of all runs
-        that start behind `first`; runs that cost far more than their cheapest cut are left out."""
-        equal = self._ends[cuts is not None]
-        entry = equal.find(self.problem, first)
-        if entry is None:
-            ends, count = self._sweep(first, cuts)
-            by_length = {last - first: bound for last, bound in ends.items()}
-            entry = equal.add(self.problem, first, count, by_length)
-        return entry
-
-    def _sweep(self, first: int, cuts: CheapestCuts | None) -> tuple[dict[int, CostBound], int]:
-        """Bounds of all runs that start at `first`, by their ends, and how many ops were looked at. cuts: see `ends`.
-        """
-        problem = self.problem
-        shape = (2, len(self.levels), len(self.targets))
-        use, cycles = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # cycles: of ops that are settled
-        flat_cycles = cycles.reshape(2, -1)
-        waiting: dict[int, int] = {}  # by op whose output may still come to stay inside: readers that are not yet
-        current: dict[int, Needs] = {}
-        sweep: dict[int, CostBound] = {}
-        chip: int | None = None
-        last = first
-        hosted: list[int] = []
-        needs_by_op: dict[int, Needs] = {}  # by op, what `_needs` says of the run so far
-        gathered = RunStalls(self.waiting, first, needs_by_op.__getitem__)
-        for last in range(first + 1, len(problem.order) + 1):
-            op = last - 1
-            name = problem.order[op]
-            op_chip = self._chip(op)
-            if op > first and (name in problem.breaks or (chip is not None and op_chip not in (None, chip))):
-                break
-            chip = chip if op_chip is None else op_chip
-            needs = current[op] = needs_by_op[op] = self._needs(op, first, last)
-            use += needs.use
-            waiting[op] = len({r for r, _ in problem.facts[op].readers})
-            settled = [op] if waiting[op] == 0 else []
-            for producer in {p for p in problem.facts[op].producers if p >= first}:
-                waiting[producer] -= 1
-                if waiting[producer] == 0:
-                    old, new = current[producer], self._needs(producer, first, last)
-                    if new is not old:
-                        use += new.use - old.use
-                        current[producer] = needs_by_op[producer] = new
-                    settled.append(producer)
-            for member in settled:
-                np.maximum(cycles, current.pop(member).cycles, out=cycles)
-            gathered.add(op)
-            hosted += [op] if uses_host(problem, op) else []
-            slow = [flat_cycles, *(needs.flat_cycles for needs in current.values())]
-            link = link_cycles(problem, hosted, first, last, self._needs, self._links)
-            bound = self._bound(use, slow, gathered, link)
-            if bound is not None:
-                sweep[last] = bound
-                if cuts is not None and cuts.far_behind(first, last, bound.cost):
-                    break
-            elif not (use[0] <= problem.cores).any():
-                break
-        return sweep, last - first
-
-    def _bound(
-        self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: RunStalls, link: np.ndarray | None
-    ) -> CostBound | None:
-        """The cheapest level and target of ops that together use so much, None if the device has it at no target: with
-        the waits of forks, or with cores of nops in which they wait. cycles: (2, levels x targets) each."""
-        within = use <= self._most
-        fits: np.ndarray = within[0] & within[1]
-        inputs = self.problem.inputs(waits.first)
-        bound = self._cheapest(fits, cycles, waits.stall_cycles, waits.whole, link, inputs)
-        if bound is not None and waits.nops is not None and waits.nops[bound.level, bound.target]:
-            fits &= use[0] + waits.nops <= self._most[0]
-            other = self._cheapest(fits, cycles, None, waits.whole, link, inputs)
-            if other is not None and other.cost < bound.cost:
-                return dataclasses.replace(other, nops=int(waits.nops[other.level, other.target]))
-        return bound
-
-    def _cheapest(
-        self,
-        fits: np.ndarray,
-        cycles: Sequence[np.ndarray],
-        held: np.ndarray | None,
-        whole: np.ndarray | None,
-        link: np.ndarray | None,
-        inputs: int,
-    ) -> CostBound | None:
-        """The cheapest of the lowest targets of every level that fit, for a run of so many inputs."""
-        at = fits.argmax(axis=1)  # the lowest target of each level that fits
-        chosen = self._level_starts + at
-        ok = fits.reshape(-1).take(chosen)
-        if not ok.any():
-            return None
-        both = cycles[0].take(chosen, axis=1)
-        for more in cycles[1:]:
-            np.maximum(both, more.take(chosen, axis=1), out=both)
-        slowest, longest = both
-        if link is not None:
-            slowest = np.maximum(slowest, link.take(chosen))
-        stall_cycles = np.zeros(len(at))
-        if held is not None:
-            stall_cycles += np.maximum(0.0, held.take(chosen) - slowest)
-        if whole is not None:
-            stall_cycles += np.maximum(0.0, whole.take(chosen) - slowest) / inputs
-        cost = np.where(ok, slowest + self.stall_share * stall_cycles + self.kernel_weight * longest, np.inf)
-        level = int(cost.argmin())
-        return CostBound(float(cost[level]), level, int(at[level]), float(stall_cycles[level]))
-
-    def bound(self, first: int, last: int, price: int = 0) -> CostBound | None:
-        """The bound of one run alone."""
-        needs = [self._needs(op, first, last, price) for op in range(first, last)]
-        use = needs[0].use.copy()
-        for other in needs[1:]:
-            use += other.use
-        gathered = RunStalls(self.waiting, first, lambda op: needs[op - first])
-        for op in range(first, last):
-            gathered.add(op)
-        hosted = [op for op in range(first, last) if uses_host(self.problem, op)]
-        link = link_cycles(self.problem, hosted, first, last, lambda op, first, last: needs[op - first])
-        return self._bound(use, [n.flat_cycles for n in needs], gathered, link)
-
-    def _chip(self, op: int) -> int | None:
-        """The chip an op is pinned to."""
-        pin = self.problem.pins.get(self.problem.order[op])
-        return None if pin is None else pin.chip
 
     # -- real epochs -----------------------------------------------------------------------------------------
     def realise(self, first: int, last: int, upstream_rows: dict[int, int] | None = None) -> Segment | None:
@@ -294,13 +86,13 @@ class Optimal:
         best: Segment | None = None
         for step in (0, *_STEPS):
             target += step
-            if target >= len(self.targets):
+            if target >= len(self.runs.targets):
                 break
-            entry = self._attempts.get((alike, level, target)) if alike is not None else None
+            entry = self.runs.memory.attempts.get((alike, level, target)) if alike is not None else None
             if entry is None:
                 entry = self.attempt(first, last, level, target, upstream_rows or {})
                 if alike is not None:
-                    self._attempts[alike, level, target] = entry
+                    self.runs.memory.attempts[alike, level, target] = entry
             segment = entry.at(first, last)
             if entry.why is not None:
                 self.problem.refusals[first, last] = entry.why.text(self.problem, first)
@@ -321,7 +113,7 @@ class Optimal:
         apart: bool = False,
     ) -> Attempt:
         problem = self.problem
-        load, limit, part = int(self.caps[level]), int(self.targets[target]), self.levels[level][1]
+        load, limit, part = int(self.runs.caps[level]), int(self.runs.targets[target]), self.runs.levels[level][1]
         picked: dict[int, int] = {}
         for op in range(first, last):
             where, output = problem.places(op, first, last)
@@ -346,11 +138,11 @@ class Optimal:
         """The epoch with grids that take more cores and fewer of them on DRAM, where that makes it faster."""
         first, last = segment.first, segment.last
         for price in _DRAM_PRICES:
-            bound = self.bound(first, last, price)
+            bound = self.runs.bound(first, last, price)
             if bound is None or bound.cost >= weighed(segment):
                 continue
             for step in _NEAR:
-                if (target := bound.target + step) >= len(self.targets):
+                if (target := bound.target + step) >= len(self.runs.targets):
                     break
                 result = self.attempt(first, last, bound.level, target, upstream_rows, price).segment
                 if result is None:
@@ -389,7 +181,7 @@ class Optimal:
         n = len(problem.order)
         cuts = CheapestCuts(problem) if problem.options.epoch_fill_cycles is None else None
         for first in reversed(range(n)):
-            ends = self.ends(first, cuts)
+            ends = self.runs.ends(first, cuts)
             if cuts is not None:
                 cuts.add(first, ends)
             self.bounds[first] = {first + length: bound for length, bound in ends.items()}
@@ -446,9 +238,9 @@ class Optimal:
         """The epoch with the cores that are left, and priced; once for equal ones."""
         first, last = segment.first, segment.last
         key = self.problem.structure(first, last), segment.rows
-        ready = self.finished_segments.get(key)
+        ready = self.runs.memory.finished.get(key)
         if ready is None:
-            ready = self.finished_segments[key] = self.ready(segment, {})
+            ready = self.runs.memory.finished[key] = self.ready(segment, {})
         return dataclasses.replace(ready, first=first, last=last)
 
     def ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
@@ -472,7 +264,7 @@ class Optimal:
         polished = polish(self.problem, segment, upstream_rows, spare=nops)
         if not nops:
             polished = self.lighter(polished, upstream_rows)
-        if self.waiting.counts_fill:
+        if self.runs.waiting.counts_fill:
             polished = settle_preloads(self.problem, polished, upstream_rows)
             polished = use_spare_cores(self.problem, polished, upstream_rows, nops)
         return priced(self.problem, polished, upstream_rows)
@@ -483,11 +275,11 @@ class Optimal:
         most = self.problem.cores - nops
         if not apart and cores_of(self.problem, segment) <= most:
             return segment
-        bound = self.bound(segment.first, segment.last)
+        bound = self.runs.bound(segment.first, segment.last)
         target = 0 if bound is None else bound.target
         for step in _STEPS if bound is not None else ():
             target += step
-            if target >= len(self.targets):
+            if target >= len(self.runs.targets):
                 break
             assert bound is not None
             found = self.attempt(segment.first, segment.last, bound.level, target, upstream_rows, apart=apart).segment
@@ -503,7 +295,8 @@ class Optimal:
             segment = self.real[first, last]
             assert segment is not None
             rows = dict(zip(range(first, last), segment.rows, strict=True))
-            checked, _ = choose_rows(self.problem, first, last, rows, int(self.caps[-1]), float("inf"), upstream_rows)
+            most = int(self.runs.caps[-1])
+            checked, _ = choose_rows(self.problem, first, last, rows, most, float("inf"), upstream_rows)
             parts = [segment]
             if checked is None or any(checked[op] != rows[op] for op in rows):
                 again = self.realise(first, last, upstream_rows)
@@ -518,12 +311,12 @@ class Optimal:
     def pipelined(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch of the result with rows that stream together, where that is cheaper; once for equal ones."""
         problem, first, last = self.problem, segment.first, segment.last
-        if not self.waiting.counts_fill:
+        if not self.runs.waiting.counts_fill:
             return segment
         key = problem.structure(first, last), segment.rows
-        result = self._streamed.get(key)
+        result = self.runs.memory.streamed.get(key)
         if result is None:
-            result = self._streamed[key] = priced(problem, pipelined(problem, segment, {}))
+            result = self.runs.memory.streamed[key] = priced(problem, pipelined(problem, segment, {}))
         return self._cheaper(result, segment, upstream_rows)
 
     def flowing(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
@@ -531,9 +324,9 @@ class Optimal:
         equal ones."""
         problem = self.problem
         key = problem.structure(segment.first, segment.last), segment.rows
-        result = self._flowing.get(key)
+        result = self.runs.memory.flowing.get(key)
         if result is None:
-            result = self._flowing[key] = priced(problem, without_full_buffers(problem, segment, {}))
+            result = self.runs.memory.flowing[key] = priced(problem, without_full_buffers(problem, segment, {}))
         return self._cheaper(result, segment, upstream_rows)
 
     def _cheaper(self, other: Segment, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
@@ -568,36 +361,23 @@ class Optimal:
         return parts
 
     def _explain(self, op: int | None = None) -> None:
-        problem = self.problem
-        stuck = (
-            [op]
-            if op is not None
-            else [
-                i
-                for i in range(len(problem.order))
-                if self.real.get((i, i + 1), _UNKNOWN) is None or i + 1 not in self.bounds[i]
-            ]
-        )
+        problem, real = self.problem, self.real
+        alone = [(i, i + 1) for i in range(len(problem.order))] if op is None else [(op, op + 1)]
+        if op is None:
+            alone = [run for run in alone if run[1] not in self.bounds[run[0]] or (run in real and real[run] is None)]
         raise PlacementError(
             "ops fit no epoch, not even alone",
             [
                 Diagnostic(
                     "error",
-                    problem.order[i],
+                    problem.order[run[0]],
                     "no-epoch",
-                    problem.refusals.get((i, i + 1), "no candidate fits the grid"),
+                    problem.refusals.get(run, "no candidate fits the grid"),
                     "remove the pin or size override of this op, or choose a larger device",
                 )
-                for i in stuck
+                for run in alone
             ],
         )
-
-
-class _Unknown(Segment):
-    pass
-
-
-_UNKNOWN = _Unknown(-1, -1, (), (), 0, 0)
 
 
 def optimal(problem: Problem, check: Callable[[float], None]) -> list[Segment]:

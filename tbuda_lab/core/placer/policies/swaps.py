@@ -186,7 +186,7 @@ class SwapSearch:
         problem = reordered(self.problem, order)
         policy = self.policy.on(problem, range(first, last))
         self.bounds -= 1
-        bounds = {a: {b: bound} for a, b in spans if (bound := policy.bound(a, b)) is not None}
+        bounds = {a: {b: bound} for a, b in spans if (bound := policy.runs.bound(a, b)) is not None}
         if len(bounds) < len(spans) or sum(bound.cost for ends in bounds.values() for bound in ends.values()) >= cost:
             return None
         policy.bounds = bounds

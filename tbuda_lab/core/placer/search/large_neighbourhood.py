@@ -195,7 +195,7 @@ class _Search:
         """By its end, the bound of every run from `first` that ends by `last`."""
         entry = self._ends.get((first, share))
         if entry is None:
-            entry = self._ends[first, share] = self._bold[share].ends(first)
+            entry = self._ends[first, share] = self._bold[share].runs.ends(first)
         return {first + length: bound for length, bound in entry.items() if first + length <= last}
 
     def _path(
@@ -249,9 +249,9 @@ class _Search:
         at = self._drawn(drawn, 1)
         first, last = self.segments[at].first, self.segments[at].last
         policy = self.policy
-        level = drawn.randrange(len(policy.levels))
-        near = int(np.searchsorted(policy.targets, self.segments[at].limiter_cycles))
-        target = min(max(0, near + drawn.randint(-12, 6)), len(policy.targets) - 1)
+        level = drawn.randrange(len(policy.runs.levels))
+        near = int(np.searchsorted(policy.runs.targets, self.segments[at].limiter_cycles))
+        target = min(max(0, near + drawn.randint(-12, 6)), len(policy.runs.targets) - 1)
         price = drawn.choice((0, 0, 4, 8))
         key = (self.problem.structure(first, last), level, target, price)
         if key not in self._shaped:
@@ -415,7 +415,7 @@ class _Search:
         if value >= self.value - _LESS:
             return False
         upstream_rows: dict[int, int] = {}
-        load = int(self.policy.caps[-1])
+        load = int(self.policy.runs.caps[-1])
         for index, segment in enumerate(trial):
             rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
             if index >= changed:
