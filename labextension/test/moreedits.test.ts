@@ -223,14 +223,14 @@ describe('the table beside the grid', () => {
   it('says of every op of the epoch what the picture shows', () => {
     const { store } = live();
     const grid = new GridView(store);
-    const table = grid.element.querySelector('[data-tb-twin]')!;
+    const table = grid.element.querySelector('[data-tb-table]')!;
     expect(table.getAttribute('role')).toBe('grid');
     const heads = [...table.querySelectorAll('[role=rowheader]')].map(e => e.textContent);
     expect(heads).toEqual(ops.byEpoch[0]!.map(op => ops.name[op]));
     expect(table.textContent).toContain(ops.where(ops.byEpoch[0]![0]!));
     if (ops.epochs > 1) {
       store.setEpoch(1);
-      expect(grid.element.querySelectorAll('[data-tb-twin="1"] [role=rowheader]')).toHaveLength(ops.byEpoch[1]!.length);
+      expect(grid.element.querySelectorAll('[data-tb-table="1"] [role=rowheader]')).toHaveLength(ops.byEpoch[1]!.length);
     }
     grid.dispose();
   });

@@ -132,22 +132,22 @@ class SmallLeNet(torch.nn.Module):
 def test_a_step_of_lenet_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samba, "session", samba.SambaSession())
     torch.manual_seed(0)
-    model, twin = SmallLeNet(), SmallLeNet()
-    twin.load_state_dict(model.state_dict())
+    model, reference = SmallLeNet(), SmallLeNet()
+    reference.load_state_dict(model.state_dict())
     samba.from_torch_model_(model)
     image, label = torch.randn(2, 1, 8, 8), torch.randint(0, 10, (2,))
     inputs = [samba.from_torch_tensor(image, name="image", batch_dim=0),
               samba.from_torch_tensor(label, name="label", batch_dim=0)]  # fmt: skip
     outputs = utils.trace_graph(model, inputs, samba.optim.SGD(model.parameters(), lr=0.1))
     loss, logits = samba.session.run(inputs, outputs)
-    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
-    expected = twin(image, label)
+    golden = torch.optim.SGD(reference.parameters(), lr=0.1)
+    expected = reference(image, label)
     expected[0].backward()
     torch.testing.assert_close(samba.to_torch(loss), expected[0].detach(), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(samba.to_torch(logits), expected[1].detach(), rtol=1e-4, atol=1e-5)
-    for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
+    for parameter, other in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(parameter.sn_grad, other.grad, rtol=1e-4, atol=1e-6)
     golden.step()
     samba.session.to_cpu(model)
-    for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
+    for parameter, other in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(parameter.detach(), other.detach(), rtol=1e-4, atol=1e-6)

@@ -53,61 +53,61 @@ def inputs_of(seed: int = 0) -> list[samba.SambaTensor]:
             samba.from_torch_tensor(label, name="label", batch_dim=0)]  # fmt: skip
 
 
-def twins(hidden: int = 0) -> tuple[LogReg, LogReg]:
+def model_and_reference(hidden: int = 0) -> tuple[LogReg, LogReg]:
     torch.manual_seed(1)
     model = LogReg(hidden)
-    twin = LogReg(hidden)
-    twin.load_state_dict(model.state_dict())
-    return samba.from_torch_model_(model), twin  # type: ignore[return-value]
+    reference = LogReg(hidden)
+    reference.load_state_dict(model.state_dict())
+    return samba.from_torch_model_(model), reference  # type: ignore[return-value]
 
 
-def same(model: LogReg, twin: LogReg) -> None:
+def same(model: LogReg, reference: LogReg) -> None:
     samba.session.to_cpu(model)
-    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+    for a, b in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("hidden", [0, 32])
 def test_every_step_is_torchs(hidden: int) -> None:
     """Outputs before the update, gradients and weights after it, with numbers that change between runs."""
-    model, twin = twins(hidden)
+    model, reference = model_and_reference(hidden)
     optimizer = samba.optim.SGD(model.parameters(), lr=0.0, momentum=0.0)
     outputs = utils.trace_graph(model, inputs_of(), optimizer)
-    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
+    golden = torch.optim.SGD(reference.parameters(), lr=0.1)
     for step, (lr, momentum, decay) in enumerate([(0.1, 0.9, 1e-2), (0.05, 0.5, 0.0)]):
         inputs = inputs_of(step)
         numbers = {"lr": lr, "momentum": momentum, "weight_decay": decay}
         golden.param_groups[0] |= numbers
         loss, logits = samba.session.run(inputs, outputs, hyperparam_dict=numbers)
-        expected = twin(samba.to_torch(inputs[0]), samba.to_torch(inputs[1]))
+        expected = reference(samba.to_torch(inputs[0]), samba.to_torch(inputs[1]))
         golden.zero_grad()
         expected[0].backward()
         torch.testing.assert_close(samba.to_torch(loss), expected[0].detach(), rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(samba.to_torch(logits), expected[1].detach(), rtol=1e-4, atol=1e-5)
-        for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        for a, b in zip(model.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(a.sn_grad, b.grad, rtol=1e-4, atol=1e-6)
         golden.step()
-    same(model, twin)
+    same(model, reference)
 
 
 def test_adamw_with_a_norm_of_all_gradients() -> None:
-    model, twin = twins()
+    model, reference = model_and_reference()
     optimizer = samba.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1, max_grad_norm=0.05)
     outputs = utils.trace_graph(model, inputs_of(), optimizer)
-    golden = torch.optim.AdamW(twin.parameters(), lr=0.01, betas=(0.9, 0.997), weight_decay=0.1)
+    golden = torch.optim.AdamW(reference.parameters(), lr=0.01, betas=(0.9, 0.997), weight_decay=0.1)
     for step in range(2):
         inputs = inputs_of(step)
         samba.session.run(inputs, outputs)
         golden.zero_grad()
-        twin(*map(samba.to_torch, inputs))[0].backward()
-        norm = torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.05)
+        reference(*map(samba.to_torch, inputs))[0].backward()
+        norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.05)
         assert norm > 0.05
         golden.step()
-    same(model, twin)
+    same(model, reference)
 
 
 def test_losses_are_the_last_outputs_unless_told() -> None:
-    model, _ = twins()
+    model, _ = model_and_reference()
     utils.trace_graph(model, inputs_of(), samba.optim.SGD(model.parameters()))
     assert samba.session.graphs["logreg"].losses == (0,)
     with pytest.raises(IndexError, match="2 outputs"):
@@ -115,25 +115,25 @@ def test_losses_are_the_last_outputs_unless_told() -> None:
 
 
 def test_a_gradient_that_the_program_sets() -> None:
-    model, twin = twins()
+    model, reference = model_and_reference()
     outputs = utils.trace_graph(model, inputs_of(), samba.optim.SGD(model.parameters(), lr=0.0))
     utils.init_output_grads(outputs[:1], customized_tensors_dict={str(outputs[0].sn_name): torch.tensor(3.0)})
     samba.session.run(inputs_of(), outputs, section_types=["FWD", "BCKWD"])
-    (3.0 * twin(*map(samba.to_torch, inputs_of()))[0]).backward()
-    torch.testing.assert_close(model.lin_layer.weight.sn_grad, twin.lin_layer.weight.grad, rtol=1e-4, atol=1e-6)
+    (3.0 * reference(*map(samba.to_torch, inputs_of()))[0]).backward()
+    torch.testing.assert_close(model.lin_layer.weight.sn_grad, reference.lin_layer.weight.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_replicas_are_one_large_batch() -> None:
     """Two replicas of 16 samples take the step of one batch of 32: the mean of two means."""
-    model, twin = twins()
+    model, reference = model_and_reference()
     outputs = utils.trace_graph(model, inputs_of(), samba.optim.SGD(model.parameters(), lr=0.1))
     both = [torch.cat(pair) for pair in zip(*[map(samba.to_torch, inputs_of(k)) for k in (0, 1)], strict=True)]
     named = [samba.from_torch_tensor(t, name=n, batch_dim=0) for t, n in zip(both, ("image", "label"), strict=True)]
     samba.session.run(named, outputs, data_parallel=True, world_size=2)
-    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
-    twin(*both)[0].backward()
+    golden = torch.optim.SGD(reference.parameters(), lr=0.1)
+    reference(*both)[0].backward()
     golden.step()
-    same(model, twin)
+    same(model, reference)
     first, second = samba.session.replicas["logreg"]
     for name, weight in first.weights.items():
         assert (first.executor.read(weight.queue) == second.executor.read(weight.queue)).all(), name
@@ -142,7 +142,7 @@ def test_replicas_are_one_large_batch() -> None:
 def test_spatial_and_section_give_the_same_bits() -> None:
     results = []
     for mapping in ("section", "spatial"):
-        model, _ = twins()
+        model, _ = model_and_reference()
         outputs = utils.trace_graph(model, inputs_of(), None, mapping=mapping)
         results.append([samba.to_torch(t) for t in samba.session.run(inputs_of(), outputs)])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
@@ -151,7 +151,7 @@ def test_spatial_and_section_give_the_same_bits() -> None:
 
 def test_every_time_of_a_spatial_program_is_without_switches() -> None:
     """It is loaded once: session, timeline and comparison count what a run of it takes, as its summary does."""
-    model, _ = twins(32)
+    model, _ = model_and_reference(32)
     utils.trace_graph(model, inputs_of(), None, mapping="spatial")
     (traced,) = samba.session.graphs.values()
     assert traced.other_result is not None
@@ -179,13 +179,13 @@ def test_a_spatial_mapping_that_does_not_fit_says_what_it_lacks() -> None:
     ({"mapping": "spacial"}, "section, spatial"), ({"data_parallel_mode": "fast"}, "normal, inorder, optimal"),
 ])  # fmt: skip
 def test_unknown_words(change: dict[str, str], message: str) -> None:
-    model, _ = twins()
+    model, _ = model_and_reference()
     with pytest.raises(ValueError, match=message):
         utils.trace_graph(model, inputs_of(), None, **change)  # type: ignore[arg-type]
 
 
 def test_inputs_are_matched_by_name_and_shape() -> None:
-    model, _ = twins()
+    model, _ = model_and_reference()
     outputs = utils.trace_graph(model, inputs_of(), None)
     image, label = inputs_of()
     forward = samba.session.run([image, label], outputs)
@@ -202,12 +202,12 @@ def test_inputs_are_matched_by_name_and_shape() -> None:
 
 def test_a_pef_is_of_one_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    model, _ = twins()
+    model, _ = model_and_reference()
     optimizer = samba.optim.SGD(model.parameters())
     path = samba.session.compile(model, inputs_of(), optimizer, name="a", config_dict={"pef_name": "a"})
     assert path == "out/a/a.pef"
     utils.trace_graph(model, inputs_of(), optimizer, pef=path)
-    other, _ = twins(hidden=32)
+    other, _ = model_and_reference(hidden=32)
     with pytest.raises(InputError, match=r"a different graph") as refused:
         utils.trace_graph(other, inputs_of(), samba.optim.SGD(other.parameters()), pef=path)
     assert "hidden" in str(refused.value) or "relu" in str(refused.value)
@@ -217,7 +217,7 @@ def test_a_pef_is_of_one_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_host_program_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    model, _ = twins()
+    model, _ = model_and_reference()
     path = samba.session.compile(model, inputs_of(), samba.optim.SGD(model.parameters()), config_dict={})
     program = next(iter(read_pef(path).graphs.values())).host_program
     assert HostProgram.from_json(json.loads(json.dumps(program.to_json()))) == program
@@ -231,7 +231,7 @@ def test_names_stay_with_tensors() -> None:
     tensor = samba.randn(4, 3, name="image", batch_dim=0).bfloat16().float()
     assert (tensor.sn_name, tensor.batch_dim, tensor.dtype) == ("image", 0, torch.float32)
     assert type(samba.to_torch(tensor)) is torch.Tensor
-    model, _ = twins()
+    model, _ = model_and_reference()
     assert model.lin_layer.weight.sn_name == "logreg__lin_layer__weight"
     assert isinstance(model.lin_layer.weight, samba.SambaParameter)
     assert not isinstance(torch.nn.Parameter(torch.zeros(1)), samba.SambaParameter)
@@ -333,7 +333,7 @@ def test_the_modes_as_a_program_asks_for_them_give_the_same_bits() -> None:
     """Each traced anew: inorder and optimal place ops in another order than normal."""
     results = []
     for mode in MODES:
-        model, _ = twins(hidden=32)
+        model, _ = model_and_reference(hidden=32)
         outputs = utils.trace_graph(
             model, inputs_of(), samba.optim.SGD(model.parameters(), lr=0.1), data_parallel_mode=mode
         )
@@ -348,7 +348,7 @@ def test_a_section_compile_says_which_mapping_is_faster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {"output_folder": str(tmp_path), "pef_name": "a"}
-    model, _ = twins()
+    model, _ = model_and_reference()
     pef = samba.session.compile(model, inputs_of(), config_dict=config)
     printed = capsys.readouterr().out
     section, spatial = read_programs(pef)
@@ -390,21 +390,21 @@ def test_to_rdu_takes_new_weights_to_an_inference_graph() -> None:
 
 def test_to_rdu_takes_what_no_optimizer_has() -> None:
     """A layer that is frozen, in a graph that trains the other."""
-    model, twin = twins(hidden=32)
+    model, reference = model_and_reference(hidden=32)
     outputs = utils.trace_graph(model, inputs_of(), samba.optim.SGD(model.lin_layer.parameters(), lr=0.1))
     with torch.no_grad():
-        for one in (model, twin):
+        for one in (model, reference):
             one.hidden.weight.mul_(-2.0)  # type: ignore[operator]
     samba.session.to_rdu(model)
     samba.session.run(inputs_of(), outputs)
-    twin(*map(samba.to_torch, inputs_of()))[0].backward()
-    torch.optim.SGD(twin.lin_layer.parameters(), lr=0.1).step()
-    same(model, twin)
+    reference(*map(samba.to_torch, inputs_of()))[0].backward()
+    torch.optim.SGD(reference.lin_layer.parameters(), lr=0.1).step()
+    same(model, reference)
 
 
 def test_gradients_of_outputs_are_of_a_part_or_of_the_whole_batch() -> None:
     """init_output_grads: customised, left open, of another batch size; and names and shapes that do not fit."""
-    model, twin = twins()
+    model, reference = model_and_reference()
     optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
     outputs = utils.trace_graph(model, inputs_of(), optimizer, init_output_grads=False, loss_indices=[0, 1])
     names = [str(t.sn_name) for t in outputs]
@@ -424,16 +424,16 @@ def test_gradients_of_outputs_are_of_a_part_or_of_the_whole_batch() -> None:
     total = torch.zeros(())
     for part in range(2):  # each replica's own half of the gradient; the replicas' mean
         rows = slice(part * BATCH, (part + 1) * BATCH)
-        loss, logits = twin(both[0][rows], both[1][rows])
+        loss, logits = reference(both[0][rows], both[1][rows])
         total = total + (loss + (logits * wide[rows]).sum()) / 2
     total.backward()
-    torch.optim.SGD(twin.parameters(), lr=0.1).step()
-    same(model, twin)
+    torch.optim.SGD(reference.parameters(), lr=0.1).step()
+    same(model, reference)
 
 
 def test_batches_of_a_spatial_run_are_steps(tmp_path: Path) -> None:
     """num_spatial_batches=2: one run takes two batches, with an update after each; the PEF holds the loop."""
-    model, twin = twins()
+    model, reference = model_and_reference()
     optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
     config = {"output_folder": str(tmp_path), "pef_name": "two", "mapping": "spatial", "num_spatial_batches": 2}
     pef = samba.session.compile(model, inputs_of(), optimizer, config_dict=config)
@@ -444,15 +444,15 @@ def test_batches_of_a_spatial_run_are_steps(tmp_path: Path) -> None:
     both = [samba.from_torch_tensor(torch.cat([samba.to_torch(a), samba.to_torch(b)]), name=a.sn_name, batch_dim=0)
             for a, b in zip(*batches, strict=True)]  # fmt: skip
     losses, logits = samba.session.run(both, outputs)
-    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
+    golden = torch.optim.SGD(reference.parameters(), lr=0.1)
     for turn, batch in enumerate(batches):
-        loss, expected = twin(*map(samba.to_torch, batch))
+        loss, expected = reference(*map(samba.to_torch, batch))
         golden.zero_grad()
         loss.backward()
         golden.step()
         torch.testing.assert_close(samba.to_torch(losses)[turn], loss.detach(), rtol=1e-4, atol=1e-6)
         part = samba.to_torch(logits)[turn * BATCH : (turn + 1) * BATCH]
         torch.testing.assert_close(part, expected.detach(), rtol=1e-4, atol=1e-5)
-    same(model, twin)
+    same(model, reference)
     with pytest.raises(ValueError, match="spatial"):
         samba.session.compile(model, inputs_of(), optimizer, config_dict={**config, "mapping": "section"})

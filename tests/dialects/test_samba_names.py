@@ -127,24 +127,24 @@ class Dropping(torch.nn.Module):
 
 def test_dropout_is_torchs_with_the_same_seed_and_p_changes_at_run_time() -> None:
     torch.manual_seed(0)
-    model, twin = Dropping(), Dropping()
-    twin.load_state_dict(model.state_dict())
+    model, reference = Dropping(), Dropping()
+    reference.load_state_dict(model.state_dict())
     samba.from_torch_model_(model)
     x = torch.randn(4, 16)
     outputs = utils.trace_graph(model, [named(x, "x")], samba.optim.SGD(model.parameters(), lr=0.1))
-    golden = torch.optim.SGD(twin.parameters(), lr=0.1)
+    golden = torch.optim.SGD(reference.parameters(), lr=0.1)
     for p in (None, 0.25, 0.0):
-        twin.drop.p = 0.5 if p is None else p
+        reference.drop.p = 0.5 if p is None else p
         torch.manual_seed(7)
         (loss,) = samba.session.run([named(x, "x")], outputs, hyperparam_dict={} if p is None else {"p": p})
         torch.manual_seed(7)
-        expected = twin(x)
+        expected = reference(x)
         golden.zero_grad()
         expected.backward()
         golden.step()
         torch.testing.assert_close(samba.to_torch(loss), expected.detach(), rtol=1e-4, atol=1e-4)
     samba.session.to_cpu(model)
-    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+    for a, b in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     with pytest.raises(InputError, match="probability"):
         samba.session.run([named(x, "x")], outputs, hyperparam_dict={"p": 1.0})

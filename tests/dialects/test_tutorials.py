@@ -68,16 +68,16 @@ def model_of(program: str, name: str, **sizes: Any) -> tuple[torch.nn.Module, to
     alias.install("sambaflow")
     torch.manual_seed(4)
     kind = runpy.run_path(str(PROGRAMS / program))[name]
-    model, twin = kind(**sizes), kind(**sizes)
-    twin.load_state_dict(model.state_dict())
-    return samba.from_torch_model_(model), twin
+    model, reference = kind(**sizes), kind(**sizes)
+    reference.load_state_dict(model.state_dict())
+    return samba.from_torch_model_(model), reference
 
 
 @pytest.mark.parametrize(("program", "name", "shape", "steps"), [("ffn.py", "FFN", (4, 64), 3),
                                                                  ("lenet.py", "LeNet", (1, 1, 4, 4), 2)])  # fmt: skip
 def test_every_step_correlates_with_torch(program: str, name: str, shape: tuple[int, ...], steps: int) -> None:
     """Outputs, gradients and weights after each step: PCC at least 0.9999."""
-    model, twin = model_of(program, name)
+    model, reference = model_of(program, name)
 
     def batch(step: int) -> list[samba.SambaTensor]:
         generator = torch.Generator().manual_seed(step)
@@ -87,18 +87,18 @@ def test_every_step_correlates_with_torch(program: str, name: str, shape: tuple[
         return [samba.from_torch_tensor(t, name=n, batch_dim=0) for t, n in zip((image, label), names, strict=True)]
 
     outputs = utils.trace_graph(model, batch(0), samba.optim.SGD(model.parameters(), lr=0.0))
-    golden = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
+    golden = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
     numbers = {"lr": 0.1, "momentum": 0.9}
     for step in range(steps):
         inputs = batch(step)
         results = samba.session.run(inputs, outputs, hyperparam_dict=numbers)
         golden.zero_grad()
-        expected = twin(*map(samba.to_torch, inputs))
+        expected = reference(*map(samba.to_torch, inputs))
         expected[0].backward()
         golden.step()
         samba.session.to_cpu(model)
-        for result, reference in zip(results, expected, strict=True):
-            assert pcc(samba.to_torch(result), reference) >= 0.9999
-        for (key, parameter), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        for result, right in zip(results, expected, strict=True):
+            assert pcc(samba.to_torch(result), right) >= 0.9999
+        for (key, parameter), other in zip(model.named_parameters(), reference.parameters(), strict=True):
             assert pcc(parameter.sn_grad, other.grad) >= 0.9999, (step, key)
             assert pcc(parameter, other) >= 0.9999, (step, key)

@@ -31,7 +31,7 @@ class WaitReason(IntEnum):
 class EventGraph:
     """Constraints sorted by target node; every node has at least one. Node `nodes` is the epoch's start (time 0).
 
-    base: (ops + 1,) first node of each op; duration: (nodes,); source, target, lag, weight, why: (constraints,);
+    base: (ops + 1,) first node of each op; duration: (nodes,); source, target, lag, weight, reason: (constraints,);
     edge: (constraints,) index of the network's edge, -1 for OWN and READY. component: (nodes,) which of the parts that
     do not influence each other a node belongs to.
     """
@@ -43,7 +43,7 @@ class EventGraph:
     target: np.ndarray
     lag: np.ndarray
     weight: np.ndarray
-    why: np.ndarray
+    reason: np.ndarray
     edge: np.ndarray
     component: np.ndarray
 
@@ -89,7 +89,7 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
     previous = every - 1
     previous[base[:-1]] = base[1:] - 1
     count = len(network.ops)
-    columns: list[tuple[np.ndarray | int, ...]] = [  # source, target, lag, weight, why, edge
+    columns: list[tuple[np.ndarray | int, ...]] = [  # source, target, lag, weight, reason, edge
         (previous, every, first.astype(np.int64), duration[previous], WaitReason.OWN, -1),
         (np.full(count, nodes), base[:-1], 0, np.array([op.ready for op in network.ops]), WaitReason.READY, -1),
     ]
@@ -112,14 +112,14 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
         for values, value in zip(table, column, strict=True):
             values[start : start + length] = value
         start += length
-    source, target, lag, weight, why, edges = table
+    source, target, lag, weight, reason, edges = table
     by = np.argsort(target, kind="stable")
     real = source < nodes
     links = coo_array((np.ones(int(real.sum()), bool), (source[real], target[real])), shape=(nodes, nodes))
     component = connected_components(links, directed=False)[1].astype(np.int64) if nodes else np.zeros(0, np.int64)
     op = np.repeat(np.arange(count, dtype=np.int64), steps)
     return EventGraph(
-        base, op, duration, source[by], target[by], lag[by], weight[by], why[by], edges[by], component
+        base, op, duration, source[by], target[by], lag[by], weight[by], reason[by], edges[by], component
     )
 
 
@@ -135,7 +135,7 @@ def _deadlocks(graph: EventGraph) -> list[Deadlock]:
     inside[inside] = label[graph.source[inside]] == label[graph.target[inside]]
     deadlocks = []
     for part in np.flatnonzero(np.bincount(label) > 1):
-        mine = inside & (graph.why == WaitReason.SPACE)
+        mine = inside & (graph.reason == WaitReason.SPACE)
         mine[mine] = label[graph.target[mine]] == part
         ops = np.unique(graph.op[np.flatnonzero(label == part)])
         deadlocks.append(Deadlock(tuple(ops.tolist()), tuple(np.unique(graph.edge[mine]).tolist())))

@@ -51,7 +51,7 @@ def fork_join_stalls(
     for edge in network.edges:
         readers.setdefault(edge.producer, set()).add(network.ops[edge.consumer].name)
     cause = waiting.cause
-    full = (cause >= 0) & (graph.why[cause] == WaitReason.SPACE)
+    full = (cause >= 0) & (graph.reason[cause] == WaitReason.SPACE)
     lost: dict[int, int] = {}
     edges, cycles = graph.edge[cause[full]], waiting.cycles[full]
     for index, total in enumerate(np.bincount(edges, cycles, len(network.edges)) if len(edges) else ()):
@@ -94,12 +94,12 @@ def critical_chain(graph: EventGraph, waiting: Waits, op: int, inputs: int) -> C
     ops = {op: None}
     full: dict[int, int] = {}
     causes = waiting.cause.T[turn]
-    lag, source, why, edges, ops_of_nodes = graph.lag, graph.source, graph.why, graph.edge, graph.op
+    lag, source, reason, edges, ops_of_nodes = graph.lag, graph.source, graph.reason, graph.edge, graph.op
     while True:
         constraint = causes.item(node)
         if constraint < 0:
             constraint = own.item(node)
-        elif why.item(constraint) == WaitReason.SPACE:
+        elif reason.item(constraint) == WaitReason.SPACE:
             edge = edges.item(constraint)
             full[edge] = full.get(edge, 0) + 1
         earlier = lag.item(constraint)
@@ -115,7 +115,7 @@ def critical_chain(graph: EventGraph, waiting: Waits, op: int, inputs: int) -> C
 def _previous(graph: EventGraph) -> np.ndarray:
     """(nodes,) index of the constraint by the op's own previous step."""
     own = np.empty(graph.nodes, dtype=np.int64)
-    mine = np.flatnonzero(graph.why == WaitReason.OWN)
+    mine = np.flatnonzero(graph.reason == WaitReason.OWN)
     own[graph.target[mine]] = mine
     return own
 
@@ -131,15 +131,15 @@ def _follow(
         constraint = int(cause[node, turn])
         if constraint < 0:
             constraint = int(own[node])
-        why = int(graph.why[constraint])
+        reason = int(graph.reason[constraint])
         turn -= int(graph.lag[constraint])
         node = int(graph.source[constraint])
         if turn < 0 or node == graph.nodes:
             return None
         op = int(graph.op[node])
-        if why == WaitReason.SPACE and not long:
+        if reason == WaitReason.SPACE and not long:
             short.append(op)
-        elif why == WaitReason.DATA:
+        elif reason == WaitReason.DATA:
             if not short:
                 return None
             long.append(op)
@@ -171,15 +171,15 @@ def stall_diagnostics(
         explained.add(stall.edge)
         edge = network.edges[stall.edge]
         join, reader = network.ops[stall.join].name, network.ops[edge.consumer].name
-        why = (
+        because = (
             f", because {join} joins its {_branch(network, stall.short)} with the slower "
             f"{_branch(network, stall.long)}"
         )
-        stall_diagnostics.append(_diagnostic(network, edge, "warning", "fork-join-stall", stall.cycles // batch, why,
-            reader))
+        lost = stall.cycles // batch
+        stall_diagnostics.append(_diagnostic(network, edge, "warning", "fork-join-stall", lost, because, reader))
     full = sorted(frozenset[int]().union(*(chain.full for chain in chains)) - explained)
     if full:
-        blamed = (waiting.cause >= 0) & (graph.why[waiting.cause] == WaitReason.SPACE)
+        blamed = (waiting.cause >= 0) & (graph.reason[waiting.cause] == WaitReason.SPACE)
         cycles = np.bincount(graph.edge[waiting.cause[blamed]], waiting.cycles[blamed], len(network.edges))
         for index in full:
             edge = network.edges[index]
@@ -190,14 +190,14 @@ def stall_diagnostics(
 
 
 def _diagnostic(
-    network: Network, edge: FlowEdge, severity: str, rule: str, cycles: int, why: str, reader: str
+    network: Network, edge: FlowEdge, severity: str, rule: str, cycles: int, because: str, reader: str
 ) -> Diagnostic:
     producer = network.ops[edge.producer]
     return Diagnostic(
         severity,
         producer.name,
         rule,
-        f"waits {cycles} cycles per input for space towards {reader}{why}",
+        f"waits {cycles} cycles per input for space towards {reader}{because}",
         f"a larger output buffer of {producer.name} (with the reader's it holds {edge.capacity} tiles per core, an "
         f"input has {producer.total}) or a buffering nop in between",
     )

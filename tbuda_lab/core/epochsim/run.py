@@ -45,14 +45,14 @@ class NetworkRun:
 
     def kinds(self) -> np.ndarray:
         """(nodes, batch) uint8 `WaitKind` of the wait before each step; COMPUTE where there is none."""
-        kind_of = np.full(len(self.graph.why) + 1, WaitKind.COMPUTE, dtype=np.uint8)
-        why = self.graph.why
+        kind_of = np.full(len(self.graph.reason) + 1, WaitKind.COMPUTE, dtype=np.uint8)
+        reason = self.graph.reason
         ops = self.network.ops
         from_host = np.array([op.from_host for op in ops], dtype=bool)[self.graph.op[self.graph.target]]
-        ready = np.flatnonzero(why == WaitReason.READY)
+        ready = np.flatnonzero(reason == WaitReason.READY)
         kind_of[ready] = np.where(from_host[ready], WaitKind.HOST, WaitKind.DRAM)
-        kind_of[:-1][why == WaitReason.SPACE] = WaitKind.SPACE
-        data = np.flatnonzero(why == WaitReason.DATA)
+        kind_of[:-1][reason == WaitReason.SPACE] = WaitKind.SPACE
+        data = np.flatnonzero(reason == WaitReason.DATA)
         queued = np.array([e.capacity is None for e in self.network.edges], dtype=bool)
         if len(data):
             kind_of[data] = np.where(queued[self.graph.edge[data]], WaitKind.DRAM, WaitKind.INPUT)
@@ -64,7 +64,7 @@ class NetworkRun:
 
     def causes(self) -> np.ndarray:
         """(nodes, batch) int32 number of the op that was waited for, -1 for none (or DRAM)."""
-        op_of = np.full(len(self.graph.why) + 1, -1, dtype=np.int32)
+        op_of = np.full(len(self.graph.reason) + 1, -1, dtype=np.int32)
         real = self.graph.edge >= 0
         op_of[:-1][real] = self.graph.op[self.graph.source[real]]
         causes: np.ndarray = op_of[self.waits.cause]

@@ -147,8 +147,7 @@ def simulate(
     inputs = [inputs_of_run(epoch.direction, per_run) for epoch in epochs]
     run = run_network(built.network, per_run, groups, inputs=inputs)
     # what holds later inputs up is nothing to an epoch that takes one
-    flows = [count == per_run for count in inputs]
-    stalls = [s for s in run.stalls if s.fork >= len(owner) or flows[epoch_of[s.fork]]]
+    stalls = [s for s in run.stalls if s.fork >= len(owner) or inputs[epoch_of[s.fork]] == per_run]
     clock = _Clock(result, built, run, constants, batch, per_run)
     kinds = np.array([_stall_kind(built.costs[op]) for op in owner], dtype=np.uint8)
     trace = clock.trace(span_columns(run, kinds, len(built.parts)))

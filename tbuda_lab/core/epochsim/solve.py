@@ -225,8 +225,8 @@ def waits(graph: EventGraph, schedule: SolvedSchedule) -> Waits:
     before[first, 0] = 0
     cycles = start - before
     cause = np.full((nodes, batch), -1, dtype=np.int32)
-    other = np.flatnonzero(graph.why != WaitReason.OWN)
-    other = other[np.lexsort((graph.why[other], graph.target[other]))]
+    other = np.flatnonzero(graph.reason != WaitReason.OWN)
+    other = other[np.lexsort((graph.reason[other], graph.target[other]))]
     target = graph.target[other]
     bounds = np.flatnonzero(np.diff(target, prepend=-1))
     wide = max(1, _CHUNK // max(1, len(other)))

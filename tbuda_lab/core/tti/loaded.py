@@ -193,14 +193,14 @@ def on_chips(loaded: Loaded, chips: Sequence[int]) -> Loaded:
 
 
 def _renamed(netlist: Netlist, to: dict[int, int]) -> Netlist:
-    twin = copy.copy(netlist)
-    twin.queues = {n: dataclasses.replace(q, target_device=_target(q.target_device, to))
+    result = copy.copy(netlist)
+    result.queues = {n: dataclasses.replace(q, target_device=_target(q.target_device, to))
                    for n, q in netlist.queues.items()}
-    twin.graphs = {}
+    result.graphs = {}
     for name, graph in netlist.graphs.items():
-        twin.graphs[name] = copy.copy(graph)
-        twin.graphs[name].target_device = _target(graph.target_device, to)
-    return twin
+        result.graphs[name] = copy.copy(graph)
+        result.graphs[name].target_device = _target(graph.target_device, to)
+    return result
 
 
 def _target(chip: int | list[int], to: dict[int, int]) -> int | list[int]:

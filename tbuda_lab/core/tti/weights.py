@@ -13,9 +13,9 @@ ABSENT = "#0"
 
 def without_weights(graph: Graph, *, digests: bool = True) -> Graph:
     """A copy whose parameters, those of recipes too, have no values; `digests`: that tells them apart by digest."""
-    twin = Graph(graph.name)
-    twin.nodes = {node.name: _bare(node, digests) for node in graph}
-    return twin
+    bare = Graph(graph.name)
+    bare.nodes = {node.name: _bare(node, digests) for node in graph}
+    return bare
 
 
 def _bare(node: Node, digests: bool) -> Node:

@@ -22,17 +22,17 @@ async function gridCanvas(root: HTMLElement): Promise<HTMLCanvasElement> {
   const from = root.querySelector<SVGSVGElement>('[data-tb-view=grid] svg.tb-cores');
   if (!from) throw new Error('The grid is hidden: show it, or choose the graph.');
   const box = from.getBoundingClientRect();
-  const twin = from.cloneNode(true) as SVGSVGElement;
-  inline(from, twin);
-  twin.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
-  twin.setAttribute('width', String(box.width));
-  twin.setAttribute('height', String(box.height));
+  const copy = from.cloneNode(true) as SVGSVGElement;
+  inline(from, copy);
+  copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
+  copy.setAttribute('width', String(box.width));
+  copy.setAttribute('height', String(box.height));
   const image = new Image();
   const ready = new Promise<void>((done, fail) => {
     image.onload = () => done();
     image.onerror = () => fail(new Error('The browser cannot draw the grid.'));
   });
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(twin))}`;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
   await ready;
   return onGround(root, box.width * SCALE, box.height * SCALE, (context, w, h) => context.drawImage(image, 0, 0, w, h));
 }
@@ -56,7 +56,7 @@ const STYLES = [
   'font-weight', 'text-anchor', 'visibility', 'display'
 ];
 
-/** Writes the styles that the page's sheet gives into the twin: a picture has no sheet. */
+/** Writes the styles that the page's sheet gives into the copy: a picture has no sheet. */
 function inline(from: Element, to: Element): void {
   const style = getComputedStyle(from);
   to.setAttribute('style', STYLES.map(name => `${name}:${style.getPropertyValue(name)}`).join(';'));

@@ -60,7 +60,7 @@ export class AccessibleTable {
       ];
       return h('tr', { role: 'row' }, ...said.map((text, i) => h('td', { role: i ? 'gridcell' : 'rowheader' }, text)));
     });
-    this.element.replaceChildren(h('table', { role: 'grid', 'aria-label': `Ops of epoch ${epoch}`, 'aria-readonly': 'true', 'data-tb-twin': epoch },
+    this.element.replaceChildren(h('table', { role: 'grid', 'aria-label': `Ops of epoch ${epoch}`, 'aria-readonly': 'true', 'data-tb-table': epoch },
       h('tr', { role: 'row' }, ...['op', 'place', 'epoch', 'cycles', 'remark'].map(text => h('th', { role: 'columnheader', scope: 'col' }, text))),
       ...rows));
   }

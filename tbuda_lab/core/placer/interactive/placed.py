@@ -95,7 +95,7 @@ class Placed:
         self._places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None
         self._before: Before | None = None
         self.dram_use: tuple[int, int, float] | None = None  # kept for `whatif`, which asks again and again
-        self.times: dict[int, BatchTime] = {}  # by batch, kept for `pace.time_of`
+        self.times: dict[int, BatchTime] = {}  # by batch, kept for `batch_times.time_of`
         self._epochs: dict[int, EpochFacts] = {}
         self._firsts = [s.first for s in self.segments]
 

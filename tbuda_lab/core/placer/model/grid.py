@@ -13,9 +13,9 @@ class CoreGrid:
         self.mask = [0] * rows
 
     def copy(self) -> CoreGrid:
-        twin = CoreGrid(self.rows, self.cols)
-        twin.mask = list(self.mask)
-        return twin
+        result = CoreGrid(self.rows, self.cols)
+        result.mask = list(self.mask)
+        return result
 
     def starts(self, height: int, width: int) -> list[int]:
         """For every row, the bitmask of columns where a rectangle of that size may start (its top left core)."""

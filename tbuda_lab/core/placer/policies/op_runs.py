@@ -62,7 +62,7 @@ class Attempt:
     """What came of a run at one target: it holds for every run of the same structure."""
 
     segment: Segment | None
-    why: RunRefusal | None
+    refusal: RunRefusal | None
 
     def at(self, first: int, last: int) -> Segment | None:
         return None if self.segment is None else dataclasses.replace(self.segment, first=first, last=last)

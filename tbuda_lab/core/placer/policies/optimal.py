@@ -94,8 +94,8 @@ class Optimal:
                 if alike is not None:
                     self.runs.memory.attempts[alike, level, target] = entry
             segment = entry.at(first, last)
-            if entry.why is not None:
-                self.problem.refusals[first, last] = entry.why.text(self.problem, first)
+            if entry.refusal is not None:
+                self.problem.refusals[first, last] = entry.refusal.text(self.problem, first)
             if segment is not None and (best is None or weighed(segment) < weighed(best)):
                 best = segment
             if best is not None:

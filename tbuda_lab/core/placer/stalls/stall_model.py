@@ -83,7 +83,8 @@ class StallModel:
         options = problem.options
         self.enabled = options.enable_fork_join_buffering  # else epochs are not charged for anything (see `priced`)
         self.counts_fill = self.enabled and options.counts_fill
-        self.flows = options.inputs_counted > 1  # a single input is never held up, though it may be stuck for ever
+        # a single input is never held up, though it may be stuck for ever
+        self.several_inputs = options.inputs_counted > 1
         self.reconvergences = reconvergences(problem) if self.enabled else {}
         caches = StallCaches() if caches is None else caches
         self._results, self._at, self._stall_cycles = caches.results, caches.at, caches.stall_cycles
@@ -168,9 +169,9 @@ class StallModel:
             room += at[op].spare[port] + (at[op].out if op != meeting.join else 0)
         stuck = 1 - free > room + 1e-6
         queue = np.maximum(fork.written, join.read[meeting.short[-1][1]]) / self.rates
-        pace_ = late / room if self.flows else np.zeros_like(late)
+        pace_ = late / room if self.several_inputs else np.zeros_like(late)
         held: np.ndarray = np.where(stuck, queue, np.minimum(pace_, queue))
-        missing = np.maximum(1 - free, late / self.targets if self.flows else 0.0) - room
+        missing = np.maximum(1 - free, late / self.targets if self.several_inputs else 0.0) - room
         cores: np.ndarray = np.ceil(np.maximum(missing - 1e-6, 0.0) * self._nop_cores(meeting.fork)).astype(np.int32)
         return held, cores
 

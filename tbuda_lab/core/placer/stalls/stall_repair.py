@@ -187,10 +187,10 @@ class _StallRepair:
             result = [*state.parts, *(_shifted(s, grown) for s in result)]
             edits = [*state.edits, *edits]
             self.problem = state.problem
-        now_flows = throughputs([(self.problem, s) for s in result], self.overrides)
+        now_throughputs = throughputs([(self.problem, s) for s in result], self.overrides)
         charged = tuple(
             _with_stall_cycles(self.problem, s, self._whole(s, now), now.period, s.limiter_cycles)
-            for s, now in zip(result, now_flows, strict=True)
+            for s, now in zip(result, now_throughputs, strict=True)
         )
         return RepairedPlacement(self.problem, charged, tuple(edits), tuple(reversed(notes)))
 
