@@ -83,9 +83,9 @@ class SambaSession:
         `mapping`, `inference`, `num_spatial_batches`, `optimization_level` 0 (every op a section of its own),
         `data_parallel` or a `data_parallel_mode` other than normal (backward sections complete gradients early) and
         `strict` (an op on the host needs a reason) have their effect. app_dir: recorded in the PEF. init_output_grads:
-        said again to `trace_graph`, which is where gradients by outputs come to be. Raises
-        `ValueError` for an unknown mapping, `SpatialMappingError` where a spatial program does not fit, `UnsupportedOp`
-        in strict mode; then nothing is written.
+        said again to `trace_graph`, which is where gradients by outputs come to be. Raises `ValueError` for an unknown
+        mapping, `SpatialMappingError` where a spatial program does not fit, `UnsupportedOp` in strict mode; then
+        nothing is written.
         """
         _unknown("compile", others)
         config = {**self.settings, **(config_dict or {})}

@@ -45,13 +45,12 @@ class Executor:
     """Runs a netlist.
 
     mode: "exact" (float32, no rounding), "golden" (float32 arithmetic on rounded inputs) or "device" (rounding at every
-    pack); see `numerics`.
-    arch: an arch, board or device descriptor, by default the netlist's own; decides the details in which archs differ
-    (Tf32, what runs together). seed: of dropout and
-    stochastic rounding. keep: names of ops whose outputs `kept` holds after a run, or "all". on_op: called with
-    the name and output (n, z, R, C) of every op; the array is only valid during the call. on_step, an attribute:
-    called with the name of an op and for how many inputs it has worked. reread: False leaves out
-    golden mode's rounding of what ops read (Tf32 on wormhole, small block formats), as PyBuda's own verification does.
+    pack); see `numerics`. arch: an arch, board or device descriptor, by default the netlist's own; decides the details
+    in which archs differ (Tf32, what runs together). seed: of dropout and stochastic rounding. keep: names of ops whose
+    outputs `kept` holds after a run, or "all". on_op: called with the name and output (n, z, R, C) of every op; the
+    array is only valid during the call. on_step, an attribute: called with the name of an op and for how many inputs it
+    has worked. reread: False leaves out golden mode's rounding of what ops read (Tf32 on wormhole, small block
+    formats), as PyBuda's own verification does.
 
     Raises `NetlistError` for a netlist that cannot run, `UnknownDevice`, and `QueueError` when a queue over- or
     underflows.

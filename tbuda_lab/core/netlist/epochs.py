@@ -49,8 +49,7 @@ def linked_graphs(n: Netlist) -> list[tuple[str, ...]]:
 
 def merged_graphs(n: Netlist) -> list[tuple[str, ...]]:
     """The groups that the backend makes on every arch but grayskull (netlist-format.md#groups-of-epochs): linked
-    graphs, and those whose
-    executes follow one another in a program and that share no chip."""
+    graphs, and those whose executes follow one another in a program and that share no chip."""
     groups = _linked(n)
     devices: dict[str, set[int]] = {}
     for name, graph in n.graphs.items():

@@ -143,9 +143,8 @@ def place_and_repair(
 ) -> Outcome:
     """`place`, with nops and queues inserted where an op would fit no epoch, where a refused edge keeps epochs apart
     (see `merge_epochs`), and where an epoch would not flow (see `repair_stalls`); `enable_fork_join_buffering` False
-    leaves the last two
-    out. Each is told by a note of the placement. costs: of other problems of this device with these options. begun: of
-    `begin` for this graph, where there are no overrides.
+    leaves the last two out. Each is told by a note of the placement. costs: of other problems of this device with these
+    options. begun: of `begin` for this graph, where there are no overrides.
 
     Raises what `place` raises.
     """

@@ -57,12 +57,12 @@ __all__ = ["EVENTS", "GRAPH_STAGES", "Session", "as_sample"]
 class Session:
     """Traces, compiles, runs, verifies and edits one model on one simulated device.
 
-    model: a torch module (or a PyBuda module, an ONNX model or its file, which need no sample inputs where they
-    declare all shapes); sample_inputs: a tensor or a tuple of them, dim 0 the microbatch.
-    keep_epochs: edits are placed into the epochs there are (`optimise` chooses all anew); False places the whole model
-    anew after every edit. journal: a `*.buda.json` file to which every edit is written; the edits
-    that it holds are taken over, so that a notebook run again after a restart goes on where it was. cache: placements
-    are kept on disk and found there again (see `compiler.cache`).
+    model: a torch module (or a PyBuda module, an ONNX model or its file, which need no sample inputs where they declare
+    all shapes); sample_inputs: a tensor or a tuple of them, dim 0 the microbatch. keep_epochs: edits are placed into
+    the epochs there are (`optimise` chooses all anew); False places the whole model anew after every edit. journal: a
+    `*.buda.json` file to which every edit is written; the edits that it holds are taken over, so that a notebook run
+    again after a restart goes on where it was. cache: placements are kept on disk and found there again (see
+    `compiler.cache`).
 
     `result` is the last good compile. After an edit it stays until the next one is done; `stale` is True meanwhile.
 

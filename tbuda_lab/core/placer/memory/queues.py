@@ -241,8 +241,7 @@ class QueuePlanner:
 
     def _parameter(self, node: Node) -> None:
         """One queue; where ops of several chips read it and one of them preloads it, one for each chip: a queue with
-        prologue lies on the chip of everything that reads it, and a grayskull chip reads
-        its own DRAM only."""
+        prologue lies on the chip of everything that reads it, and a grayskull chip reads its own DRAM only."""
         readers = self._readers(node.name)
         chips = list(dict.fromkeys(self.placed[r].chip for r, _ in readers))
         shared = len(chips) < 2 or self.options.training is not None  # a trainer writes one queue per weight

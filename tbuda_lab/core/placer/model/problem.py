@@ -143,11 +143,10 @@ class Schedule:
 class Problem:
     """A lowered graph with its candidate tables, in schedule order, for one device.
 
-    Frozen: a problem that differs is another one, made by `with_candidates`, `regraphed` or `dataclasses.replace`,
-    and shares the
-    costs. overrides: what the user asked for, as far as stall repair has to know. deadline: when a search has to end
-    (seconds of `time.monotonic`), None without. refusals: (first, last) -> why that run of ops is no epoch; policies
-    add to it.
+    Frozen: a problem that differs is another one, made by `with_candidates`, `regraphed` or `dataclasses.replace`, and
+    shares the costs. overrides: what the user asked for, as far as stall repair has to know. deadline: when a search
+    has to end (seconds of `time.monotonic`), None without. refusals: (first, last) -> why that run of ops is no epoch;
+    policies add to it.
     """
 
     graph: Graph

@@ -113,9 +113,8 @@ class _Epoch:
     def needs(self, op: int, port: int) -> float:
         """Part of an operand that has to arrive before the op goes on, as a fraction of all of it
         (placement.md#forks-and-joins): two slices of a matmul's or reduction's, as many together as a slice on the way
-        to it or a stack
-        behind it ties to each other, a t-th of them for a picker; of other ops what their output buffers take. An
-        inserted nop passes on whatever comes."""
+        to it or a stack behind it ties to each other, a t-th of them for a picker; of other ops what their output
+        buffers take. An inserted nop passes on whatever comes."""
         entry = self._needs.get((op, port))
         if entry is None:
             entry = self._needs[op, port] = self._needed(op, port)

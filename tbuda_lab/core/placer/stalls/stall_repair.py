@@ -108,11 +108,10 @@ def price(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] |
 
 
 def priced(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> Segment:
-    """The epoch with its stall cycles: what it costs per input, as `repair_stalls` leaves it, beyond its slowest op
-    and the switch to
-    it. A full buffer that nothing can repair costs the pace it leaves, a repair what it takes (see `price`), an epoch
-    that would hang more than any other. Filling counts as the options say. There are none where nothing is repaired
-    (`enable_fork_join_buffering`)."""
+    """The epoch with its stall cycles: what it costs per input, as `repair_stalls` leaves it, beyond its slowest op and
+    the switch to it. A full buffer that nothing can repair costs the pace it leaves, a repair what it takes (see
+    `price`), an epoch that would hang more than any other. Filling counts as the options say. There are none where
+    nothing is repaired (`enable_fork_join_buffering`)."""
     if not problem.options.enable_fork_join_buffering:
         return segment
     result = price(problem, segment, upstream_rows)
