@@ -154,6 +154,23 @@ def test_lifetimes_are_used_only_when_not_everything_fits_at_once() -> None:
     assert not set(result.buffers["q0"]) & set(result.buffers["q1"])
 
 
+@pytest.mark.parametrize("last", [-1, 1], ids=["for good", "with lifetimes"])
+def test_large_buffers_go_first_where_many_small_ones_would_leave_no_place_for_them(last: int) -> None:
+    """The small ones have more bytes together; one after the other they leave every channel half full."""
+    spec = load_device("grayskull")
+    least = min(spec.dram_channel_bytes - spec.dram_start(c) for c in range(1, 8))
+    small = BufferRequest("small", 0, 14, int(0.26 * least), epoch=0, last=last)
+    large = BufferRequest("large", 0, 4, int(0.7 * least), epoch=0, last=last)
+    buffers = allocate([small, large], spec).buffers
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for request in (small, large):
+        assert len(buffers[request.name]) == request.count
+        for channel, address in buffers[request.name]:
+            assert spec.dram_start(channel) <= address <= spec.dram_end(channel) - request.size
+            spans.setdefault(channel, []).append((address, address + request.size))
+    assert all(a[1] <= b[0] for ranges in spans.values() for a, b in itertools.pairwise(sorted(ranges)))
+
+
 def test_out_of_memory_says_by_how_much() -> None:
     spec = load_device("wormhole_b0")
     room = sum(spec.dram_channel_bytes - spec.dram_start(c) for c in range(6)) - (0x40000000 - 0x30000000)

@@ -109,6 +109,13 @@ class FlowEdge:
     latency: int = 0
     known: EdgeWaits | None = dataclasses.field(default=None, compare=False, repr=False)
 
+    def shifted(self, by: int) -> FlowEdge:
+        """The same where the ops are counted from another one."""
+        return FlowEdge(
+            self.producer + by, self.consumer + by, self.port, self.need, self.freed, self.capacity, self.latency,
+            self.known,
+        )  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True)
 class Network:

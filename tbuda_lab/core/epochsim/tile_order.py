@@ -369,11 +369,16 @@ class TileOrderCache:
 
     def users(self, graph: Graph) -> dict[str, list[tuple[str, int]]]:
         """`Graph.users` of a graph that nobody changes any more; kept for the last few that were asked for."""
-        entry = self._users.pop(id(graph), None) or (graph, graph.users())
-        self._users[id(graph)] = entry
+        entry = self._users.get(id(graph))
+        return self.keep_users(graph, graph.users() if entry is None else entry[1])
+
+    def keep_users(self, graph: Graph, users: dict[str, list[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
+        """Notes the readers of a graph."""
+        self._users.pop(id(graph), None)
+        self._users[id(graph)] = graph, users
         if len(self._users) > _GRAPHS:
             del self._users[next(iter(self._users))]
-        return entry[1]
+        return users
 
     def keep(self, key: tuple[object, ...], walk: TileOrder) -> TileOrder:
         """Notes a walk."""

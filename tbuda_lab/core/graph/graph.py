@@ -74,6 +74,13 @@ class Node:
     def sources(self) -> tuple[str, ...]:
         return tuple([edge.source for edge in self.inputs])
 
+    def clone(self) -> Node:
+        """A copy that can be edited. Each field by itself: a third of the time of copy.copy."""
+        return Node(
+            self.name, self.kind, self.shape, self.op, self.inputs, self.df, self.origin, self.value, dict(self.attrs),
+            self.recipe,
+        )  # fmt: skip
+
 
 class GraphError(TbudaError, ValueError):
     """A malformed graph or an edit that would make one."""
@@ -220,8 +227,11 @@ class Graph:
     def clone(self) -> Graph:
         """A copy whose nodes can be edited; arrays and ops are shared (neither is ever written in place)."""
         result = Graph(self.name)
-        for n in self:  # each field by itself: a third of the time of copy.copy
-            attrs = dict(n.attrs)
-            node = Node(n.name, n.kind, n.shape, n.op, n.inputs, n.df, n.origin, n.value, attrs, n.recipe)
-            result.nodes[n.name] = node
+        result.nodes = {node.name: node.clone() for node in self}
+        return result
+
+    def share(self) -> Graph:
+        """A copy of the table alone: its nodes are those of this graph, of which nobody may change one."""
+        result = Graph(self.name)
+        result.nodes = dict(self.nodes)
         return result

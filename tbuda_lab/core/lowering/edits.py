@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.device import DeviceSpec
@@ -85,7 +85,7 @@ def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: S
     edits = _latest(edits_of(overrides))
     if not edits:
         return Edited(graph)
-    editor = _Editor(graph.clone(), device, options)
+    editor = _Editor(graph, device, options, formats=any(record.kind in FORMAT_KINDS for record in edits))
     for kind in EDIT_KINDS:
         for record in edits:
             if record.kind == kind and not editor.of_a_nop(record):
@@ -130,11 +130,21 @@ def _origin(graph: Graph, name: str) -> str:
 
 
 class _Editor:
-    def __init__(self, graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
-        self.graph, self.device, self.options = graph, device, options
+    """formats: whether edits may change any node. Without, the copy shares the nodes that no edit changes."""
+
+    def __init__(self, graph: Graph, device: DeviceSpec, options: CompileOptions, formats: bool) -> None:
+        self.before, self.graph = graph, graph.clone() if formats else graph.share()
+        self.device, self.options = device, options
         self.errors: list[Diagnostic] = []
         self.notes: list[Diagnostic] = []
         self.existing = list(graph.nodes)
+
+    def _own(self, name: str) -> Node:
+        """A node of the copy that may be changed."""
+        node = self.graph[name]
+        if self.before.nodes.get(name) is node:
+            node = self.graph.nodes[name] = node.clone()
+        return node
 
     def run(self, record: Override) -> None:
         value = record.value if isinstance(record.value, Mapping) else {}
@@ -198,7 +208,7 @@ class _Editor:
         return result.name
 
     def _rewire(self, name: str, port: int, source: str, tms: tuple[TM, ...]) -> None:
-        node = self.graph[name]
+        node = self._own(name)
         edges = list(node.inputs)
         edges[port] = dataclasses.replace(edges[port], source=source, tms=tms)
         node.inputs = tuple(edges)
@@ -218,11 +228,11 @@ class _Editor:
                 return f"operand {port!r} of {edges[0][0]} does not come from it", f"operands that do: {ports}"
             edges = chosen
         for name, operand in edges:
-            node = self.graph[name]
-            if node.kind is NodeKind.OUTPUT:
+            if self.graph[name].kind is NodeKind.OUTPUT:
                 if value.get("dest") is not None:
                     return f"{name} is a host output, a queue already", "cut an edge between two ops"
                 continue
+            node = self._own(name)
             node.attrs[QUEUED] = tuple(sorted({*queued_ports(node), operand}))
         return None
 
@@ -234,10 +244,10 @@ class _Editor:
         starts = {source}
         if through_nops:
             starts |= set(nops_between(self.graph, source))
-        users = self.graph.users()
         dest = _names(value.get("dest"))
         inner = starts - set(dest or ())  # nops of the chain itself, unless one of them is meant
-        matches = [e for s in self.graph.nodes if s in starts for e in users[s] if e[0] not in inner]
+        named = self.graph.nodes if dest is None else [n for n in dict.fromkeys(dest) if n in self.graph]
+        matches = self._readers(starts, [name for name in named if name not in inner])
         readers = list(dict.fromkeys(name for name, _ in matches))
         if dest is None:
             return matches or ("nothing reads it", "choose an op that feeds another")
@@ -253,5 +263,15 @@ class _Editor:
                     f"an earlier override put {', '.join(nops)} between it and {name}",
                     f"more of them with nop_count, or name {nops[-1]} as the source",
                 )
+            readers = list(dict.fromkeys(r for r, _ in self._readers(starts, self.graph.nodes) if r not in inner))
             return f"{name} does not read it", f"its readers: {', '.join(readers) or 'none'}"
         return [e for name in dest for e in matches if e[0] == name]
+
+    def _readers(self, sources: Collection[str], names: Iterable[str]) -> list[tuple[str, int]]:
+        """Edges from any of these sources to nodes of these names, in graph order of the sources, then of `names`."""
+        edges: dict[str, list[tuple[str, int]]] = {name: [] for name in self.graph.nodes if name in sources}
+        for name in names:
+            for port, edge in enumerate(self.graph[name].inputs):
+                if edge.source in edges:
+                    edges[edge.source].append((name, port))
+        return [edge for some in edges.values() for edge in some]

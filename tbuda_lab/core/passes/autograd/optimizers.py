@@ -81,7 +81,8 @@ class Update:
         """A PARAMETER that stays on the device from step to step, `value` everywhere at first."""
         name = f"input_opt_{self.weight}_{self.states}.{suffix}"
         self.states += 1
-        array = np.full(shape, value, np.float32)
+        # zeros take no memory until something is written to them
+        array = np.full(shape, value, np.float32) if value else np.zeros(shape, np.float32)
         attrs = {ROLE: "state", "optimizer_of": self.weight, "state": suffix}
         return self.graph.add(Node(name, NodeKind.PARAMETER, shape, value=array, attrs=attrs)).name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -142,7 +143,8 @@ class _Allocator:
                 "dram-full",
                 f"{request.count} buffers of {size} bytes: {missing} bytes find no room; the largest free block{where} "
                 f"is {max(c.largest for c in tried)} bytes",
-                "use fewer entries (a smaller microbatch), a smaller data format, or another channel",
+                "use fewer entries (a smaller microbatch), a smaller data format, or another channel; in training, "
+                "enable_recompute",
             )
         )
 
@@ -206,24 +208,32 @@ def allocate(requests: list[BufferRequest], device: DeviceSpec, algorithm: str =
     if not static.failed:
         return Allocation({r.name: static.placed[r.name] for r in requests}, {})
     dynamic = [r for r in requests if r.epoch >= 0 and r.last >= r.epoch]
-    if not dynamic:
-        raise _full(device, requests, {}, static.failed)
-    reusing = _Allocator(device, algorithm)
-    names = {r.name for r in dynamic}
-    for request in largest_first:
-        if request.name not in names:
-            reusing.place(request)
-    for epoch in range(1 + max(r.last for r in dynamic)):
-        born = [r for r in dynamic if r.epoch == epoch]
-        for request in sorted(born, key=lambda r: (r.last, -r.bytes, r.name)):
-            reusing.place(request)
+    lifetimes = {r.name: (r.epoch, r.last) for r in dynamic}
+    # where little room is left, the largest buffers go first: one finds no room in the ends of several channels
+    by_buffer = sorted(requests, key=lambda r: (-r.size, r.name))
+    for order in (largest_first, by_buffer):
+        reusing = _reused(order, lifetimes, _Allocator(device, algorithm))
+        if not reusing.failed:
+            return Allocation({r.name: reusing.placed[r.name] for r in requests}, lifetimes)
+    raise _full(device, requests, lifetimes, reusing.failed)
+
+
+def _reused(
+    order: Sequence[BufferRequest], lifetimes: Mapping[str, tuple[int, int]], allocator: _Allocator
+) -> _Allocator:
+    """Queues that stay take their places in this order; those with a lifetime epoch by epoch, what is freed soonest
+    first, then in this order."""
+    dynamic = [r for r in order if r.name in lifetimes]
+    for request in order:
+        if request.name not in lifetimes:
+            allocator.place(request)
+    for epoch in range(1 + max((r.last for r in dynamic), default=-1)):
+        for request in sorted((r for r in dynamic if r.epoch == epoch), key=lambda r: r.last):
+            allocator.place(request)
         for request in dynamic:
             if request.last == epoch:
-                reusing.free(request)
-    lifetimes = {r.name: (r.epoch, r.last) for r in dynamic}
-    if reusing.failed:
-        raise _full(device, requests, lifetimes, reusing.failed)
-    return Allocation({r.name: reusing.placed[r.name] for r in requests}, lifetimes)
+                allocator.free(request)
+    return allocator
 
 
 def allocate_dram(

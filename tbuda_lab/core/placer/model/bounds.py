@@ -242,14 +242,16 @@ class EqualRuns(Generic[T]):
     of the same structure follow each other, so layers pay once."""
 
     def __init__(self) -> None:
-        self._of: dict[int, dict[int, dict[tuple[object, ...], T]]] = {}  # by the kind of the first op, and the length
+        # by the kind of the first op, the length, and the kinds of all ops: what most runs differ by, and quick to see
+        self._of: dict[int, dict[int, dict[tuple[int, ...], dict[tuple[object, ...], T]]]] = {}
         self._last: dict[tuple[object, ...], T] = {}  # of runs that the end of a schedule ended
 
     def find(self, problem: Problem, first: int) -> T | None:
         """What is known of the runs from `first` on, None where nothing is."""
-        left = len(problem.order) - first
-        for length, entries in self._of.get(problem.structure(first, first + 1)[0], {}).items():
-            if length <= left:
+        left, kinds = len(problem.order) - first, problem.kinds
+        for length, by_kinds in self._of.get(kinds[first], {}).items():
+            entries = by_kinds.get(tuple(kinds[first : first + length])) if length <= left else None
+            if entries is not None:
                 entry = entries.get(_looked_at(problem, first, length))
                 if entry is not None:
                     return entry
@@ -262,8 +264,9 @@ class EqualRuns(Generic[T]):
         runs, it holds where another one ends alike: whoever goes on is not to find it."""
         key = _looked_at(problem, first, length)
         if first + length < len(problem.order):
-            head = self._of.setdefault(problem.structure(first, first + 1)[0], {})
-            head.setdefault(length, {})[key] = value
+            kinds = tuple(problem.kinds[first : first + length])
+            by_length = self._of.setdefault(kinds[0], {})
+            by_length.setdefault(length, {}).setdefault(kinds, {})[key] = value
         else:
             self._last[key] = value
         return value

@@ -78,12 +78,12 @@ class OpFacts:
         """The same where an op is inserted at a place of the schedule."""
         if max(self.producers, default=-1) < at and (not self.readers or self.readers[-1][0] < at):
             return self
-        return dataclasses.replace(
-            self,
-            producers=tuple([p + (p >= at) for p in self.producers]),
-            readers=tuple([(reader + (reader >= at), port) for reader, port in self.readers]),
-            transports={},
-        )
+        producers = tuple([p + (p >= at) for p in self.producers])
+        readers = tuple([(reader + (reader >= at), port) for reader, port in self.readers])
+        return OpFacts(
+            self.name, producers, self.queue_place, readers, self.host_output, self.dram_output, self.queued,
+            self.queued_out,
+        )  # fmt: skip
 
     def by_noc(self, port: int, first: int, last: int) -> bool:
         """Whether an operand comes straight from an op when [first, last) is one epoch."""
@@ -353,18 +353,18 @@ class Problem:
 
     def _number_in(self, op: int, first: int, last: int) -> int:
         fact = self.facts[op]
-        producers = tuple(p - op if first <= p < last else (1 if p < 0 else 2) for p in fact.producers)
-        readers = tuple((r - op, port) for r, port in fact.readers if first <= r < last)
+        producers = tuple([p - op if first <= p < last else (1 if p < 0 else 2) for p in fact.producers])
+        readers = tuple([(r - op, port) for r, port in fact.readers if first <= r < last])
         return self.costs.number((self._kind(op), producers, readers))
 
     def structure(self, first: int, last: int) -> tuple[int, ...]:
         """All that decides which rows and spots ops [first, last) can take as one epoch, as numbers of the cost cache:
         equal for runs of equal layers, as long as the rows of earlier epochs are left open."""
-        entries = ((op, *self._inside_of(op)) for op in range(first, last))
-        return tuple(
-            number if first <= producer and reader < last else self._number_in(op, first, last)
-            for op, number, producer, reader in entries
-        )
+        numbers = []
+        for op in range(first, last):
+            number, producer, reader = self._inside_of(op)
+            numbers.append(number if first <= producer and reader < last else self._number_in(op, first, last))
+        return tuple(numbers)
 
 
 def op_facts(

@@ -8,7 +8,7 @@ takes longer than its slowest op, and the full buffers on the chain of waits say
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStal
 from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem, inputs_on_host
@@ -138,10 +138,7 @@ def _run(
         at = len(ops)
         starts.append((at, len(edges)))
         ops += built.network.ops
-        edges += [
-            dataclasses.replace(edge, producer=at + edge.producer, consumer=at + edge.consumer) if at else edge
-            for edge in built.network.edges
-        ]
+        edges += [edge.shifted(at) for edge in built.network.edges] if at else built.network.edges
     groups = [range(at, at + len(built.parts)) for built, (at, _) in zip(every, starts, strict=True)]
     run = run_network(Network(tuple(ops), tuple(edges)), inputs, groups, only_critical=True)
     ends = run.end
@@ -226,7 +223,7 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
     placement = Placement(
         placed,
         (epoch,),
-        _on_host(problem),
+        _on_host(problem, placed),
         dict(problem.models),
         problem.order,
         (segment.kernel_cycles,),
@@ -236,13 +233,16 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
     return Trial(problem.graph, placement, problem.device, overrides, problem.options.loaded_once)
 
 
-def _on_host(problem: Problem) -> dict[str, QueuePlacement]:
-    """Queues of inputs and outputs that lie in host memory, as far as the simulator reads them."""
+def _on_host(problem: Problem, names: Iterable[str]) -> dict[str, QueuePlacement]:
+    """Queues of inputs and outputs of some ops that lie in host memory, as far as the simulator reads them."""
+    graph, users = problem.graph, problem.costs.tile_orders.users(problem.graph)
     nodes = []
     if inputs_on_host(problem.device, problem.options):
-        nodes += [(n.name, "input") for n in problem.graph.inputs]
+        sources = dict.fromkeys(source for name in names for source in graph[name].sources)
+        nodes += [(source, "input") for source in sources if graph[source].kind is NodeKind.INPUT]
     if problem.options.output_queues_on_host:
-        nodes += [(n.name, "output") for n in problem.graph.outputs if WRITES not in n.attrs]
+        readers = (graph[reader] for name in names for reader, _ in users[name])
+        nodes += [(n.name, "output") for n in readers if n.kind is NodeKind.OUTPUT and WRITES not in n.attrs]
     plain = (1, 1)
     return {
         name: QueuePlacement(

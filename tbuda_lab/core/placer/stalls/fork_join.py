@@ -166,11 +166,17 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
     it holds too little."""
     epoch = _Epoch(problem, segment)
     inside = range(segment.first, segment.last)
+    # by op, its operands from the epoch; a DRAM queue holds whatever has to wait there
+    operands = {
+        op: [(port, p) for port, p in enumerate(fact.producers) if p >= segment.first and port not in fact.queued]
+        for op, fact in ((op, problem.facts[op]) for op in inside)
+    }
+    readers: dict[int, list[tuple[int, int]]] = {op: [] for op in inside}
+    for op, taken in operands.items():
+        for port, producer in taken:
+            readers[producer].append((op, port))
     forks: dict[tuple[int, int, int], ForkJoin] = {}
-    for fork in inside:
-        branches = [
-            (r, p) for r, p in problem.facts[fork].readers if r in inside and p not in problem.facts[r].queued
-        ]
+    for fork, branches in readers.items():
         if len(branches) < 2:
             continue
         volume = epoch.volume(fork)
@@ -179,9 +185,7 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
         reached: dict[int, dict[int, tuple[Branch, Branch]]] = {}
         for op in range(fork + 1, segment.last):
             arriving: dict[int, list[tuple[int, Branch, Branch]]] = {}
-            for port, producer in enumerate(problem.facts[op].producers):
-                if port in problem.facts[op].queued:
-                    continue  # a DRAM queue holds whatever has to wait there
+            for port, producer in operands[op]:
                 if producer == fork:
                     start = Branch((), port, 0.0, epoch.output_tiles(fork) / volume)
                     arriving.setdefault(branches.index((op, port)), []).append((port, start, start))

@@ -347,9 +347,12 @@ class _StallRepair:
             value = {"dest": (name,), "port": action.port}
             edits = (Override("insert_queue", source, value, "placer"),)
             try:
-                problem = regraphed(problem, edited(problem, edits))
+                graph = edited(problem, edits)
             except OverrideError:  # no queue can stand there
                 return None
+            orders = problem.costs.tile_orders
+            orders.keep_users(graph, orders.users(problem.graph))  # the queue changes an attribute of the reader
+            problem = regraphed(problem, graph)
         elif action.kind == "nop":
             edits = (_nop(source, name),)
             problem = self._with_nop(problem, segment, action.producer, action.reader)
@@ -384,9 +387,13 @@ class _StallRepair:
     def _nop_inserted(self, problem: Problem, segment: Segment, producer: int, reader: int) -> Problem:
         source, name = (problem.order[segment.first + op] for op in (producer, reader))
         graph = edited(problem, (_nop(source, name),))
-        (nop,) = (n for n in graph.nodes if n not in problem.graph)
+        (nop,) = graph.nodes.keys() - problem.graph.nodes.keys()
         schedule = problem.schedule.with_nop(graph, nop, source, name)
-        users, phase = problem.costs.tile_orders.users(graph), schedule.phase
+        tile_orders, phase = problem.costs.tile_orders, schedule.phase
+        before = tile_orders.users(problem.graph)
+        moved = [(name, port) for port, producer in enumerate(graph[name].sources) if producer == nop]
+        kept = [use for use in before[source] if use not in moved]
+        users = tile_orders.keep_users(graph, {**before, source: [*kept, (nop, 0)], nop: moved})
         models = dict(problem.models)
         for op in (nop, source, name):
             profile = profile_of(graph, graph[op], problem.options, users, phase)
