@@ -59,6 +59,7 @@ class OpContext:
             raise self.error("O1", f"attribute {name!r} is {value!r}", "a whole number") from None
 
     def number(self, name: str, default: float) -> float:
+        """An attribute as a number. Raises `NetlistError` where it is none."""
         value = self.op.attributes.get(name, default)
         try:
             return float(value)

@@ -82,6 +82,7 @@ class Io:
         return self.blank() if value is None else value
 
     def store(self, index: int, value: Entry) -> None:
+        """Writes an entry to a slot; where the host listens, it takes the entry at once."""
         if self.sink is not None:
             problem = too_large((len(self.sink) + 1) * 4 * math.prod(self.shape))
             if problem:

@@ -73,6 +73,7 @@ class PickedRows:
         self._copy: Array | None = None
 
     def as_array(self) -> Array:
+        """The rows, gathered at the first call."""
         if self._copy is None:
             self._copy = np.empty(self.shape, self.dtype)
             for x, out in zip(self.source, self._copy, strict=True):
@@ -85,6 +86,7 @@ class PickedRows:
 
 
 def as_array(x: Array | PickedRows) -> Array:
+    """The rows, gathered at the first call."""
     return x.as_array() if isinstance(x, PickedRows) else x
 
 

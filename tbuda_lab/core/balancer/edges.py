@@ -221,6 +221,9 @@ class EdgeCache:
         *,
         from_queue: bool = False,
     ) -> EdgeCost:
+        """What an edge takes, once for equal ones. p, c: a candidate of the producer and one of the reader; p_order,
+        c_order: in which order they write and read their ublocks ("r" or "c"); from_queue: the operand comes through
+        DRAM."""
         key = (
             producer.out,
             producer.kind,

@@ -80,6 +80,7 @@ class Clock:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        """Times a stage and reports its begin and end. Raises `Cancelled` before it where that was asked for."""
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled(f"cancelled before stage {name!r}")
         self.report(name, 0.0)

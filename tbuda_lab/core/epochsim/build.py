@@ -84,6 +84,7 @@ class NetworkBuilder:
         self.tight: list[tuple[int, int, int]] = []
 
     def run(self) -> Built:
+        """The network of all epochs: ops cut into parts that work alike, and the edges between these."""
         costs = op_costs(self.result, self.tile_orders.moves, self.tile_orders.users(self.graph))
         self._refine()
         ops: list[FlowOp] = []

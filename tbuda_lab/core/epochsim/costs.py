@@ -72,6 +72,7 @@ class RowMoves:
 
     @classmethod
     def of(cls, table: OpModels, at: int, device: DeviceSpec) -> RowMoves:
+        """Of the row `at` of an op's table."""
         profile, rows = table.profile, table.rows[at : at + 1]
         assert profile is not None
         move = traffic(profile, rows, device)

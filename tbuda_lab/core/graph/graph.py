@@ -183,6 +183,8 @@ class Graph:
 
     # -- writing ---------------------------------------------------------------------------------------------
     def add(self, node: Node) -> Node:
+        """Appends a node and gives it back. Raises `GraphError` for a name that is taken or a source that is not
+        there."""
         if node.name in self.nodes:
             raise GraphError(f"graph {self.name!r} already has a node {node.name!r}")
         for edge in node.inputs:
@@ -201,6 +203,7 @@ class Graph:
         return f"{stem}.{k}"
 
     def remove(self, name: str) -> None:
+        """Raises `GraphError` while the node is read."""
         for node in self:
             if name in node.sources:
                 raise GraphError(f"{name!r} is still read by {node.name!r}")

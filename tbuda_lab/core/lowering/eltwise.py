@@ -17,6 +17,7 @@ _HARDWARE_NAME = {"leaky_relu": "lrelu", "pow": "power", "buffer": "nop"}
 
 @lowers("add", "subtract", "multiply", "maximum")
 def binary(ctx: LoweringContext, op: ops.NdOp, operands: list[TileValue], shape: Shape) -> TileValue:
+    """Both operands expanded to the result's shape."""
     a, b = (ctx.expand(v, shape) for v in operands)
     if op.type == "multiply":
         zero_r, zero_c = a.zero_r or b.zero_r, a.zero_c or b.zero_c
@@ -50,6 +51,7 @@ def binary(ctx: LoweringContext, op: ops.NdOp, operands: list[TileValue], shape:
     "buffer",
 )
 def unary(ctx: LoweringContext, op: ops.NdOp, operands: list[TileValue], shape: Shape) -> TileValue:
+    """One op of the SFPU. Padding of zeros stays zero where f(0) = 0."""
     (x,) = operands
     fn = _HARDWARE_NAME.get(op.type, op.type)
     attributes: dict[str, Any] = {}

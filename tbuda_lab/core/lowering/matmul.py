@@ -19,6 +19,9 @@ LOWEST_FLOAT16 = -65504.0
 
 @lowers("matmul")
 def matmul(ctx: LoweringContext, op: ops.Matmul, operands: list[TileValue], shape: Shape) -> TileValue:
+    """(..., M, K) @ (..., K, N), slices of the shorter one repeated; a third operand is a row that is added (N).
+    Padding along K is zeroed in one operand, so that it adds nothing. K = 1 is an outer product, which needs no
+    matmul."""
     a, b = operands[0], operands[1]
     depth = a.zrc[2]
     rows, cols = a.zrc[1], b.zrc[2]
@@ -87,6 +90,9 @@ def _outer_product(ctx: LoweringContext, a: TileValue, b: TileValue, shape: Shap
 def reduce_sum(
     ctx: LoweringContext, op: ops.ReduceSum | ops.ReduceAvg, operands: list[TileValue], shape: Shape
 ) -> TileValue:
+    """Sums are matmuls: along columns with a column of ones (1 / n for a mean), along rows with a row of them, over
+    slices with a diagonal matrix that accumulates. What is not the logical size is zero in them, so padding is not
+    summed."""
     (x,) = operands
     dim = _negative(op, x)
     z, rows, cols = x.zrc
@@ -129,6 +135,7 @@ def reduce_sum(
 
 @lowers("reduce_max")
 def reduce_max(ctx: LoweringContext, op: ops.ReduceMax, operands: list[TileValue], shape: Shape) -> TileValue:
+    """`reduce` over one of the last three dims. Padding along it holds the lowest value of the format first."""
     (x,) = operands
     dim = _negative(op, x)
     _, rows, cols = x.zrc

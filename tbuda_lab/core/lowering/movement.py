@@ -19,6 +19,8 @@ from tbuda_lab.core.lowering.values import TileValue, collapse, tiles_of
 def slice_or_stack(
     ctx: LoweringContext, op: ops.HSlice | ops.VSlice | ops.HStack | ops.VStack, operands: list[TileValue], shape: Shape
 ) -> TileValue:
+    """A TM where the pieces are whole tiles. Columns in other pieces are selected; rows are refused, for a reshape and
+    a transpose do the same."""
     (x,) = operands
     n = int(op.n)
     _, rows, cols = x.zrc
@@ -72,6 +74,8 @@ def broadcast_to(ctx: LoweringContext, op: ops.BroadcastTo, operands: list[TileV
 # -- permutations -------------------------------------------------------------------------------------------------
 @lowers("transpose")
 def transpose_dims(ctx: LoweringContext, op: ops.Transpose, operands: list[TileValue], shape: Shape) -> TileValue:
+    """The last two dims turn by a TM. Other dims swap as whole rows; where one of the two is the last, it is turned to
+    the rows before and back behind."""
     (x,) = operands
     rank = len(x.shape)
     i, j = sorted(d % rank for d in (op.dim0, op.dim1))
@@ -85,6 +89,7 @@ def transpose_dims(ctx: LoweringContext, op: ops.Transpose, operands: list[TileV
 
 
 def turned(x: TileValue) -> TileValue:
+    """The value with rows and columns exchanged, by a TM."""
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
     return x.through(transpose(), shape=shape, fill_r=x.fill_c, fill_c=x.fill_r, zero_r=x.zero_c, zero_c=x.zero_r)
 
@@ -111,6 +116,8 @@ def rows_from(ctx: LoweringContext, x: TileValue, shape: Shape, source: np.ndarr
 # -- reshape ------------------------------------------------------------------------------------------------------
 @lowers("reshape")
 def reshape(ctx: LoweringContext, op: ops.Reshape, operands: list[TileValue], shape: Shape) -> TileValue:
+    """The same elements in row-major order: a relabel where slices, rows and columns stay, TMs where tiles stay whole,
+    else rows and columns are selected (`_rewidth`)."""
     (x,) = operands
     if collapse(shape) == x.zrc:
         return x.relabel(shape)
@@ -169,6 +176,8 @@ def _rewidth(ctx: LoweringContext, x: TileValue, shape: Shape) -> TileValue:
 # -- selection ----------------------------------------------------------------------------------------------------
 @lowers("index")
 def index(ctx: LoweringContext, op: ops.Index, operands: list[TileValue], shape: Shape) -> TileValue:
+    """One dim's elements from start to stop by stride: a splice where they are whole tiles or slices, else a
+    selection."""
     (x,) = operands
     rank = len(x.shape)
     dim = int(op.dim) % rank
@@ -192,6 +201,7 @@ def index(ctx: LoweringContext, op: ops.Index, operands: list[TileValue], shape:
 
 
 def _index_lead(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, taken: np.ndarray) -> TileValue:
+    """Of a dim above the rows: a splice of slices where they follow each other, else their rows one by one."""
     inner = math.prod(x.shape[dim + 1 : -2])
     step = int(taken[1] - taken[0]) if len(taken) > 1 else 1
     facts = {"zero_r": x.zero_r, "zero_c": x.zero_c, "fill_r": x.fill_r, "fill_c": x.fill_c}
@@ -205,6 +215,7 @@ def _index_lead(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, take
 
 @lowers("gather_rows")
 def gather_rows(ctx: LoweringContext, op: ops.GatherRows, operands: list[TileValue], shape: Shape) -> TileValue:
+    """Rows by number, the same in every slice; -1 gives a row of zeros."""
     (x,) = operands
     z, rows, _ = x.zrc
     indices = np.asarray(op.index.array).reshape(-1).astype(np.int64)
@@ -227,6 +238,7 @@ def scatter_rows(ctx: LoweringContext, op: ops.ScatterRows, operands: list[TileV
 # -- joining ------------------------------------------------------------------------------------------------------
 @lowers("concatenate")
 def concatenate(ctx: LoweringContext, op: ops.Concatenate, operands: list[TileValue], shape: Shape) -> TileValue:
+    """Splices of at most `MAX_SPLICE_INPUTS` operands, joined in groups of six where there are more."""
     if len(operands) == 1:
         return operands[0]
     rank = len(shape)
@@ -244,6 +256,7 @@ def _joined_shape(parts: list[TileValue], dim: int) -> Shape:
 
 
 def _join(ctx: LoweringContext, parts: list[TileValue], shape: Shape, dim: int) -> TileValue:
+    """One splice where the seams fall between tiles; else every part is placed among zeros, and all are added."""
     rank = len(shape)
     sizes = [p.shape[dim] for p in parts]
     zero_r, zero_c = all(p.zero_r for p in parts), all(p.zero_c for p in parts)
@@ -326,6 +339,7 @@ def pad(ctx: LoweringContext, op: ops.Pad, operands: list[TileValue], shape: Sha
 
 
 def _pad_dim(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, before: int) -> TileValue:
+    """Zeros on both sides of one dim, `before` of them in front. Raises for negative padding."""
     rank = len(shape)
     if before < 0 or shape[dim] - before - x.shape[dim] < 0:
         raise ctx.fail("negative padding", "cut with a slice instead")

@@ -54,6 +54,7 @@ class Texts:
         self._limit = limit
 
     def of(self, item: T, make: Callable[[T], str]) -> str:
+        """The text of an op or queue, written by `make` where it was not written before."""
         entry = self._texts.get(id(item))
         if entry is None or entry[0] is not item:
             if len(self._texts) >= self._limit:

@@ -40,6 +40,7 @@ class Parts:
         self._limit = limit
 
     def of(self, problem: Problem, segment: Segment) -> EpochResult:
+        """The costs and input buffers of an epoch, worked out once for equal ones."""
         first, last = segment.first, segment.last
         names = problem.order[first:last]
         about = [(problem.tables[op].signature, problem.places(op, first, last)) for op in range(first, last)]

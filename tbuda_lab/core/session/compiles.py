@@ -109,6 +109,8 @@ class Compiles:
             return self._state.pipeline.reached(self._state.history.state) or "traced"
 
     def compile_request(self, state: Request, cancel: threading.Event) -> CompileResult:
+        """Traces and compiles a state of the session, or takes its result from before, and shows it. Raises what the
+        stages raise, and `Cancelled` where the state has moved on."""
         with self._state.work_lock, no_collections():
             graph = self.guarded(lambda: self.trace(cancel))
             clock = self.clock(cancel)
@@ -170,6 +172,8 @@ class Compiles:
         return self._session.result
 
     def guarded(self, work: Callable[[], T]) -> T:
+        """Does some work; an error becomes the session's error, and its findings the session's problems, before it goes
+        on to the caller."""
         try:
             return work()
         except Cancelled:

@@ -85,6 +85,8 @@ class NetlistReader:
 
     # -- scalars -------------------------------------------------------------------------------------------------
     def scalar(self, node: Node, where: Where, rule: str, parse: Callable[[str], T], default: Any) -> T:
+        """The value that `parse` makes of a scalar; `default` where it is another thing, with a problem of that
+        rule."""
         if isinstance(node, yaml.ScalarNode):
             try:
                 return parse(node.value)
@@ -108,6 +110,7 @@ class NetlistReader:
         return None if node is None else self.scalar(node, (*where, key), rule, scalars.parse_bool, False)
 
     def df(self, node: Node, where: Where, rule: str = "Q8") -> DataFormat:
+        """A data format; Invalid where the text names none, with a problem."""
         if isinstance(node, yaml.ScalarNode):
             df = FORMATS.get(node.value)
             if df is not None:
@@ -139,6 +142,7 @@ class NetlistReader:
 
     def pair(self, fields: dict[str, Node], key: str, where: Where, rule: str,
              default: tuple[int, int]) -> tuple[int, int]:
+        """Two whole numbers, such as [rows, columns]; `default` where the field is missing or wrong."""
         node = fields.get(key)
         if node is None:
             return default

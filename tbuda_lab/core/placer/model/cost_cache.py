@@ -66,6 +66,7 @@ class CostCache:
         return number
 
     def traffic(self, table: OpModels) -> Traffic:
+        """Bytes that every candidate of an op moves, by operand."""
         entry = self._traffic_of.get(table.signature)
         if entry is None:
             entry = traffic(profile_of(table), table.rows, self.device)

@@ -65,6 +65,7 @@ class EdgeCompatibility:
         self.refusal: tuple[int, int, EdgeReason] | None = None  # (producer, consumer, reason) of the last failure
 
     def edge(self, producer: int, p_row: int, consumer: int, port: int, c_row: int, *, queue: bool = False) -> EdgeCost:
+        """What an edge between two candidates takes, or why they do not go together. queue: it goes through DRAM."""
         problem = self.problem
         a, b = problem.order[producer], problem.order[consumer]
         first, second = problem.tables[producer], problem.tables[consumer]

@@ -112,6 +112,9 @@ class Optimal:
         price: int = 0,
         apart: bool = False,
     ) -> Attempt:
+        """The run with the smallest candidates that keep a target, each with the cycles of the level's load, where
+        edges and packing work out. price: cores that one on DRAM counts for; apart: with candidates that do not take
+        turns with their readers."""
         problem = self.problem
         load, limit, part = int(self.runs.caps[level]), int(self.runs.targets[target]), self.runs.levels[level][1]
         picked: dict[int, int] = {}

@@ -89,6 +89,7 @@ class SwapSearch:
         return self.left <= 0 or self.bounds <= 0 or self.problem.late
 
     def run(self) -> Improved:
+        """Makes moves that pay, cut by cut, until none does or all steps are used."""
         moved: dict[str, None] = {}
         pays = True
         while pays and not self.over:
