@@ -33,21 +33,23 @@ def diamond(tiles: int, reduce: bool) -> Graph:
     return s.output(s.op("join", HwBinary("multiply"), shape, x, s.op("way", HwUnary("gelu"), shape, x)))
 
 
-def epoch(graph: Graph, ublock: int) -> tuple[Problem, Segment]:
-    """All ops in one epoch on a core each, unstreamed, `ublock` columns at a time, double output buffer."""
+def epoch(graph: Graph, ublock: int, parts: int = 1) -> tuple[Problem, Segment]:
+    """All ops in one epoch on a core each, `ublock` columns at a time, double output buffer. Rows of tiles come in so
+    many parts; what reduces them, and what the host reads, is in one part."""
     options = CompileOptions()
     models = op_models(graph, DEVICE, options)
     problem = Problem.of(graph, models, DEVICE, options, schedule(graph), {}, frozenset())
     rows = {}
     for op, table in enumerate(problem.tables):
-        data = table.rows
+        data, name = table.rows, problem.order[op]
+        whole = name.startswith("way") or (parts > 1 and name.endswith("_output_nop"))
         rows[op] = next(
             int(i)
             for i in table.legal()
             if data["cores"][i] == 1
-            and data["t"][i] == 1
+            and data["t"][i] == (1 if whole else parts)
             and int(data["ublock_c"][i]) in (1, ublock)
-            and (data["ublock_c"][i] == ublock or problem.order[op] == "way")
+            and (data["ublock_c"][i] == ublock or whole)
         )
     segment = place_rows(problem, 0, len(problem.order), rows)
     assert segment is not None
@@ -108,6 +110,36 @@ def test_larger_buffers_hold_what_was_missing_and_stay_within_l1() -> None:
             message = buffer(problem, segment, i)
             join = problem.order[pair.join]
             assert message.input_tiles.get(join) or any(d.severity == "warning" for d in message.diagnostics)
+
+
+def crossed(tiles: int) -> Graph:
+    """Two rows of tiles, each times the maximum of the other, and their product: it joins the branches of both forks,
+    the short one of each over another operand."""
+    s = Sketch()
+    shape = (1, 1, 32, 32 * tiles)
+    forks = [s.op(f"fork{i}", HwUnary("exp"), shape, s.input(f"x{i}", *shape)) for i in range(2)]
+    tops = [s.op(f"way{i}", HwReduce("c"), (1, 1, 32, 32), fork) for i, fork in enumerate(forks)]
+    scaled = [
+        s.op(f"scaled{i}", HwBinary("multiply"), shape, forks[i], (tops[1 - i], (broadcast("c", tiles),)))
+        for i in range(2)
+    ]
+    return s.output(s.op("join", HwBinary("multiply"), shape, *scaled))
+
+
+def test_two_forks_that_meet_in_one_op_share_its_l1() -> None:
+    """Either row would fit beside the blocks of the join; both do not."""
+    problem, segment = epoch(crossed(480), 4, 60)
+    join = problem.number["join"]
+    row, profile = problem.tables[join].rows[segment.rows[join]], problem.profiles[join]
+    pairs = [pair for pair in find(problem, segment) if pair.join == join]
+    assert {pair.short.port for pair in pairs} == {0, 1}
+    tile = tile_bytes(profile.operands[0].df, align=DEVICE.tile_align)
+    room = DEVICE.l1_usable - int(row["l1_total"])
+    assert all(pair.missing * tile < room < 2 * pair.missing * tile for pair in pairs)
+    tiles = buffer(problem, segment, 0).input_tiles["join"]
+    usual = [input_buffer_tiles(profile, port, row) for port in (0, 1)]
+    more = [max(0, now - before) * tile for now, before in zip(tiles, usual, strict=True)]
+    assert 0 < sum(more) <= room
 
 
 def test_a_chain_has_no_forks() -> None:

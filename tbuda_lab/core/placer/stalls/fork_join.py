@@ -201,7 +201,7 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
                     if longest.ops:  # what comes straight from the fork needs no more than the short branch holds
                         longest = dataclasses.replace(longest, needs=longest.needs + epoch.joins(op, longest.port))
                     pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
-                    if pair.missing and least.port != longest.port:
+                    if pair.missing:
                         forks.setdefault((fork, op, least.port), pair)
                 merged = next(iter(ways))
                 ways = {merged: ways[merged]}  # beyond the join the branches are one

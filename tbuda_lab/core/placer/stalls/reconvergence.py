@@ -77,7 +77,7 @@ def _of(problem: Problem, fork: int) -> list[Reconvergence]:
             for a, (short, _) in ways.items():
                 others = [long for b, (_, long) in ways.items() if b != a]
                 long = max(others, key=len)
-                if len(long) > 1 and short[-1] != long[-1]:
+                if len(long) > 1:
                     result.append(Reconvergence(fork, op, short, long))
             apart -= set(ways)
             apart.add(min(ways))
