@@ -230,14 +230,17 @@ def test_large_weights_are_preloaded_by_programs_that_do_not_write_them(arch: st
     assert max(prefetched(dumps(netlist)).values()) <= 24
 
 
-@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2)])
-def test_depthwise_convolutions_train_with_as_many_ops_for_any_number_of_channels(stride: int, dilation: int) -> None:
+@pytest.mark.parametrize(("each", "stride", "dilation"), [(1, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (4, 2, 2)])
+def test_grouped_convolutions_train_with_as_many_ops_for_any_number_of_groups(
+    each: int, stride: int, dilation: int
+) -> None:
+    """each: channels of a group."""
     count = []
     for channels in (8, 40):
         torch.manual_seed(0)
         module = torch.nn.Sequential(
             torch.nn.Conv2d(3, channels, 1, bias=False),
-            torch.nn.Conv2d(channels, channels, 3, stride, dilation, dilation, groups=channels),
+            torch.nn.Conv2d(channels, channels, 3, stride, dilation, dilation, groups=channels // each),
         )
         x = torch.randn(1, 3, 9, 9, requires_grad=True)
         y = module(x)

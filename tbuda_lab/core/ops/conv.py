@@ -188,26 +188,27 @@ class ConvRows(NdOp):
         return nchw_to_rows(functional.conv2d(img, w, bias, self.stride, 0, self.dilation, self.groups))
 
     def differentiable(self, b: Builder, node: Node, x: str, w: str, *bias: str) -> str:
-        """The pixels of every kernel position side by side, times the weights; a group of channels at a time. Depthwise
-        (a channel is a group): the sum over kernel positions of the pixels times a row of weights."""
+        """The pixels of every kernel position side by side, times the weights; those of groups of channels are spread
+        among zeros first. Depthwise (a channel is a group): the sum over kernel positions of the pixels times a row of
+        weights."""
         positions = window_positions(self.in_hw, self.kernel, self.stride, self.padding, self.dilation)
-        count, cout, each = self.kernel[0] * self.kernel[1], b.shape(w)[0], b.shape(w)[1]
+        count, cin, (cout, each, _, _) = self.kernel[0] * self.kernel[1], b.shape(x)[3], b.shape(w)
         taken = [x if is_whole(at, self.in_hw) else b.op(GatherRows(Payload(at)), x) for at in positions]
-        if self.groups == cout == b.shape(x)[3]:
+        if self.groups == cout == cin:
             rows = b.op(Transpose(-2, -1), b.reshape(w, (1, 1, cout, count)))
             products = [b.multiply(t, b.op(Index(-2, k, k + 1), rows)) for k, t in enumerate(taken)]
             y = functools.reduce(b.add, products)
             return b.add(y, bias[0]) if bias else y
-        parts = []
-        for group in range(self.groups):
-            first, out = group * each, cout // self.groups
-            mine = [b.op(Index(-1, first, first + each), t) if self.groups > 1 else t for t in taken]
-            patches = mine[0] if count == 1 else b.op(Concatenate(-1), *mine)
-            kernel = b.op(Index(0, group * out, (group + 1) * out), w) if self.groups > 1 else w
-            apart = b.op(Transpose(-2, -1), b.reshape(kernel, (out, each, count)))
-            table = b.op(Transpose(-2, -1), b.reshape(apart, (out, count * each)))
-            parts.append(b.op(Matmul(), patches, table))
-        y = parts[0] if len(parts) == 1 else b.op(Concatenate(-1), *parts)
+        patches = taken[0] if count == 1 else b.op(Concatenate(-1), *taken)
+        apart = b.op(Transpose(-2, -1), b.reshape(w, (cout, each, count)))
+        table = b.op(Transpose(-2, -1), b.reshape(apart, (cout, count * each)))
+        if self.groups > 1:
+            channels, outputs = np.arange(cin), np.arange(cout)
+            repeat = b.constant((channels[:, None] % each == np.arange(each)).astype(np.float32))
+            own = b.constant((channels[:, None] // each == outputs // (cout // self.groups)).astype(np.float32))
+            rows = b.op(Matmul(), repeat, b.reshape(table, (count, each, cout)))  # (count, cin, cout)
+            table = b.reshape(b.multiply(rows, own), (count * cin, cout))
+        y = b.op(Matmul(), patches, table)
         return b.add(y, bias[0]) if bias else y
 
 
