@@ -10,7 +10,7 @@ import torch
 
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, PlacementError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
 from tbuda_lab.core.netlist import dumps
@@ -255,6 +255,34 @@ def test_grouped_convolutions_train_with_as_many_ops_for_any_number_of_groups(
         close(trainer.gradients(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None})
         count.append(len(result.passed.ops))
     assert count[0] == count[1]
+
+
+class Scaled(torch.nn.Module):
+    """Times a weight of many slices, each of (size, size)."""
+
+    def __init__(self, slices: int, size: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(slices, size, size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+
+@pytest.mark.parametrize("arch", ["grayskull", "wormhole_b0"])
+def test_a_sum_of_gradients_has_room_in_l1_for_all_its_parts(arch: str) -> None:
+    """The netlist's check counts them, too. Where no grid makes the parts small enough, the compile says which op it
+    is."""
+    options = CompileOptions(training=TrainingOptions(optimizer_options("sgd", learning_rate=0.1)))
+    x = torch.randn(1, 64, 160, 160)
+    result = compile_graph(from_pybuda(PyTorchModule("model", Scaled(64, 160)), (x,), training=True), arch, options)
+    (op,) = [op for graph in result.netlist.graphs.values() for op in graph.ops.values() if op.gradient_op]
+    blocks = op.blocking
+    tiles = blocks.t * blocks.mblock[0] * blocks.mblock[1] * blocks.ublock[0] * blocks.ublock[1]
+    assert blocks.t == 64 and tiles * 2080 < load_device(arch).l1_usable
+    x = torch.randn(1, 600, 3, 3)
+    with pytest.raises(PlacementError) as raised:
+        compile_graph(from_pybuda(PyTorchModule("model", Scaled(600, 3)), (x,), training=True), arch, options)
+    assert [d.where for d in raised.value.diagnostics] == [op.name]
 
 
 def test_the_gradient_by_an_input_that_all_elements_share_is_their_sum() -> None:

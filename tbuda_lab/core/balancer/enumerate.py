@@ -260,7 +260,8 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     align = device.tile_align
     block = m * n * ur * uc
     out_tile = tile_bytes(profile.df, align=align)
-    rows["l1_output"] = block * rows["buf_size_mb"] * out_tile
+    parts = rows["t"] if profile.accumulates else 1
+    rows["l1_output"] = block * np.maximum(rows["buf_size_mb"], parts) * out_tile
 
     reduces_z = isinstance(profile.op, HwReduce) and profile.op.dim == "z"
     if profile.intermed_df != profile.df and (profile.matmul_like or reduces_z):
@@ -293,7 +294,7 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     over = rows["l1_total"] > limit
     if choice.output_multiplier is None:
         # fall back to a single output buffer: the packer then waits for the reader, but the op fits
-        saved = rows["l1_output"] // rows["buf_size_mb"]
+        saved = rows["l1_output"] - block * np.maximum(1, parts) * out_tile
         single = over & (rows["buf_size_mb"] == 2) & (rows["l1_total"] - saved <= limit)
         for field in ("l1_output", "l1_total"):
             rows[field] -= np.where(single, saved, 0)

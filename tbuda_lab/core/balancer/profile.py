@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
-from tbuda_lab.core.graph.phases import DIRECTIONS, ONCE, ROLE, WRITES, is_cache
+from tbuda_lab.core.graph.phases import ACCUMULATES, DIRECTIONS, ONCE, ROLE, WRITES, is_cache
 from tbuda_lab.core.lowering.hwops import (
     HwBinary,
     HwDepthwise,
@@ -61,6 +61,7 @@ class OpProfile:
     user_stacks: tuple[int, ...]  # factors of stacks and slices on edges to reading ops
     feeds_host: bool  # written to a host queue: untilized, so rows in order
     feeds_ram: bool = False  # written to a ram that is read again as it is: in one piece
+    accumulates: bool = False  # a sum of gradients: the whole output stays in L1, however many parts it has
     stream_parameters: bool = False  # the user wants no parameter preloaded, not even a small one
     once: bool = False  # it runs once for a whole batch: an op of the optimizer
 
@@ -163,11 +164,12 @@ def profile_of(
         inner = first.tiles[1] if op.dim == "r" else first.tiles[2]
         run = contiguous_run(first.tms, first.source_tiles, op.dim)
     stacks: set[int] = set()
-    feeds_host = feeds_ram = False
+    feeds_host = feeds_ram = accumulates = False
     for name, port in users[node.name]:
         user = graph[name]
         if user.kind is NodeKind.OUTPUT and WRITES in user.attrs:
             feeds_ram = True
+            accumulates |= bool(user.attrs.get(ACCUMULATES))
         elif user.kind is NodeKind.OUTPUT:
             feeds_host = options.output_queues_on_host
         elif user.kind is NodeKind.OP:
@@ -186,6 +188,7 @@ def profile_of(
         user_stacks=tuple(sorted(stacks)),
         feeds_host=feeds_host,
         feeds_ram=feeds_ram,
+        accumulates=accumulates,
         stream_parameters=options.default_dram_parameters is True,
         once=DIRECTIONS.get(phase.get(node.name, "")) == ONCE,
     )
