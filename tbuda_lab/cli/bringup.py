@@ -320,7 +320,7 @@ def run_report(arguments: argparse.Namespace) -> int:
         session = compile_session(request, not arguments.no_cache)
         _check_unchanged(session, Path(arguments.target))
         if arguments.plots is not None:
-            from tbuda_lab.widgets.views.plots import write_plots
+            from tbuda_lab.widgets.pictures.plots import write_plots
 
             write_plots(session, arguments.plots)
         write_report(session, file, session.verify())

@@ -66,7 +66,7 @@ _NOT_SETTINGS = {
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    import tbuda_lab.widgets.handlers.view_exports  # noqa: F401  adds its kinds
+    import tbuda_lab.widgets.handlers.exports  # noqa: F401  adds its kinds
 
     settings = {name: value for name, value in vars(arguments).items() if name not in _NOT_SETTINGS}
     session = _open(arguments)

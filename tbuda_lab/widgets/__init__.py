@@ -8,16 +8,15 @@ from typing import Any
 from tbuda_lab.widgets.handlers import lab
 
 _HOMES = {
-    "handlers.view_exports": ("export_image", "export_plots", "export_report", "image_svg"),
+    "handlers.exports": ("export_image", "export_plots", "export_report", "image_svg"),
     "report": ("report_html", "write_report"),
     "views.cluster": ("ClusterView",),
     "views.diff": ("DiffView", "diff"),
-    "views.image_file": ("ImageFile", "open_tti"),
     "views.memory": ("MemoryView",),
-    "views.netlist_file": ("NetlistFile", "open_netlist"),
+    "views.files": ("ImageFile", "NetlistFile", "open_netlist", "open_tti"),
     "views.passes": ("PassStepper",),
     "views.program": ("ProgramView",),
-    "views.plots_view": ("PlotsView",),
+    "views.plots": ("PlotsView",),
     "views.profile": ("ProfileView",),
     "views.trace": ("RunTrace",),
     "views.workbench": (

@@ -6,22 +6,27 @@ import base64
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
+
+import numpy as np
 
 from tbuda_lab.core.diff import Diff
 from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_text
-from tbuda_lab.core.frames import Frame, session_frames, static_tiles, trace_frame
+from tbuda_lab.core.frames import Frame, epoch_time, session_frames, static_tiles, trace_frame
+from tbuda_lab.core.frames.clusterframe import cluster_frame
+from tbuda_lab.core.frames.memoryframe import memory_frame
+from tbuda_lab.core.frames.passframes import pass_frame, passes_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
+from tbuda_lab.widgets.handlers.frames import session_diff_frame, shown_links
 from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.pictures.diff import diff_twin
-from tbuda_lab.widgets.protocol.redact import redacted
-from tbuda_lab.widgets.protocol.report_traits import look_frames
-from tbuda_lab.widgets.protocol.stage_status import StatusBoard
+from tbuda_lab.widgets.protocol import StatusBoard
 
 BATCH = 8
 """Inputs of the timeline."""
@@ -29,7 +34,6 @@ BATCH = 8
 PAGE = pathlib.Path(__file__).parent / "static" / "page.js"
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-
 
 PAGES = ("summary", "epochs", "ops", "memory", "cluster", "diff", "trace", "passes")
 """Parts of a report: numbers and warnings; graphs and grids; op table and netlist; then a part for each word."""
@@ -159,3 +163,135 @@ def diff_html(diff: Diff) -> str:
         raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
     frame = diff_frame(diff)
     return document(f"{diff.a} → {diff.b}", [frame], StatusBoard(()).message(), script, diff_twin(frame))
+
+
+PASSES = 1 << 20
+"""Bytes of graphs of passes in a report."""
+LINKS = 1 << 18
+"""Bytes of loads of NoC links in a report."""
+
+
+def look_frames(session: Any, passes: bool = False, links: bool = False) -> list[Frame]:
+    """Memory; the cluster where there are several chips; start against now where something was edited; if they are
+    wanted, the links of the epochs and the passes, with as many graphs as there is room for.
+
+    Nothing for what has not compiled, or is no session of the compiler.
+    """
+    if not isinstance(session, Session) or session.result is None or session.stale:
+        return []
+    frames = [memory_frame(session.result, session.rev)]
+    if len(session.device.chips) > 1:
+        frames.append(cluster_frame(session.result, session.rev))
+    if session.history:
+        frames.append(session_diff_frame(session, session.diff("start")))
+    return [*frames, *(_links(session) if links else []), *(_passes(session) if passes else [])]
+
+
+def _links(session: Session) -> list[Frame]:
+    """The links of the epochs, each transfer over the shorter way, the slowest epochs first while there is room."""
+    cycles = epoch_time(session.frames.ops(session.compile())).tolist()
+    frames: list[Frame] = []
+    room = LINKS
+    for epoch in sorted(range(len(cycles)), key=lambda e: -cycles[e]):
+        frame = shown_links(session, epoch, "both")
+        room -= len(frame.pack()[1]) + sum(map(len, frame.strings))
+        if room < 0:
+            break
+        frames.append(frame)
+    return frames
+
+
+def _passes(session: Session) -> list[Frame]:
+    """The list, the first pass that changed something as `passgraph`, others as `passgraph:NUMBER:SIDE`."""
+    trace = session.passes()
+    changed = [s.index for s in trace.steps if s.changes]
+    frames = [passes_frame(trace, session.rev)]
+    room = PASSES
+    for index, side in [(k, side) for k in changed for side in ("after", "before")]:
+        frame = pass_frame(trace, index, side)
+        room -= len(frame.pack()[1]) + sum(map(len, frame.strings))
+        if room < 0 and len(frames) > 1:
+            break
+        if len(frames) == 1:
+            frames.append(frame)
+        frames.append(dataclasses.replace(frame, key=f"passgraph:{index}:{side}"))
+    return frames
+
+
+WHAT = ("nothing", "names", "shapes", "both")
+LEFT_OUT = "(left out)"
+
+_WORDS = (
+    "op_type", "op_df", "op_fidelity", "op_stream", "op_limiter", "node_type", "node_df", "queue_kind", "queue_df",
+    "queue_what", "step_name", "step_label", "step_doc", "severity", "rule",
+)  # fmt: skip
+"""Columns whose strings are the compiler's own words."""
+_META = (
+    "kinds", "locations", "classes", "totals", "device", "arch", "stage", "side", "pass", "label", "noc", "doc",
+    "verdict", "options", "channels", "directions", "grid_a", "grid_b",
+)  # fmt: skip
+_KEPT = ("start", "now", "previous")
+_SHAPES = (
+    "op_t", "op_mblock_m", "op_mblock_n", "op_ublock_r", "op_ublock_c", "op_m_k", "op_u_kt", "op_buf_size_mb",
+    "op_l1_input", "op_l1_output", "op_l1_param", "op_l1_intermed", "op_l1_total",
+)  # fmt: skip
+_SIZES = re.compile(r"\d+(?:\s*[x×,]\s*\d+)+|(?<=[\[(=])\d+")
+_NUMBERS = re.compile(r"[\d\s()\[\]x×,.:-]*")
+
+
+def redacted(frames: Sequence[Frame], what: str) -> list[Frame]:
+    """The frames without names, without shapes, or without both; the text of the netlist goes in any case.
+
+    Without shapes: no tensor shapes, blocks, bytes, no page of memory and no loads of links. Raises `InputError` for
+    another word.
+    """
+    if what not in WHAT:
+        raise InputError(f"redact is one of {', '.join(WHAT)}, not {what!r}")
+    if what == "nothing":
+        return list(frames)
+    names, shapes = what in ("names", "both"), what in ("shapes", "both")
+    gone = {"netlist", *(["memory"] if shapes else [])}
+    rename = _Renaming(frames, names, shapes)
+    return [rename.frame(f) for f in frames if f.key not in gone and not (shapes and f.key.startswith("links:"))]
+
+
+class _Renaming:
+    def __init__(self, frames: Iterable[Frame], names: bool, shapes: bool) -> None:
+        self.names, self.shapes = names, shapes
+        self.harmless = {"", *_KEPT}
+        self.given: dict[str, str] = {}
+        for frame in frames:
+            for column in _WORDS:
+                if column in frame.columns:
+                    self.harmless.update(frame.text(column))
+            for key in ("kinds", "locations", "classes"):
+                self.harmless.update(map(str, frame.meta.get(key, ())))
+
+    def string(self, text: str) -> str:
+        if text in self.harmless:
+            return text
+        if self.shapes and _SIZES.search(text):
+            if not self.names:
+                return _SIZES.sub("…", text)
+            return LEFT_OUT
+        if not self.names or _NUMBERS.fullmatch(text):
+            return text
+        if ".py" in text or " " in text or "=" in text:
+            return LEFT_OUT
+        return self.given.setdefault(text, f"name{len(self.given) + 1}")
+
+    def meta(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.string(value)
+        if isinstance(value, dict):
+            return {k: v if k in _META else self.meta(v) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.meta(v) for v in value]
+        return value
+
+    def frame(self, frame: Frame) -> Frame:
+        columns = dict(frame.columns)
+        if self.shapes:
+            columns |= {k: np.zeros_like(v) for k, v in columns.items() if k in _SHAPES}
+        strings = tuple(self.string(s) for s in frame.strings)
+        return dataclasses.replace(frame, strings=strings, columns=columns, meta=self.meta(frame.meta))

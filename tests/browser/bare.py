@@ -11,7 +11,7 @@ from typing import Any
 
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
-from tbuda_lab.widgets.protocol.messages import HANDLERS
+from tbuda_lab.widgets.protocol import HANDLERS
 from tbuda_lab.widgets.views import workbench
 from tests.browser.conftest import errors_of
 

@@ -14,7 +14,7 @@ from tbuda_lab.core.diff.markdown import whole
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.widgets import report
-from tbuda_lab.widgets.views import plots
+from tbuda_lab.widgets.pictures import plots
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import errors_of, expect
 from tests.session.models import perceptron

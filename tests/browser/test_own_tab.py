@@ -207,7 +207,7 @@ def test_no_command_reaches_a_session_that_is_not_in_front(page: Any, lab_with_t
 
 
 SPY = """
-from tbuda_lab.widgets.handlers.lab.commands import COMMANDS
+from tbuda_lab.widgets.handlers.lab.sessions import COMMANDS
 told = []
 def spied(name, f):
     def tell(hub, content, answer):

@@ -73,7 +73,7 @@ def test_history_is_what_each_state_compiles_to(session: Session) -> None:
 
 def test_figures_show_the_numbers(session: Session) -> None:
     pytest.importorskip("bokeh")
-    from tbuda_lab.widgets.views import plots
+    from tbuda_lab.widgets.pictures import plots
 
     def column(figure: object, name: str) -> list[object]:
         matches = [r.data_source.data[name] for r in figure.renderers if name in r.data_source.data]  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def test_figures_show_the_numbers(session: Session) -> None:
 
 def test_the_page_needs_no_network(session: Session, tmp_path: Path) -> None:
     pytest.importorskip("bokeh")
-    from tbuda_lab.widgets.views.plots import write_plots
+    from tbuda_lab.widgets.pictures.plots import write_plots
 
     path = write_plots(session, tmp_path / "plots.html")
     text = path.read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ def test_the_page_needs_no_network(session: Session, tmp_path: Path) -> None:
 
 
 def test_without_bokeh_it_says_what_to_install(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tbuda_lab.widgets.views import plots
+    from tbuda_lab.widgets.pictures import plots
 
     monkeypatch.setitem(sys.modules, "bokeh.plotting", None)
     with pytest.raises(OutputError, match="pip install bokeh"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tbuda_lab.widgets
-import tbuda_lab.widgets.handlers.view_exports  # adds report and image
+import tbuda_lab.widgets.handlers.exports  # adds report and image
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.session import EXPORTS, ResizeOp, Session

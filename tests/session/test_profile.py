@@ -6,7 +6,7 @@ import pytest
 
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
-from tbuda_lab.widgets.handlers.profile import profile_frame
+from tbuda_lab.widgets.handlers.queries import profile_frame
 from tests.session.models import encoder, perceptron
 
 

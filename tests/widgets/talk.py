@@ -6,7 +6,7 @@ from typing import Any
 
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.protocol.messages import HANDLERS
+from tbuda_lab.widgets.protocol import HANDLERS
 
 
 class Page:

@@ -9,9 +9,9 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import session_frames
 from tbuda_lab.core.frames.clusterframe import cluster_frame
 from tbuda_lab.core.session import EpochBreak, Session
+from tbuda_lab.widgets.handlers import frames
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.pictures.cluster import cluster_twin
-from tbuda_lab.widgets.protocol import frame_registry
+from tbuda_lab.widgets.views.cluster import cluster_twin
 from tests.session.models import encoder
 from tests.widgets.talk import answers, say
 
@@ -27,7 +27,7 @@ def hub() -> Hub:
 
 
 def test_the_frame_comes_on_request(hub: Hub) -> None:
-    assert frame_registry.MAKERS
+    assert frames.MAKERS
     frame = say(hub, type="want", key="cluster").frames()["cluster"]
     assert frame.columns["chip_id"].tolist() == [0, 1] and frame.meta["rev"] == hub.session.rev
 

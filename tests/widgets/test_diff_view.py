@@ -12,11 +12,11 @@ from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import ResizeOp
 from tbuda_lab.widgets import report
+from tbuda_lab.widgets.handlers import frames
+from tbuda_lab.widgets.handlers.frames import next_name
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.pictures.diff import diff_twin
 from tbuda_lab.widgets.pictures.fragments import LIMIT
-from tbuda_lab.widgets.protocol import frame_registry
-from tbuda_lab.widgets.protocol.diff_frames import next_name
 from tbuda_lab.widgets.report import diff_html
 from tests.diff.hand import op, queue, side
 from tests.widgets.talk import say
@@ -63,7 +63,7 @@ def test_the_twin_is_small_and_escapes_names() -> None:
 
 
 def test_a_page_asks_and_every_view_gets_the_frame(hub: Hub) -> None:
-    assert frame_registry.MAKERS
+    assert frames.MAKERS
     hub.session.apply(ResizeOp(OP, (1, 1)))
     frame = say(hub, type="want", key="diff", a="start", b="now").frames()["diff"]
     assert frame.meta["names"] == ["start", "previous", "now"] and frame.meta["counts"]["resized"] == 1

@@ -12,8 +12,8 @@ from tbuda_lab.core.errors import InputError, NetlistError
 from tbuda_lab.core.frames.netlistfile.estimate import op_cycles
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets import DiffView, MemoryView, diff, open_netlist
+from tbuda_lab.widgets.handlers import frames
 from tbuda_lab.widgets.pictures.fragments import LIMIT
-from tbuda_lab.widgets.protocol import frame_registry
 from tests.netlist import builders as b
 from tests.session.models import encoder, perceptron
 from tests.widgets.talk import answers, say
@@ -85,7 +85,7 @@ def test_memory_of_a_file(files: tuple[Path, Path, Session]) -> None:
 
 
 def test_the_page_of_a_file_gets_its_memory_when_it_asks(tmp_path: Path) -> None:
-    assert frame_registry.MAKERS
+    assert frames.MAKERS
     path = tmp_path / "x.netlist.yaml"
     netlists.dump(b.build([b.op("first", "nop", ["x"])], {"x": (1, 1, 1)}), path)
     view = open_netlist(path)

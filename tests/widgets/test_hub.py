@@ -11,11 +11,10 @@ import pytest
 
 from tbuda_lab.core.errors import Cancelled, Diagnostic, PlacementError
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.widgets import protocol
 from tbuda_lab.widgets.handlers import session_hub as hubs
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
-from tbuda_lab.widgets.protocol import packed_frames
-from tbuda_lab.widgets.protocol.messages import HANDLERS
-from tbuda_lab.widgets.protocol.stage_status import StatusBoard
+from tbuda_lab.widgets.protocol import HANDLERS, StatusBoard
 from tests.widgets.synthetic import FakeSession
 from tests.widgets.talk import Page
 
@@ -80,7 +79,7 @@ def test_progress_is_told_at_most_ten_times_a_second() -> None:
 
 
 def test_chunks_stay_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_frames, "CHUNK", 1000)
+    monkeypatch.setattr(protocol, "CHUNK", 1000)
     session = FakeSession()
     hub, page = attached(session, "netlist")
     session.compile()

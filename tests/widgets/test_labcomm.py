@@ -18,7 +18,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.image import image_facts, read_image
 from tbuda_lab.core.session import ResizeOp, Session
-from tbuda_lab.widgets.handlers.lab.target import opened
+from tbuda_lab.widgets.handlers.lab import opened
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
 from tests.netlist import builders as b
 from tests.session.models import perceptron

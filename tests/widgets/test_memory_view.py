@@ -5,16 +5,17 @@ from __future__ import annotations
 from tbuda_lab.core.frames.memoryframe import memory_frame
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
+from tbuda_lab.widgets.handlers import frames
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.pictures.fragments import LIMIT
-from tbuda_lab.widgets.pictures.memory import memory_twin, size_text
-from tbuda_lab.widgets.protocol import frame_registry
+from tbuda_lab.widgets.pictures.svg import size_text
+from tbuda_lab.widgets.views.memory import memory_twin
 from tests.session.models import encoder
 from tests.widgets.talk import answers, say
 
 
 def test_a_queue_is_put_into_a_channel_by_message(hub: Hub) -> None:
-    assert frame_registry.MAKERS
+    assert frames.MAKERS
     name = next(n for n, u in hub.session.dram().queues.items() if u.queue.kind == "parameter")
     page = say(hub, type="edit", do="queue", queue=name, channel=4)
     message = answers(page)

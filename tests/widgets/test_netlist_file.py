@@ -14,7 +14,7 @@ from tbuda_lab.core.frames.netlistfile import netlist_frames
 from tbuda_lab.core.frames.netlistfile.opgraph import op_graph
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.widgets import open_netlist, report
-from tbuda_lab.widgets.views import netlist_file
+from tbuda_lab.widgets.views import files
 from tests.netlist import builders as b
 
 built = pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
@@ -40,7 +40,7 @@ def test_grid_respects_transpose() -> None:
 def test_shared_cores_are_marked() -> None:
     n = b.build([b.op("a", "nop", ["x"], grid=(2, 2)), b.op("c", "exp", ["a"], loc=(1, 1))], {"x": (1, 2, 2)})
     frames = frames_of(n)
-    assert "2 ops" in netlist_file.epoch_svg(frames["ops"], 0)
+    assert "2 ops" in files.epoch_svg(frames["ops"], 0)
     assert frames["findings"].text("rule") == ["O13"]
     assert frames["findings"].text("target") == ["c"]
 
@@ -100,7 +100,7 @@ def test_files_that_are_no_netlists(text: str, tmp_path: Path) -> None:
     for frame in frames.values():
         frame.pack()
     assert frames["findings"].meta["errors"] > 0
-    assert "errors" in netlist_file.twin(frames)
+    assert "errors" in files.twin(frames)
 
 
 @built

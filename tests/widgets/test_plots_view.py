@@ -11,10 +11,10 @@ import torch
 
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import BringUp, GraphView, PlotsView, export_plots
+from tbuda_lab.widgets.handlers import frames
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.protocol import frame_registry
-from tbuda_lab.widgets.views.netlist_file import FileHub
-from tbuda_lab.widgets.views.plot_scripts import DARK_TEXT
+from tbuda_lab.widgets.pictures.plots import DARK_TEXT
+from tbuda_lab.widgets.views.files import FileHub
 from tests.session.models import perceptron
 from tests.widgets.talk import Page, answers, say
 
@@ -51,7 +51,7 @@ def text(frame: object) -> str:
 
 
 def test_bokehjs_comes_once_and_plots_follow_the_theme(hub: Hub) -> None:
-    assert frame_registry.MAKERS
+    assert frames.MAKERS
     first = say(hub, type="plots", library=True, dark=False).frames()
     assert set(first) == {"bokehjs", "plots"} and "Bokeh" in text(first["bokehjs"])
     assert all(title in text(first["plots"]) for title in TITLES)

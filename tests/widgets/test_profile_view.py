@@ -9,7 +9,7 @@ import pytest
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets import ProfileView
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.views.netlist_file import FileHub
+from tbuda_lab.widgets.views.files import FileHub
 from tests.session.models import perceptron
 from tests.widgets.talk import answers, say
 

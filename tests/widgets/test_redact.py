@@ -13,7 +13,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets import export_report, report
-from tbuda_lab.widgets.protocol.redact import LEFT_OUT
+from tbuda_lab.widgets.report import LEFT_OUT
 
 
 class Zebra(torch.nn.Module):

@@ -22,7 +22,7 @@ from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.pictures.grid import chips_svg, epoch_svg, rows_of
-from tbuda_lab.widgets.pictures.l1_heat import heat_svg
+from tbuda_lab.widgets.views.memory import heat_svg
 from tests.session.models import perceptron
 from tests.widgets import synthetic
 

@@ -10,7 +10,6 @@ import pytest
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets import report
-from tbuda_lab.widgets.protocol import report_traits
 from tests.session.models import perceptron
 from tests.widgets import synthetic
 
@@ -32,14 +31,14 @@ def grids(session: Session) -> dict[str, tuple[int, int]]:
 
 def test_what_there_is_to_say(traced) -> None:
     session = Session(*traced, "e300")
-    assert report_traits.look_frames(session) == []  # nothing is compiled
+    assert report.look_frames(session) == []  # nothing is compiled
     session.compile()
     before = grids(session)
-    assert [f.key for f in report_traits.look_frames(session)] == ["memory"]
+    assert [f.key for f in report.look_frames(session)] == ["memory"]
     session.apply(ResizeOp(OP, (1, 1)))
-    assert report_traits.look_frames(session) == []  # the picture is older than the edits
+    assert report.look_frames(session) == []  # the picture is older than the edits
     session.compile()
-    frames = {f.key: f for f in report_traits.look_frames(session)}
+    frames = {f.key: f for f in report.look_frames(session)}
     assert set(frames) == {"memory", "diff"} and frames["diff"].meta["a"] == "start"
     after = grids(session)
     assert after[OP] == (1, 1) != before[OP]
@@ -47,8 +46,8 @@ def test_what_there_is_to_say(traced) -> None:
     assert frames["diff"].meta["counts"]["resized"] == len(resized)
     pair = Session(*traced, load_device("wormhole_b0", chips=2))
     pair.compile()
-    assert [f.key for f in report_traits.look_frames(pair)] == ["memory", "cluster"]
-    assert report_traits.look_frames(synthetic.FakeSession()) == []
+    assert [f.key for f in report.look_frames(pair)] == ["memory", "cluster"]
+    assert report.look_frames(synthetic.FakeSession()) == []
 
 
 @pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")

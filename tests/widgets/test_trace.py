@@ -16,10 +16,10 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, static_tiles, tile_frame, trace_frame
 from tbuda_lab.core.frames.traceframe import blocks, flows_frame
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
+from tbuda_lab.widgets.handlers.runs import trace_service_of
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.handlers.trace_service import trace_service_of
-from tbuda_lab.widgets.pictures.trace import trace_html, trace_svg, viewport_of
-from tbuda_lab.widgets.protocol.messages import HANDLERS
+from tbuda_lab.widgets.protocol import HANDLERS
+from tbuda_lab.widgets.views.trace import trace_html, trace_svg, viewport_of
 from tests.epochsim.test_trace import made_up
 from tests.session.models import encoder
 from tests.widgets.talk import Page

@@ -3,7 +3,7 @@
 `EXPORTS` lists every kind with its settings, so that a dialog can offer them without knowing any. An `Export` is one
 kind with its file and settings: `cli`, `python` and `note` are what a person may copy, `write()` does it. Files appear
 when they are complete. Kinds that need the views (report, image) register themselves in
-`tbuda_lab.widgets.handlers.view_exports`. A session can be opened on a device image that it exported.
+`tbuda_lab.widgets.handlers.exports`. A session can be opened on a device image that it exported.
 """
 
 from __future__ import annotations

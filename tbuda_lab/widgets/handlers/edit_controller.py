@@ -17,10 +17,9 @@ from tbuda_lab.core.session import Command
 from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf
-from tbuda_lab.widgets.handlers.edit_messages import changes_nothing, commands_of, label_of
+from tbuda_lab.widgets.handlers.edit_messages import changes_nothing, commands_of, edits_frame, label_of, legal_frame
 from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
-from tbuda_lab.widgets.protocol.edit_frames import edits_frame, legal_frame
-from tbuda_lab.widgets.protocol.messages import answers
+from tbuda_lab.widgets.protocol import answers
 
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener

@@ -1,22 +1,26 @@
-"""Runs for pages: progress while one goes, pause and steps, and every op against torch."""
+"""Runs and traces for pages: progress, pause and steps, every op against torch; traces are simulated in a thread when a
+view asks for one, then the view asks for the tiles it shows."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tbuda_lab.core.epochsim import EpochTrace
+from tbuda_lab.core.epochsim import EpochTrace, Trace
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames import Frame, fills_frame, flows_frame, moment_frame, slice_frame, tile_frame, trace_frame
 from tbuda_lab.core.frames.runframes import checks_frame, live_frame, queues_frame, tensor_frame
+from tbuda_lab.core.runcontrol import wait_for
 from tbuda_lab.core.session.opchecks import OpChecks
 from tbuda_lab.core.session.runs import LiveStep
 from tbuda_lab.core.session.training import TrainingProgress, TrainingStep
-from tbuda_lab.widgets.protocol.messages import answers
+from tbuda_lab.widgets.protocol import answers
 
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
@@ -177,3 +181,174 @@ def _need_tensor(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         return
     if check.tiles.size <= _TENSOR:
         hub.send_frame(view, tensor_frame(check))
+
+
+BATCHES = (1, 8, 64)
+MOST = 4096  # inputs of a batch that a page may ask for
+_TILES = 64   # tiles of one question
+
+
+class TraceService:
+    """Of one hub: the trace that its views show, and the thread that computes it."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = weakref.ref(hub)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._placement = 0  # how many there were
+        self._result: Any = None  # the one of it
+        self._request: tuple[int, bool, int] = (BATCHES[1], True, 0)
+        self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self.trace: EpochTrace | None = None
+        self.rev = -1
+        self.seconds = 0.0
+        hub.session.on("compiled", self._newest)
+
+    def ask(self, view: Listener, batch: int, whole: bool = True) -> None:
+        """A view wants the trace of a batch; it gets it when it is there. whole: epochs take all inputs at once."""
+        hub = self._hub()
+        if hub is not None:
+            self._newest(hub.session.result)  # a view may have its ops before this is told of it
+        with self._lock:
+            self._views.add(view)
+            self._request = (batch, whole, self._placement)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="tbuda-trace", daemon=True)
+                self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until nothing is computed any more; raises `TimeoutError` after `timeout` seconds."""
+        wait_for(self._thread, timeout)
+
+    def _work(self) -> None:
+        done: tuple[int, bool, int] | None = None
+        while True:
+            hub = self._hub()
+            with self._lock:
+                if hub is None or done == self._request:
+                    self._thread = None
+                    return
+                done = self._request
+                views = list(self._views)
+            self._make(hub, done, views)
+
+    def _make(self, hub: Hub, request: tuple[int, bool, int], views: list[Listener]) -> None:
+        session = hub.session
+        if session.result is None:
+            _say(views, "empty", "The timeline appears once the model is placed.")
+            return
+        _say(views, "working", f"Simulating {request[0]} input{'s' if request[0] > 1 else ''} …")
+        try:
+            rev = session.rev
+            per_run = None if request[1] else session.result.options.microbatch
+            result = session.timeline(request[0], per_run)
+            result.trace.pyramid  # noqa: B018 - built here, not when the first tile is asked for
+        except TbudaError as error:
+            _say(views, "failed", str(error).splitlines()[0])
+            return
+        with self._lock:
+            if request[2] != self._placement:
+                return  # it is made of the one that came meanwhile
+            self.trace, self.rev = result, rev
+        frame = trace_frame(result, rev, BATCHES)
+        for view in views:
+            hub.send_frame(view, frame)
+
+    def _newest(self, result: Any) -> None:
+        """Another placement: there are no tiles of it yet. What is being made is made of this one."""
+        with self._lock:
+            if result is self._result:
+                return
+            self._result = result
+            self._placement += 1
+            self.trace = None
+            if self._thread is not None:
+                self._request = (*self._request[:2], self._placement)
+
+
+def _say(views: list[Listener], state: str, text: str) -> None:
+    for view in views:
+        view.post({"type": "trace_state", "state": state, "text": text}, [])
+
+
+_SERVICES: weakref.WeakKeyDictionary[Hub, TraceService] = weakref.WeakKeyDictionary()
+
+
+def trace_service_of(hub: Hub) -> TraceService:
+    """The trace service of a hub, made at first use."""
+    service = _SERVICES.get(hub)
+    if service is None:
+        service = _SERVICES[hub] = TraceService(hub)
+    return service
+
+
+@answers("need_trace")
+def _need_trace(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """batch: how many inputs; without it, what the view was made for."""
+    batch = content.get("batch")
+    if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch <= MOST:
+        batch = int(getattr(view, "batch", BATCHES[1]))
+    trace_service_of(hub).ask(view, batch, content.get("whole") is not False)
+
+
+@answers("need_tile")
+def _need_tile(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """tiles: [[level, index, block], ...] of the trace of revision `rev`; those that there are none of are left out."""
+    service = trace_service_of(hub)
+    tiles = content.get("tiles")
+    if service.trace is None or not isinstance(tiles, list):
+        return
+    hub.send_frames(view, _tiles(service.trace.trace, tiles[:_TILES], service.rev))
+
+
+def _tiles(trace: Trace, tiles: list[Any], rev: int) -> Iterator[Frame]:
+    for one in tiles:
+        if isinstance(one, list) and len(one) == 3 and all(type(v) is int for v in one):
+            level, index, block = one
+            with contextlib.suppress(IndexError):
+                yield tile_frame(trace, level, index, block, rev=rev)
+
+
+@answers("need_moment")
+def _need_moment(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    service, cycle = trace_service_of(hub), content.get("cycle")
+    if service.trace is not None and isinstance(cycle, (int, float)):
+        frame = moment_frame(service.trace.trace, int(cycle), service.rev)
+        for other in {view, *hub.views_of("grid")}:  # grids of other cells follow the playhead
+            hub.send_frame(other, frame)
+
+
+@answers("need_slice")
+def _need_slice(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """start, end: the cycles between which it is asked what the ops did."""
+    service = trace_service_of(hub)
+    start, end = content.get("start"), content.get("end")
+    if service.trace is not None and isinstance(start, int) and isinstance(end, int) and 0 <= start < end:
+        hub.send_frame(view, slice_frame(service.trace.trace, start, end, service.rev))
+
+
+@answers("need_flows")
+def _need_flows(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """op: whose inputs are followed from its producers and to its consumers."""
+    service, op = trace_service_of(hub), str(content.get("op"))
+    result = hub.session.result
+    if service.trace is None or result is None or op not in service.trace.levels.names:
+        return
+    lowered = result.lowered
+    edges = [(source, op) for source in dict.fromkeys(lowered[op].sources)]
+    edges += [(op, user) for user in dict.fromkeys(n.name for n in lowered.ops if op in n.sources)]
+    hub.send_frame(view, flows_frame(service.trace, op, edges, service.rev))
+
+
+@answers("need_fills")
+def _need_fills(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    service, op = trace_service_of(hub), content.get("op")
+    window = (content.get("start"), content.get("end"))
+    if service.trace is None or not all(isinstance(v, (int, float)) for v in window):
+        return
+    start, end = (int(v) for v in window if isinstance(v, (int, float)))
+    try:
+        fills = service.trace.fills(str(op), start, end)
+    except KeyError:
+        return
+    hub.send_frame(view, fills_frame(str(op), fills, (start, end), service.rev))

@@ -23,9 +23,7 @@ from tbuda_lab.core.verification import MIN_PCC, Comparison
 from tbuda_lab.widgets.handlers.edit_controller import EditController
 from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
 from tbuda_lab.widgets.handlers.runs import RunController
-from tbuda_lab.widgets.protocol.messages import answers
-from tbuda_lab.widgets.protocol.packed_frames import CHUNK, Packed, same
-from tbuda_lab.widgets.protocol.stage_status import LABELS, StatusBoard
+from tbuda_lab.widgets.protocol import CHUNK, LABELS, Packed, StatusBoard, answers, same
 
 STATUS_INTERVAL = 0.1
 RUN_INTERVAL = 0.25

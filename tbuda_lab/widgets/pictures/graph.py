@@ -1,4 +1,4 @@
-"""Static twins as SVG: the graph of a stage, as the page draws it, without any script; and what all pictures share."""
+"""The graph of a stage as SVG, as the page draws it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from tbuda_lab.core.frames.coordinates import (
     LABEL_CHARS,
     GraphLayout,
 )
-from tbuda_lab.widgets.pictures.palette import change_paint, family_paint
+from tbuda_lab.widgets.pictures.svg import FONT, change_paint, elide, family_paint, picture
 
 WORDS = 24
 """Letters of what is said on an edge."""
-FONT = "font-family='system-ui,sans-serif'"
 
 
 def graph_svg(
@@ -37,63 +36,6 @@ def graph_svg(
     parts += _words(frame, edges) if show_tms else []
     title = f"Graph of stage {frame.meta['stage']}"
     return picture(layout.size[0], layout.size[1], parts, title, wide=direction == "LR")
-
-
-def picture(width: float, height: float, parts: list[str], title: str, *, wide: bool = False) -> str:
-    """An SVG of parts on white ground. wide: it keeps its width, for a box that scrolls."""
-    hatch = (
-        "<defs><pattern id='h' width='7' height='7' patternUnits='userSpaceOnUse' patternTransform='rotate(45)'>"
-        "<rect width='7' height='7' fill='#eceff3'/><path d='M0 0V7' stroke='#c9ced7' stroke-width='3'/></pattern>"
-        "</defs>"
-    )
-    style = f"max-width:{'none' if wide else '100%'};height:auto;background:#fff"
-    return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width:.0f} {height:.0f}' width='{width:.0f}' "
-        f"style='{style}' role='img' aria-label='{escape(title, True)}'>"
-        f"{hatch}{''.join(parts)}</svg>"
-    )
-
-
-def check_epoch(ops: Frame, epoch: int) -> None:
-    """Raises `IndexError` for an epoch that a placement frame has not."""
-    count = ops.columns["epoch_cycles"].size
-    if not 0 <= epoch < count:
-        raise IndexError(f"there is no epoch {epoch}; there are {count}")
-
-
-def short_name(name: str) -> str:
-    """The last two parts of a dotted name; a decomposed op shows its original (or its module) and its step."""
-    if ".dc." in name:
-        stem, step = name.split(".dc.", 1)[0], name.rsplit(".dc.", 1)[1]
-        words = [part for part in step.split(".") if not part.isdigit()]
-        owners = stem.split(".")
-        message = bool(words) and words[0].startswith(owners[-1]) and len(owners) > 1
-        return ".".join([owners[-2] if message else owners[-1], *words])
-    return ".".join(name.split(".")[-2:])
-
-
-def fitting(name: str, room: int) -> str:
-    """The fullest form of a name that fits: two parts, or the last one alone, cut if need be."""
-    full = short_name(name)
-    return full if len(full) <= room else elide(full.partition(".")[2] or full, room)
-
-
-def elide(text: str, room: int) -> str:
-    """Cut in the middle, so that the head and the end of a name stay readable."""
-    if len(text) <= room:
-        return text
-    if room < 2:
-        return ""
-    tail = -(-(room - 1) * 6 // 10)
-    return f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
-
-
-def short(value: float) -> str:
-    """12345678 -> "12.3M"."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.0f}{unit}" if value / size >= 100 else f"{value / size:.1f}{unit}"
-    return f"{value:.0f}"
 
 
 def _groups(frame: Frame, layout: GraphLayout) -> list[str]:

@@ -13,14 +13,12 @@ import traitlets
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets.handlers import export_dialog, profile, queries, trace_service
+from tbuda_lab.widgets.handlers import exports, frames, queries, runs
 from tbuda_lab.widgets.handlers.session_hub import Hub, cell_number, hub_of
-from tbuda_lab.widgets.pictures import fragments
-from tbuda_lab.widgets.protocol import frame_registry, link_frames
-from tbuda_lab.widgets.protocol.messages import HANDLERS
-from tbuda_lab.widgets.views import pass_graph
+from tbuda_lab.widgets.pictures import fragments, plots
+from tbuda_lab.widgets.protocol import HANDLERS
 
-ROOMS = (queries, profile, export_dialog, link_frames, frame_registry, pass_graph, trace_service)
+HANDLER_MODULES = (queries, exports, frames, runs, plots)
 """Imported for the messages that they answer."""
 BUNDLE = pathlib.Path(__file__).parents[1] / "static" / "widget.js"
 

@@ -15,11 +15,10 @@ from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets.pictures.diff import diff_twin
-from tbuda_lab.widgets.pictures.diff_grid import MODES, pair_svg, pairs_of
-from tbuda_lab.widgets.protocol.diff_frames import session_diff_frame, states_of
+from tbuda_lab.widgets.handlers.frames import session_diff_frame, states_of
+from tbuda_lab.widgets.pictures.diff import MODES, diff_twin, pair_svg, pairs_of
 from tbuda_lab.widgets.views.base import View
-from tbuda_lab.widgets.views.netlist_file import FileHub
+from tbuda_lab.widgets.views.files import FileHub
 
 PathLike = str | os.PathLike[str]
 

@@ -21,10 +21,10 @@ from tbuda_lab.core.frames.coordinates import DIRECTIONS
 from tbuda_lab.core.frames.frame import Strings
 from tbuda_lab.core.graph.diff import GraphDiff
 from tbuda_lab.core.verification import Comparison
+from tbuda_lab.widgets.handlers.frames import after_pass
 from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.views.base import View
-from tbuda_lab.widgets.views.pass_graph import after_pass
 
 
 class GraphTraits(traitlets.HasTraits):

@@ -9,8 +9,8 @@ import traitlets
 from tbuda_lab.core.analysis.noc import LinkMap
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import EpochBreak, PlaceOp, ResizeOp
+from tbuda_lab.widgets.handlers.frames import shown_links
 from tbuda_lab.widgets.pictures.grid import chips_svg, epoch_svg
-from tbuda_lab.widgets.protocol.link_frames import shown_links
 from tbuda_lab.widgets.views.base import View
 
 

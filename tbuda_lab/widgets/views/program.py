@@ -20,8 +20,8 @@ from tbuda_lab.core.session.training import TrainingStep
 from tbuda_lab.dialects.program import GraphProgram, HostProgramRun, program_frame
 from tbuda_lab.dialects.programfile import SUFFIX, read_programs
 from tbuda_lab.widgets.handlers.session_hub import hub_of
-from tbuda_lab.widgets.pictures.graph import FONT, picture
-from tbuda_lab.widgets.protocol.messages import answers
+from tbuda_lab.widgets.pictures.svg import FONT, picture
+from tbuda_lab.widgets.protocol import answers
 from tbuda_lab.widgets.views.base import View
 
 if TYPE_CHECKING:

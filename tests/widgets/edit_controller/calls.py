@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbuda_lab.widgets.handlers import export_dialog, queries
+from tbuda_lab.widgets.handlers import exports, queries
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tests.widgets.talk import Page, answers
 
 OP = "first.matmul"
-ROOMS = (queries, export_dialog)  # importing them registers who answers
+HANDLER_MODULES = (queries, exports)  # importing them registers who answers
 
 
 def said(page: Page, kind: str) -> dict[str, Any]:

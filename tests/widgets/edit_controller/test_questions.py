@@ -16,7 +16,7 @@ from tbuda_lab.core.session.commands import InsertNop
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.widgets.handlers.edit_messages import commands_of, message_of
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.protocol.messages import HANDLERS
+from tbuda_lab.widgets.protocol import HANDLERS
 from tests.widgets.edit_controller.calls import OP, answer, said
 from tests.widgets.talk import Page, answers, say
 

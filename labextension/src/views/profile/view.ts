@@ -10,7 +10,7 @@ import { boundClass, roofline } from './roofline.js';
 
 const SHOWN = 250; // rows; the filter finds the others
 
-/** The mirror of `handlers/profile.py`. */
+/** The mirror of `widgets/handlers/queries.py`. */
 interface Edit {
   label: string;
   kind: string;

@@ -1,4 +1,7 @@
-"""The export dialog's kernel side: what can be exported, what the same is in words, and writing it."""
+"""Exports that need the views (the report page, pictures), and the kernel's side of the export dialog.
+
+Importing this module adds its kinds to `tbuda_lab.core.session.exports.EXPORTS`.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,95 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.files import atomic_file, path_inside
+from tbuda_lab.core.files import atomic_file, atomic_text, path_inside
+from tbuda_lab.core.frames import graph_frame
+from tbuda_lab.core.session import GRAPH_STAGES, ExportKind, ExportSetting, Session
 from tbuda_lab.core.session import exports as session_exports
-from tbuda_lab.widgets.handlers import view_exports as view_exports
+from tbuda_lab.core.session.exports import register
 from tbuda_lab.widgets.handlers.edit_controller import BUSY, refusal
-from tbuda_lab.widgets.protocol.messages import answers
+from tbuda_lab.widgets.pictures.graph import graph_svg
+from tbuda_lab.widgets.pictures.grid import epoch_svg
+from tbuda_lab.widgets.pictures.plots import write_plots
+from tbuda_lab.widgets.protocol import answers
+from tbuda_lab.widgets.report import PAGES, WHAT, chosen_pages, write_report
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session import Session
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
+
+def export_report(
+    session: Session, path: str | Path, *, verify: bool = False, pages: str = "all", redact: str = "nothing"
+) -> Path:
+    """Write the report: one HTML page that works without a network. Compiles what is not compiled.
+
+    verify: run one sample and compare it with torch first; the page then says how well they agree. pages, redact: as
+    for `report_html`, and checked first.
+    """
+    chosen_pages(pages)
+    session.compile()
+    return write_report(session, path, session.verify() if verify else (), pages=pages, redact=redact)
+
+
+def export_plots(session: Session, path: str | Path) -> Path:
+    """Write the page of plots (Bokeh, about 1 MB). Raises `OutputError` without Bokeh."""
+    return write_plots(session, path)
+
+
+def image_svg(session: Session, view: str = "grid", epoch: int = 0, stage: str = "lowered") -> str:
+    """A picture of the placement ("grid": of one epoch) or of the graph of a stage ("graph"), as SVG.
+
+    Raises `InputError` for an epoch, stage or view that there is not.
+    """
+    result = session.compile()
+    if view == "grid":
+        count = len(result.placement.epochs)
+        if not 0 <= epoch < count:
+            raise InputError(f"no epoch {epoch}; there are 0 to {count - 1}")
+        return epoch_svg(session.frames.ops(result), epoch)
+    if view == "graph":
+        if stage not in GRAPH_STAGES:
+            raise InputError(f"no stage {stage!r}; there are {', '.join(GRAPH_STAGES)}")
+        return graph_svg(graph_frame(session.graph(stage), stage))
+    raise InputError(f"no view {view!r}; there are grid, graph")
+
+
+def export_image(
+    session: Session, path: str | Path, *, view: str = "grid", epoch: int = 0, stage: str = "lowered"
+) -> Path:
+    """Write a picture as SVG; see `image_svg`."""
+    text = image_svg(session, view, epoch, stage)
+    with atomic_text(Path(path)) as stream:
+        stream.write(text + "\n")
+    return Path(path)
+
+
+register(
+    ExportKind(
+        "report", "Report", "one HTML page with everything, works offline", ".report.html",
+        "tbuda_lab.widgets.export_report(session, {})", export_report,
+        (
+            ExportSetting("verify", False, "run one sample and compare it with torch"),
+            ExportSetting("pages", "all", f"all, or some of {', '.join(PAGES)}"),
+            ExportSetting("redact", "nothing", "what is left out of names and shapes", WHAT),
+        ),
+    )
+)  # fmt: skip
+register(
+    ExportKind(
+        "plots", "Plots", "utilisation, roofline, gap to bounds, cost history; one page, works offline", ".plots.html",
+        "tbuda_lab.widgets.export_plots(session, {})", export_plots,
+    )
+)  # fmt: skip
+register(
+    ExportKind(
+        "image", "Image", "the grid of an epoch or a graph, as SVG", ".svg",
+        "tbuda_lab.widgets.export_image(session, {})", export_image,
+        (
+            ExportSetting("view", "grid", "grid or graph", ("grid", "graph")),
+            ExportSetting("epoch", 0, "which epoch the grid shows"),
+            ExportSetting("stage", "lowered", "which graph", GRAPH_STAGES),
+        ),
+    )
+)  # fmt: skip
 
 MAX_PICTURE = 24 << 20
 """Bytes of a picture that a page may send."""
@@ -35,7 +118,6 @@ def _kinds(hub: Hub, view: Listener, _content: Mapping[str, Any]) -> None:
 
 def kinds_data() -> list[dict[str, Any]]:
     """Every kind of export with its settings, as a dialog shows them."""
-    assert view_exports  # importing it is what registers the kinds of the views
     return [
         {
             "name": kind.name, "title": kind.title, "meaning": kind.meaning, "suffix": kind.suffix,

@@ -1,1 +1,0 @@
-"""What crosses between kernel and page: frames, messages, shared traits."""
