@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.cost import Fit, Key, Table, load_table
-from tbuda_lab.tools.calibrate import KeyRuns, form, group, read_folder
-from tbuda_lab.tools.fitting import fit_pieces
+from tbuda_lab.tools.calibrate import KeyRuns, fit_pieces, form, group, read_folder
 from tbuda_lab.tools.measurements import Sheet
 
 ARCHS = ("grayskull", "wormhole_b0")

@@ -18,8 +18,7 @@ import machine  # noqa: F401  (finds the package, holds BLAS to one thread)
 import numpy as np
 
 from tbuda_lab.core.cost import Key, Table, load_table
-from tbuda_lab.tools.calibrate import read_folder
-from tbuda_lab.tools.fitting import relative_errors
+from tbuda_lab.tools.calibrate import read_folder, relative_errors
 from tbuda_lab.tools.measurements import Sheet
 
 BARS = {"grayskull": 0.04, "wormhole_b0": 0.08}

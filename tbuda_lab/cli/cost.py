@@ -47,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_cost(arguments: argparse.Namespace) -> int:
     """Writes the sheet with the added column; prints the errors when the sheet has measured cycles."""
-    from tbuda_lab.tools.fitting import relative_errors
+    from tbuda_lab.tools.calibrate import relative_errors
     from tbuda_lab.tools.measurements import read_sheet
 
     table = _table(arguments)

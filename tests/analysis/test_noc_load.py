@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from tbuda_lab.core.analysis.noc import Transfers, hops, link_bytes, transfers_of
-from tbuda_lab.core.analysis.noc.transfers import producer_shares
+from tbuda_lab.core.analysis.noc import Transfers, producer_shares, transfers_of
 from tbuda_lab.core.balancer.bandwidth import traffic
+from tbuda_lab.core.device.noc import hops, link_bytes
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import EpochBreak, PlaceOp, ResizeOp, Session
 from tests.session.models import encoder, perceptron

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core.cost import KINDS, Fit, Key, Table, cycles, dump_fits, load_fits, load_table
 from tbuda_lab.core.errors import InputError, UnknownDevice, UnsupportedOp
 from tbuda_lab.core.formats import FIDELITIES, DataFormat, MathFidelity
-from tbuda_lab.tools.calibrate import calibrate, group, read_folder
-from tbuda_lab.tools.fitting import cross_validate, fit_pieces, relative_errors
+from tbuda_lab.tools.calibrate import calibrate, cross_validate, fit_pieces, group, read_folder, relative_errors
 from tbuda_lab.tools.measurements import read_sheet
 
 ARCHS = ("grayskull", "wormhole_b0", "blackhole")

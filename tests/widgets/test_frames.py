@@ -16,10 +16,9 @@ from scipy.optimize import isotonic_regression
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, place, problems_frame, total_cycles
-from tbuda_lab.core.frames.coordinates import GAP_ACROSS, ITEM_GROUP, ITEM_NODE, separate
 from tbuda_lab.core.frames.frame import COLUMN_DTYPES
 from tbuda_lab.core.frames.hierarchy import hierarchy
-from tbuda_lab.core.frames.layered import EXIT, LANE, Net, arrange
+from tbuda_lab.core.frames.layout import EXIT, GAP_ACROSS, ITEM_GROUP, ITEM_NODE, LANE, Net, arrange, separate
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Origin
 from tests.widgets import synthetic
 

@@ -1,17 +1,10 @@
 """Columnar snapshots of a session for views: graphs with their layered order, placements, netlists, problems."""
 
-from tbuda_lab.core.frames.coordinates import GraphLayout, place
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graphframe import graph_frame
+from tbuda_lab.core.frames.layout import GraphLayout, place
 from tbuda_lab.core.frames.opsframe import epoch_time, model_time, op_load, ops_frame, total_cycles
-from tbuda_lab.core.frames.snapshot import (
-    device_text,
-    result_frames,
-    session_frames,
-    summary_frame,
-)
-from tbuda_lab.core.frames.textframes import netlist_frame, problems_frame
-from tbuda_lab.core.frames.traceframe import (
+from tbuda_lab.core.frames.runframes import (
     fills_frame,
     flows_frame,
     moment_frame,
@@ -19,6 +12,14 @@ from tbuda_lab.core.frames.traceframe import (
     static_tiles,
     tile_frame,
     trace_frame,
+)
+from tbuda_lab.core.frames.snapshot import (
+    device_text,
+    netlist_frame,
+    problems_frame,
+    result_frames,
+    session_frames,
+    summary_frame,
 )
 from tbuda_lab.core.verification import MIN_PCC
 

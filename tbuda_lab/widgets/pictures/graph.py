@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from tbuda_lab.core.frames import Frame, place
-from tbuda_lab.core.frames.coordinates import (
+from tbuda_lab.core.frames.layout import (
     HEADER,
     ITEM_ENTRY,
     ITEM_EXIT,

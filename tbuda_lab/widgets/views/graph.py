@@ -17,8 +17,8 @@ import traitlets
 
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.coordinates import DIRECTIONS
 from tbuda_lab.core.frames.frame import Strings
+from tbuda_lab.core.frames.layout import DIRECTIONS
 from tbuda_lab.core.graph.diff import GraphDiff
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.handlers.frames import after_pass

@@ -1,5 +1,5 @@
 /**
- * Positions of a graph frame for a set of open groups: the mirror of `tbuda_lab/core/frames/coordinates.py`.
+ * Positions of a graph frame for a set of open groups: the mirror of `tbuda_lab/core/frames/layout.py`.
  * The kernel has settled ranks and order; sizes depend on what is open, so x and y are worked out here, with no message.
  */
 import type { Frame } from '../frame.js';

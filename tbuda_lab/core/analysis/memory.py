@@ -1,0 +1,396 @@
+"""What of a placement lies in memory: the buffers of every core's L1; the queues in DRAM channels and on the host, when
+they are needed and what they ask of channels; and the same of a netlist file, as far as the file says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tbuda_lab.core.balancer.bandwidth import Traffic, traffic
+from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
+from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.types import OpModels, QueuePlacement
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim.compiled import SimulatedCompile
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import tile_bytes
+from tbuda_lab.core.lowering.hwops import HwSparseMatmul
+from tbuda_lab.core.netlist.groups import queue_groups
+from tbuda_lab.core.netlist.schema import Execute, Netlist, NetOp, Queue
+from tbuda_lab.core.netlist.sizes import l1_buffers, queue_buffer_bytes
+from tbuda_lab.core.netlist.tables import Tables
+from tbuda_lab.core.overrides import Override
+
+KINDS = ("output", "intermediate", "parameter", "input")
+
+
+@dataclasses.dataclass(frozen=True)
+class L1Part:
+    """A buffer. kind: one of `KINDS`; operand: number of the operand, -1 for none; source: what fills it; `start` and
+    `bytes` within the core's L1."""
+
+    kind: str
+    operand: int
+    source: str
+    bytes: int
+    start: int
+
+
+@dataclasses.dataclass(frozen=True)
+class L1Map:
+    """The L1 of every core of an op, in bytes. `reserved`: firmware, overlay and routing tables, from address 0."""
+
+    op: str
+    size: int
+    reserved: int
+    parts: tuple[L1Part, ...]
+
+    @property
+    def used(self) -> int:
+        """Bytes of all buffers, without the reserved part."""
+        return sum(p.bytes for p in self.parts)
+
+    @property
+    def free(self) -> int:
+        return self.size - self.reserved - self.used
+
+    @property
+    def largest_hole(self) -> int:
+        """The largest free block; as buffers are stacked it is all that is free."""
+        ends = [self.reserved, *(p.start + p.bytes for p in self.parts)]
+        starts = [*(p.start for p in self.parts), self.size]
+        return max(s - e for e, s in zip(ends, starts, strict=True))
+
+
+def l1_map(result: SimulatedCompile, op: str) -> L1Map:
+    """The buffers of an op. Raises `InputError` for a name that is not placed."""
+    if op not in result.placement.ops:
+        raise InputError(f"{op!r} is not an op of the placement")
+    placement, device = result.placement, result.device
+    table, at = placement.models[op], placement.ops[op].row
+    rows = table.rows[at : at + 1]
+    row = rows[0]
+    buffers: list[tuple[str, int, str, int]] = [("output", -1, op, int(row["l1_output"]))]
+    buffers.append(("intermediate", -1, op, int(row["l1_intermed"])))
+    if table.profile is None:
+        buffers += [("parameter", -1, "", int(row["l1_param"])), ("input", -1, "", int(row["l1_input"]))]
+    else:
+        buffers += _operands(result, op, table.profile, rows)
+    parts = []
+    address = device.l1_reserved
+    for kind, operand, source, size in sorted(buffers, key=lambda p: KINDS.index(p[0])):
+        if size:
+            parts.append(L1Part(kind, operand, source, size, address))
+            address += size
+    return L1Map(op, device.l1_size, device.l1_reserved, tuple(parts))
+
+
+def _operands(
+    result: SimulatedCompile, op: str, profile: OpProfile, rows: np.ndarray
+) -> list[tuple[str, int, str, int]]:
+    align = result.device.tile_align
+    multiplier = _multipliers(result.overrides, op)
+    wider = result.placement.input_buffers.get(op, ())
+    operands = []
+    for port, (operand, edge) in enumerate(zip(profile.operands, result.lowered[op].inputs, strict=True)):
+        fed, retained = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
+        if port < len(wider):  # a short branch of a fork waits here
+            fed = max(fed, wider[port] * tile_bytes(operand.df, align=align))
+        operands += [("parameter", port, edge.source, retained), ("input", port, edge.source, fed)]
+    if isinstance(profile.op, HwSparseMatmul):
+        tiles, encoding = picker_bytes(profile, rows, align)
+        operands.append(("parameter", -1, f"lc.sparse_tiles.{op}", tiles))
+        resident = bool(preloads_encoding(rows)[0])
+        size = encoding if resident else streamed_encoding_bytes(encoding, align)
+        operands.append(("parameter" if resident else "input", -1, f"lc.sparse_encoding.{op}", int(size[0])))
+    return operands
+
+
+def _multipliers(overrides: tuple[Override, ...], op: str) -> dict[int, int]:
+    multipliers: dict[int, int] = {}
+    for override in overrides:
+        if override.kind == "input_buffer_multiplier" and override.matches([op]):
+            multipliers |= dict(override.value)
+    return multipliers
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueUse:
+    """A queue and its use. first, last: epochs that write or read it, or that it has to outlive; `shares`: others have
+    its addresses at other times. Bytes per input, over all cores: `reads` and `writes` by epoch. `writer`: op that
+    feeds it, "" for the host; `readers`: ops."""
+
+    queue: QueuePlacement
+    writer: str
+    readers: tuple[str, ...]
+    first: int
+    last: int
+    shares: bool
+    reads: dict[int, int]
+    writes: dict[int, int]
+
+    @property
+    def name(self) -> str:
+        return self.queue.name
+
+    @property
+    def bytes(self) -> int:
+        """Of all buffers, headers included."""
+        return self.queue.bytes_per_buffer * len(self.queue.buffers)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelRange:
+    """[start, end) of a channel that queues may use. location: "dram" or "host"."""
+
+    location: str
+    channel: int
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DramMap:
+    """All queues, by name, and the channels. `demand`: (epochs, DRAM channels) bytes per input asked of the channels of
+    an epoch's chip; a queue's bytes are spread evenly over its buffers. `capacity`: bytes per cycle of one channel.
+    `cycles`: limiter cycles per input of each epoch."""
+
+    queues: dict[str, QueueUse]
+    channels: tuple[ChannelRange, ...]
+    demand: np.ndarray
+    capacity: float
+    cycles: tuple[int, ...]
+
+    def load(self) -> np.ndarray:
+        """(epochs, DRAM channels): the share of each channel's bandwidth that is asked for."""
+        time = np.maximum(np.array(self.cycles, dtype=np.float64), 1.0)[:, None]
+        share: np.ndarray = self.demand / time / self.capacity
+        return share
+
+
+def dram_map(result: CompileResult) -> DramMap:
+    """Where every queue lies and what is asked of it. Preloaded parameters are read once per run: 0 bytes per input."""
+    placement, device = result.placement, result.device
+    reads, writes, readers, writers = _traffic(result)
+    last_epoch = max(0, len(placement.epochs) - 1)
+    uses: dict[str, QueueUse] = {}
+    for name, queue in placement.queues.items():
+        writer = writers.get(name, "")
+        at = [placement.ops[r].epoch for r in readers.get(name, ()) if r in placement.ops]
+        first = placement.ops[writer].epoch if writer in placement.ops else 0
+        # inputs, outputs and parameters are there from beginning to end: the host comes between runs
+        if queue.kind != "e2e":
+            first, last = 0, last_epoch
+        else:
+            last = max([first, *at])
+        uses[name] = QueueUse(
+            queue, writer, tuple(readers.get(name, ())), first, last, queue.lifetime is not None,
+            dict(sorted(reads.get(name, {}).items())), dict(sorted(writes.get(name, {}).items())),
+        )  # fmt: skip
+    report = placement.report
+    cycles = placement.epoch_cycles if report is None else tuple(e.limiter_cycles for e in report.epochs)
+    return DramMap(
+        uses, channel_ranges(device), demand_of(uses, len(placement.epochs), device),
+        device.dram_bytes_per_cycle * device.dram_subchannels, tuple(int(c) for c in cycles),
+    )  # fmt: skip
+
+
+def channel_ranges(device: DeviceSpec) -> tuple[ChannelRange, ...]:
+    """What queues may use of every channel, DRAM before host memory."""
+    dram = [ChannelRange("dram", c, device.dram_start(c), device.dram_end(c)) for c in range(device.dram_channels)]
+    host = [ChannelRange("host", c, 0, device.sysmem_bytes(c)) for c in range(device.sysmem_channels)]
+    return (*dram, *host)
+
+
+PerEpoch = dict[str, dict[int, int]]
+
+
+def _traffic(result: CompileResult) -> tuple[PerEpoch, PerEpoch, dict[str, list[str]], dict[str, str]]:
+    """Bytes per input read from and written to each queue by epoch, as the netlist joins them; readers and writers."""
+    placement, device = result.placement, result.device
+    queues = result.netlist.queues
+    reads: PerEpoch = {}
+    writes: PerEpoch = {}
+    readers: dict[str, list[str]] = {}
+    moves: dict[str, tuple[OpModels, int, Traffic]] = {}
+    for _, op in result.netlist.ops():
+        if op.name not in placement.ops:
+            continue
+        spot = placement.ops[op.name]
+        table = placement.models[op.name]
+        if table.profile is None:
+            continue
+        rows = table.rows[spot.row : spot.row + 1]
+        move = traffic(table.profile, rows, device)
+        moves[op.name] = table, spot.row, move
+        port = 0
+        for source in op.inputs:
+            queue = placement.queues.get(source.source)
+            picker = queue is not None and queue.kind in ("sparse_tiles", "sparse_encoding")
+            if queue is not None:
+                if op.name not in readers.setdefault(queue.name, []):
+                    readers[queue.name].append(op.name)
+                if picker:
+                    size = 0 if queue.prologue else queue.bytes_per_buffer * len(queue.buffers)
+                elif bool(preloads(table.profile, port, rows)[0]):
+                    size = 0
+                else:
+                    size = int(move.operand_bytes[port][0]) * int(move.operand_cores[port][0])
+                _count(reads, queue.name, spot.epoch, size)
+            port += not picker
+    writers = {name: q.input for name, q in queues.items() if q.input in placement.ops}
+    for name, writer in writers.items():
+        if writer in moves:
+            _, _, move = moves[writer]
+            size = int(move.output_bytes[0]) * int(move.output_cores[0])
+            _count(writes, name, placement.ops[writer].epoch, size)
+    return reads, writes, readers, writers
+
+
+def _count(table: PerEpoch, name: str, epoch: int, size: int) -> None:
+    by_epoch = table.setdefault(name, {})
+    by_epoch[epoch] = by_epoch.get(epoch, 0) + size
+
+
+def demand_of(uses: dict[str, QueueUse], epochs: int, device: DeviceSpec) -> np.ndarray:
+    """(epochs, DRAM channels) bytes per input; see `DramMap`."""
+    demand = np.zeros((epochs, device.dram_channels))
+    for use in uses.values():
+        if use.queue.location != "dram" or not use.queue.buffers:
+            continue
+        channels = np.bincount([c for c, _ in use.queue.buffers], minlength=device.dram_channels)
+        share = channels / len(use.queue.buffers)
+        for by_epoch in (use.reads, use.writes):
+            for epoch, size in by_epoch.items():
+                demand[epoch] += size * share
+    return demand
+
+
+FILE_KINDS = (*KINDS, "overlay")
+"""Kinds of buffers of a file's ops: those of a compile, and what an overlay takes beyond its 64 KiB."""
+
+_MOST = 1 << 50   # no address and no size is larger
+_MOST_ENTRIES = (1 << 31) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FileMemory:
+    """What lies in the memories of a netlist's chips; worked out when it is asked for."""
+
+    netlist: Netlist
+    device: DeviceSpec
+
+    @property
+    def chips(self) -> tuple[int, ...]:
+        """Chips with queues or ops."""
+        named = [q.target_device for q in self.netlist.queues.values()]
+        named += [g.target_device for g in self.netlist.graphs.values()]
+        return tuple(sorted({_chip(d) for d in named})) or (0,)
+
+    def l1(self, op: str) -> L1Map:
+        """The buffers of an op, each at the least it can be. Raises `InputError` for a name that is not an op."""
+        tables = Tables(self.netlist)
+        if op not in tables.ops:
+            raise InputError(f"{op!r} is not an op of the netlist")
+        return _l1(tables, tables.ops[op], self.device, preloaded(self.netlist))
+
+    def all_l1(self) -> list[L1Map]:
+        """The buffers of every op, in file order."""
+        tables, ahead = Tables(self.netlist), preloaded(self.netlist)
+        return [_l1(tables, op, self.device, ahead) for _, op in self.netlist.ops()]
+
+    def dram(self, cycles: Sequence[float] = ()) -> DramMap:
+        """Where every queue lies and what is asked of the channels. cycles: per input of each graph, in file order."""
+        return _dram(self.netlist, self.device, cycles)
+
+
+def preloaded(n: Netlist) -> frozenset[str]:
+    """Queues that some execute loads ahead (prologue)."""
+    return frozenset(
+        name for p in n.programs for i in p.instructions if isinstance(i, Execute)
+        for name, s in (i.settings or {}).items() if s.fields.get("prologue") not in (None, False)
+    )  # fmt: skip
+
+
+def _l1(tables: Tables, op: NetOp, device: DeviceSpec, ahead: frozenset[str]) -> L1Map:
+    buffers = sorted(l1_buffers(tables, op, device.tile_align, ahead), key=lambda b: FILE_KINDS.index(b[0]))
+    parts, address = [], device.l1_reserved
+    for kind, operand, size in buffers:
+        if size:
+            source = op.inputs[operand].source if operand >= 0 else op.name
+            parts.append(L1Part(kind, operand, source, size, address))
+            address += size
+    return L1Map(op.name, device.l1_size, device.l1_reserved, tuple(parts))
+
+
+def _chip(device: int | list[int]) -> int:
+    first = (device[0] if device else 0) if isinstance(device, list) else device
+    return min(max(first, 0), 0xFFFF) if isinstance(first, int) else 0
+
+
+def _dram(n: Netlist, device: DeviceSpec, cycles: Sequence[float]) -> DramMap:
+    tables, groups, ahead = Tables(n), queue_groups(n), preloaded(n)
+    epoch = {name: k for k, name in enumerate(n.graphs)}
+    last_epoch = max(0, len(epoch) - 1)
+    uses: dict[str, QueueUse] = {}
+    for q in n.queues.values():
+        placed = _placed(q, tables, device, groups[q.name], q.name in ahead)
+        entry = (placed.bytes_per_buffer - device.tile_align) // max(1, placed.entries) * len(placed.buffers)
+        readers = tables.readers.get(q.name, [])
+        at = [epoch[r.graph.name] for r in readers]
+        writer = q.input if q.input in tables.ops else ""
+        home = epoch[tables.graph_of[writer].name] if writer else 0
+        reads: dict[int, int] = {}
+        for k in at:
+            reads[k] = reads.get(k, 0) + (0 if placed.prologue else entry)
+        between = placed.kind == "e2e"
+        uses[q.name] = QueueUse(
+            placed, writer, tuple(dict.fromkeys(r.op.name for r in readers)), home if between else 0,
+            max([home, *at]) if between else last_epoch, False, dict(sorted(reads.items())),
+            {home: entry} if writer else {},
+        )  # fmt: skip
+    for name in _sharing(uses):
+        uses[name] = dataclasses.replace(uses[name], shares=True)
+    times = tuple(int(c) for c in cycles) or (0,) * len(epoch)
+    return DramMap(
+        uses, channel_ranges(device), demand_of(uses, len(epoch), device),
+        device.dram_bytes_per_cycle * device.dram_subchannels, times,
+    )  # fmt: skip
+
+
+def _placed(q: Queue, tables: Tables, device: DeviceSpec, group: str, ahead: bool) -> QueuePlacement:
+    host = q.loc == "host"
+    count = device.sysmem_channels if host else device.dram_channels
+    size = queue_buffer_bytes(tables, q, device.tile_align)
+    buffers = tuple(
+        (b.channel, b.address) for b in q.buffers if 0 <= b.channel < count and 0 <= b.address < _MOST and size < _MOST
+    )
+    b = q.blocking
+    return QueuePlacement(
+        q.name, "e2e" if group == "epoch_to_epoch" else group, q.input, q.grid_size, b.t, b.mblock, b.ublock,
+        b.order or "r", min(max(q.entries, 0), _MOST_ENTRIES), q.df, q.type, "host" if host else "dram",
+        _chip(q.target_device), buffers, min(size, _MOST), ahead,
+    )  # fmt: skip
+
+
+def _sharing(uses: dict[str, QueueUse]) -> set[str]:
+    """Queues of which some buffer has an address that another queue has too."""
+    blocks = sorted(
+        (u.queue.location, u.queue.chip, channel, address, name, u.queue.bytes_per_buffer)
+        for name, u in uses.items() for channel, address in u.queue.buffers
+    )  # fmt: skip
+    sharing: set[str] = set()
+    lane: tuple[str, int, int] | None = None
+    reach, owner = 0, ""
+    for location, chip, channel, address, name, size in blocks:
+        if lane != (location, chip, channel):
+            lane, reach = (location, chip, channel), 0
+        if address < reach and name != owner:
+            sharing |= {name, owner}
+        if address + size > reach:
+            reach, owner = address + size, name
+    return sharing
