@@ -9,7 +9,7 @@ import dataclasses
 import typing
 from pathlib import Path
 
-from tbuda_lab.core.session.commands import Command
+from tbuda_lab.core.session.command import Command
 from tbuda_lab.widgets.handlers.edit_messages import GESTURES, MANY, PAGE_COMMANDS, Gesture, type_text
 
 FILE = Path(__file__).resolve().parents[1] / "labextension/src/views/editmessages.ts"

@@ -11,7 +11,7 @@ import pytest
 from tbuda_lab.core.analysis.memory import dram_map
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
-from tbuda_lab.core.session.costs import bound_costs, cost_history, epoch_costs, op_costs
+from tbuda_lab.core.session.profile import bound_costs, cost_history, epoch_costs, op_costs
 from tests.session.models import encoder
 
 

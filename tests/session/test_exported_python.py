@@ -18,16 +18,8 @@ from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import FIDELITIES, DataFormat
 from tbuda_lab.core.overrides import OVERRIDE_KINDS, Each, Override, from_json, named_python, override_python
-from tbuda_lab.core.session.commands import (
-    ClearOp,
-    Command,
-    Constrain,
-    EpochBreak,
-    PlaceOp,
-    ResizeOp,
-    Restore,
-    SetOverride,
-)
+from tbuda_lab.core.session.command import Command, Restore
+from tbuda_lab.core.session.commands import ClearOp, Constrain, EpochBreak, PlaceOp, ResizeOp, SetOverride
 
 SLY = "1)\nimport os; os.system('touch PWNED')  #"
 TEXT = st.one_of(st.text(st.characters(), max_size=12), st.sampled_from([SLY, "'''", "\\", "\u2028", "\r", "a\x00b"]))

@@ -10,7 +10,7 @@ import pytest
 import tbuda_lab as pybuda
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.session import Session, gestures
+from tbuda_lab.core.session import Session, edits
 from tbuda_lab.core.session.commands import ClearOp, InsertNop, InsertQueue, SetOverride
 from tbuda_lab.runtime import config
 from tests.session.models import perceptron
@@ -118,7 +118,7 @@ def test_python_of_a_session_is_understood_by_the_config_module() -> None:
     ],
 )
 def test_gestures(text: str, command: object) -> None:
-    assert gestures.parse(text) == command
+    assert edits.parse_sentence(text) == command
 
 
 def test_the_old_name_of_insert_nop_warns() -> None:

@@ -18,8 +18,8 @@ from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
-from tbuda_lab.core.session.costs import cost_history
 from tbuda_lab.core.session.legal import edge_refusals, free_starts
+from tbuda_lab.core.session.profile import cost_history
 from tests.placer.test_stall_repair import model
 from tests.session.models import encoder
 from tests.session.test_edits import check_placement, matmuls

@@ -13,8 +13,8 @@ from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
-from tbuda_lab.core.session.batch_times import epoch_cycles_of
 from tbuda_lab.core.session.suggest import alike, simulated, split_bounds
+from tbuda_lab.core.session.whatif import epoch_cycles_of
 from tests.session.models import encoder
 from tests.session.test_edits import check_placement
 

@@ -15,10 +15,10 @@ from tbuda_lab.core.overrides import Override, target_text
 from tbuda_lab.core.placer import why as placer_why
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
-from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.commands import ResizeOp
 from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.records import OverrideRecord
+from tbuda_lab.core.session.whatif import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session

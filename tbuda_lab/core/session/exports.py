@@ -17,24 +17,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult, checked
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
-from tbuda_lab.core.errors import Diagnostic, InputError, OutputError
+from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_file, atomic_text
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import to_json
 from tbuda_lab.core.session.journal import OVERRIDES_FORMAT
+from tbuda_lab.core.session.opening import IMAGE_MODULES
 from tbuda_lab.core.session.records import records_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
-    from tbuda_lab.core.tti import Loaded, ModuleFacts
-
 
 MODEL = "MODEL.py:FUNCTION"
 EDITS = "SESSION.buda.json"
@@ -310,10 +306,6 @@ register(
     )
 )  # fmt: skip
 
-
-_opened: weakref.WeakKeyDictionary[Session, tuple[ModuleFacts, ...]] = weakref.WeakKeyDictionary()
-"""Sessions opened on images: the modules that the graph was traced from."""
-
 _sizes: dict[int, tuple[weakref.ref[CompileResult], dict[bool, int]]] = {}
 
 
@@ -330,7 +322,7 @@ def export_tti(
 
     result = session.compile()
     title = name or session.name
-    modules = _opened.get(session) or model_facts(session.model, title, result.graph)
+    modules = IMAGE_MODULES.get(session) or model_facts(session.model, title, result.graph)
     loaded = loaded_of(result, title, modules)
     if result.options.training is not None:
         trainer = session.trainer
@@ -366,47 +358,6 @@ def _bytes(size: int) -> str:
         if size >= scale:
             return f"{size / scale:.3g} {unit}"
     return f"{size / 1000:.0f} kB"
-
-
-def open_image(
-    kind: type[Session], path: Path, parameters: Mapping[str, Any] | None = None, **settings: Any
-) -> Session:
-    """A session on the graph of an image, with its device, options and overrides; see `Session.open`."""
-    from tbuda_lab.core.tti import load_image
-    from tbuda_lab.core.tti.loaded import with_parameters
-    from tbuda_lab.core.tti.sample import sample_of
-
-    loaded = load_image(path)
-    graph = with_parameters(loaded.graph, {n: _array(v) for n, v in (parameters or {}).items()})
-    missing = [n for n in loaded.missing if n not in (parameters or {})]
-    if missing:
-        raise InputError(f"{path} was written without weights: give them, parameters={{{missing[0]!r}: ..., ...}} "
-                         f"({len(missing)} tensors by name); tbuda_lab.widgets.open_tti shows it as it is")
-    device = settings.pop("device", None) or loaded.device
-    sample = sample_of(graph, loaded.options.microbatch)
-    session = kind(graph, sample, device, loaded.options, loaded.overrides, loaded.name, **settings)
-    session.source = (str(path),)
-    _opened[session] = loaded.modules
-    if device == loaded.device:
-        _compare_once(session, loaded)
-    return session
-
-
-def _compare_once(session: Session, loaded: Loaded) -> None:
-    """A note when the first compile does not give the netlist of the image: another version placed it."""
-
-    def compiled(result: CompileResult) -> None:
-        stop()
-        if session.unedited and netlists.dumps(result.netlist) != netlists.dumps(loaded.netlist):
-            session.problems.append(Diagnostic(
-                "note", loaded.name, "image", "this version places the model differently from the image",
-                "`tbuda run` runs the image as it is"))
-
-    stop = session.on("compiled", compiled)
-
-
-def _array(value: Any) -> np.ndarray:
-    return value.detach().float().numpy() if isinstance(value, torch.Tensor) else np.asarray(value, np.float32)
 
 
 register(

@@ -12,7 +12,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, problems_frame, summary_frame
 from tbuda_lab.core.frames.opsframe import OpColumns, op_facts, op_names
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.session.batch_times import time_of
+from tbuda_lab.core.session.whatif import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Placement

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.session.commands import ClearOp, Command, Disable
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import ClearOp, Disable
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,8 @@ from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
 from tbuda_lab.core.options import CompileOptions, options_from_json, options_to_json, plain_value
 from tbuda_lab.core.overrides import Override, Resolve, from_json, to_json
-from tbuda_lab.core.session.commands import COMMANDS, Command, SetOptions, SetOverride
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import COMMANDS, SetOptions, SetOverride
 from tbuda_lab.core.session.history import EditStep, Entry, History
 
 FORMAT = "tbuda-session 1"

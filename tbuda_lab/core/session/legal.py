@@ -21,7 +21,7 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
 from tbuda_lab.core.placer.model.edge_compatibility import refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.session.batch_times import time_of
+from tbuda_lab.core.session.whatif import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.placer.interactive.placed import Placed

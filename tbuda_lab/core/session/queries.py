@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tbuda_lab.core.analysis.memory import DramMap, L1Map, dram_map, l1_map
 from tbuda_lab.core.analysis.noc import LinkMap, link_map, sibling
 from tbuda_lab.core.compiler import Clock, CompileResult, Request
+from tbuda_lab.core.diff import Diff
 from tbuda_lab.core.epochsim import BatchTime, batch_time
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.options import CompileOptions
@@ -19,14 +20,14 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.steps import PassTrace, trace_passes
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.runcontrol import no_collections
-from tbuda_lab.core.session.batch_times import time_of
-from tbuda_lab.core.session.commands import Command, SetOverride
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import SetOverride
 from tbuda_lab.core.session.explain import Reasons, reasons_of
 from tbuda_lab.core.session.legal import LegalTable, legal_table
 from tbuda_lab.core.session.profile import Profile, profile_of
 from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
 from tbuda_lab.core.session.suggest import Suggestion, Told, suggestions
-from tbuda_lab.core.session.whatif import Diff, WhatIf, compare_placed, diff_results
+from tbuda_lab.core.session.whatif import WhatIf, compare_placed, diff_results, time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,9 +17,9 @@ from tbuda_lab.core.compiler import STAGES, CompileResult, Request
 from tbuda_lab.core.compiler.cache import CompileCache
 from tbuda_lab.core.compiler.pipeline import Pipeline
 from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.diff import Diff
 from tbuda_lab.core.epochsim import BatchTime, EpochTrace
-from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
-from tbuda_lab.core.frontend.pybuda import from_pybuda, with_loss
+from tbuda_lab.core.errors import Diagnostic, TbudaError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override, refuse_malformed
@@ -30,7 +29,7 @@ from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import exports
-from tbuda_lab.core.session.commands import Command
+from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.compiles import GRAPH_STAGES, Compiles, as_sample
 from tbuda_lab.core.session.edits import Edits
 from tbuda_lab.core.session.explain import OpCard, Reasons, card_of
@@ -39,15 +38,16 @@ from tbuda_lab.core.session.history import EditStep, History
 from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
 from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.opchecks import OpChecks
+from tbuda_lab.core.session.opening import open_session, training_session
 from tbuda_lab.core.session.profile import Profile
 from tbuda_lab.core.session.queries import Queries
 from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.runs import Runs
 from tbuda_lab.core.session.state import EVENTS, SessionState, register_session
 from tbuda_lab.core.session.suggest import Suggestion, Told
-from tbuda_lab.core.session.training import Training, TrainingStep, pybuda_module
+from tbuda_lab.core.session.training import Training, TrainingStep
 from tbuda_lab.core.session.tune import TunedFormats, tune_formats
-from tbuda_lab.core.session.whatif import Diff, WhatIf
+from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.verification import MIN_PCC, Comparison
 
@@ -127,27 +127,7 @@ class Session:
         netlist has no model to compile: `widgets.open_netlist` shows one, `tbuda netlist run` runs one. An image of
         another program has none either: `widgets.open_tti` shows it.
         """
-        if Path(path).suffix.lower() == ".tti":
-            if model is not None:
-                raise InputError(f"{path} holds its model; leave the other one out, or open its edits with it")
-            session = exports.open_image(cls, Path(path), **settings)
-            if isinstance(sample_inputs, torch.Tensor) or len(sample_inputs):
-                session.sample_inputs = as_sample(sample_inputs)
-            return session
-        if Path(path).suffix in (".yaml", ".yml"):
-            raise InputError(
-                f"{path} is a netlist, and a session compiles a model; tbuda_lab.widgets.open_netlist shows it, "
-                "`tbuda netlist run` runs it"
-            )
-        if model is None:
-            raise InputError(f"{path} holds edits; give the model and its sample inputs as well")
-        file = read_journal(Path(path))
-        head = file.header
-        device = settings.pop("device", None) or load_device(head.device, harvested_rows=head.harvested_rows)
-        session = cls(model, sample_inputs, device, head.options, head.overrides, head.name, **settings)
-        replay(session._state.history, file.actions)
-        session._state.journal = Journal(Path(path), session._header())
-        return session
+        return open_session(cls, Path(path), model, sample_inputs, **settings)
 
     def _header(self) -> Header:
         first = self._state.history.first
@@ -497,15 +477,9 @@ class Session:
         of `train` are of the size of the samples (dim 0). optimizer, settings: see `passes.autograd.optimizers`.
         session: what `Session` takes beside. Raises `ModelError`, `InputError` as tracing does.
         """
-        inputs, targets = as_sample(sample_inputs), tuple(as_sample(sample_targets))
-        traced = from_pybuda(pybuda_module("model", model), inputs, training=True)
-        graph, names = with_loss(traced, pybuda_module("loss", loss), targets)
-        batch = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
         chosen = optimizer_options(optimizer, learning_rate=float(learning_rate), **dict(settings or {}))
-        plan = TrainingOptions(chosen, recompute=recompute)
-        whole = dataclasses.replace(options or CompileOptions(), training=plan, microbatch=batch)
-        sample = {**frontend.feeds(traced, inputs), **dict(zip(names, targets, strict=True))}
-        result = cls(graph, sample, options=whole, **session)
+        training = TrainingOptions(chosen, recompute=recompute)
+        result = training_session(cls, model, sample_inputs, loss, sample_targets, training, options, **session)
         result.set_learning_rate(learning_rate)
         return result
 

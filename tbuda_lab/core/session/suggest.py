@@ -15,11 +15,11 @@ import numpy as np
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, PlacementError, TbudaError
 from tbuda_lab.core.placer.interactive.placed import Placed
-from tbuda_lab.core.session.batch_times import epoch_cycles_of, time_of
-from tbuda_lab.core.session.commands import ClearOp, Command, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import ClearOp, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
 from tbuda_lab.core.session.legal import inner_steps, streams_of
 from tbuda_lab.core.session.temporal import epochs_of, into_epoch, state_after
-from tbuda_lab.core.session.whatif import WhatIf
+from tbuda_lab.core.session.whatif import WhatIf, epoch_cycles_of, time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import Request

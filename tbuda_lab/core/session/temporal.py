@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
-from tbuda_lab.core.session.commands import ChipBreak, Command, Constrain, EpochBreak, PlaceOp, refuse
+from tbuda_lab.core.session.command import Command, refuse
+from tbuda_lab.core.session.commands import ChipBreak, Constrain, EpochBreak, PlaceOp
 
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import Request

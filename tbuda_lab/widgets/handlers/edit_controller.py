@@ -14,9 +14,8 @@ from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.runcontrol import wait_for
 from tbuda_lab.core.session import Command
-from tbuda_lab.core.session.batch_times import time_of
 from tbuda_lab.core.session.temporal import state_after
-from tbuda_lab.core.session.whatif import WhatIf
+from tbuda_lab.core.session.whatif import WhatIf, time_of
 from tbuda_lab.widgets.handlers.edit_messages import changes_nothing, commands_of, edits_frame, label_of, legal_frame
 from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
 from tbuda_lab.widgets.protocol import answers

@@ -15,7 +15,7 @@ import numpy as np
 from tbuda_lab.core.errors import OutputError, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.costs import SIMULATED, bound_costs, cost_history, epoch_costs, op_costs
+from tbuda_lab.core.session.profile import SIMULATED, bound_costs, cost_history, epoch_costs, op_costs
 from tbuda_lab.widgets.pictures.svg import short
 from tbuda_lab.widgets.protocol import answers
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.costs import bound_costs, epoch_costs
+from tbuda_lab.core.session.profile import bound_costs, epoch_costs
 from tbuda_lab.widgets.pictures.plots import all_plots
 from tbuda_lab.widgets.views.base import View
 
