@@ -10,7 +10,7 @@ import { OverridesPanel } from './views/overrides.js';
 import { ProblemsView } from './views/problems.js';
 import { makeRoot } from './views/root.js';
 import type { Store } from './views/store.js';
-import type { View } from './views/tabs.js';
+import type { View } from './views/docks.js';
 import { TableView } from './views/table/view.js';
 
 /** Every view by the name that its Python class gives it. */

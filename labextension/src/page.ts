@@ -1,15 +1,105 @@
-/** Entry for static pages: frames stand in the page as base64; nothing is fetched, no kernel is asked. */
-import { DiffPage } from './views/diff/view.js';
+/**
+ * Entry for static pages, and the report on them: summary, the graph of each stage, every epoch, the ops, the
+ * warnings. Frames stand in the page as base64; nothing is fetched, no kernel is asked.
+ */
+import clusterStyle from './views/cluster.raw.css';
+import diffStyle from './views/diff.raw.css';
+import memoryStyle from './views/memory.raw.css';
+import passStyle from './views/pass.raw.css';
+import { Tabs, type View } from './views/docks.js';
+import { ClusterView } from './views/cluster/view.js';
+import { DiffPage, DiffView } from './views/diff/view.js';
+import { grouped, h, percent } from './views/dom.js';
+import { GraphView } from './views/graph/view.js';
+import { drawEpoch } from './views/grid/draw.js';
+import { GridView } from './views/grid/view.js';
+import { Inspector } from './views/inspector.js';
+import { MemoryView } from './views/memory/view.js';
+import { Metrics, StageBar } from './views/stagebar.js';
+import { NetlistView } from './views/netlist.js';
+import { Ops } from './views/ops.js';
+import { PassStepper } from './views/passes/view.js';
+import { ProblemsView } from './views/problems.js';
+import { type Status, Store } from './views/store.js';
+import { TableView } from './views/table/view.js';
+import { isDark, onTheme } from './views/theme.js';
+import { TraceView } from './views/trace/view.js';
 import { NetlistFile } from './views/netlistfile.js';
-import { ReportPage } from './views/page.js';
 import { Frame, type FrameHeader } from './views/frame.js';
 import { StaticHost } from './views/host.js';
-import { lookStyle } from './views/lookstyle.js';
 import { makeRoot } from './views/root.js';
-import { Sheets } from './views/sheets.js';
-import { Store, type Status } from './views/store.js';
+import { Sheets } from './views/overlays.js';
 import timelineStyle from './views/trace/timeline.raw.css';
 
+/** Styles of the views that compare and look closer. */
+export const lookStyle = diffStyle + memoryStyle + passStyle + clusterStyle;
+
+/** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
+export class ReportPage implements View {
+  readonly element: HTMLElement;
+  private readonly views: View[] = [];
+  private readonly stops: (() => void)[] = [];
+
+  constructor(private readonly store: Store, title: string) {
+    const keep = <V extends View>(view: V): V => {
+      this.views.push(view);
+      return view;
+    };
+    const summary = store.frames.get('summary')?.meta ?? {};
+    const pages = summary['pages'] as string[] | undefined;
+    const section = (page: string, name: string, ...children: (HTMLElement | false)[]) =>
+      (!pages || pages.includes(page)) && h('section', { 'data-tb-section': name.toLowerCase().split(' ')[0]! }, h('h2', {}, name), ...children);
+    const problems = store.frames.get('problems')?.column('severity').length ?? 0;
+    this.element = h('div', { class: 'tb-page' },
+      h('header', {}, h('h1', {}, title), h('p', {}, [summary['device'], summary['options']].filter(Boolean).join(' · '))),
+      section('summary', 'Summary', keep(new Metrics(store)).element, keep(new StageBar(store)).element, this.outputs(summary)),
+      section('summary', `Warnings (${problems})`, keep(new ProblemsView(store)).element),
+      section('epochs', 'Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store, true)).element)),
+      section('ops', 'Ops and netlist', h('div', { class: 'tb-lower' },
+        keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
+        keep(new Inspector(store)).element)),
+      store.frames.has('cluster') && section('cluster', 'Cluster', keep(new ClusterView(store)).element),
+      store.frames.has('memory') && section('memory', 'Memory', keep(new MemoryView(store)).element),
+      store.frames.has('diff') && section('diff', 'Diff', keep(new DiffView(store)).element),
+      store.frames.has('trace') && section('trace', 'Timeline', keep(new TraceView(store)).element),
+      store.frames.has('passes') && section('passes', 'Passes', keep(new PassStepper(store)).element),
+      section('epochs', 'All epochs', this.gallery()));
+  }
+
+  dispose(): void {
+    this.views.forEach(view => view.dispose());
+    this.stops.forEach(stop => stop());
+  }
+
+  private outputs(summary: Record<string, unknown>): HTMLElement | false {
+    const outputs = (summary['outputs'] as { name: string; pcc: number; max_abs: number }[] | undefined) ?? [];
+    const line = (tag: 'th' | 'td', cells: string[]) => h('tr', {}, ...cells.map(text => h(tag, {}, text)));
+    return outputs.length > 0 && h('table', { class: 'tb-plain' },
+      h('thead', {}, line('th', ['Output', 'PCC against torch', 'largest difference'])),
+      h('tbody', {}, ...outputs.map(o => line('td', [o.name, o.pcc.toFixed(6), o.max_abs.toPrecision(3)]))));
+  }
+
+  /** Every epoch as its own picture, for reading on and for paper. */
+  private gallery(): HTMLElement {
+    const box = h('div', { class: 'tb-gallery', 'data-tb-view': 'gallery' });
+    const frame = this.store.frames.get('ops');
+    if (!frame) return box;
+    const ops = Ops.of(frame);
+    const render = () => box.replaceChildren(...ops.byEpoch.map((members, epoch) =>
+      h('figure', { 'data-tb-epoch': epoch },
+        h('figcaption', {}, `Epoch ${epoch} · ${members.length} ops · ${grouped(ops.epochTimes[epoch]!)} cycles · ${percent(ops.busy(epoch))} busy`),
+        drawEpoch(ops, epoch, this.store.colour, isDark()))));
+    box.addEventListener('click', event => {
+      const tile = (event.target as Element).closest<SVGElement>('[data-tb-op]');
+      if (tile) this.store.click(tile.dataset['tbOp']!, event.ctrlKey || event.metaKey, 'gallery');
+    });
+    render();
+    this.stops.push(onTheme(render), this.store.on('colour', render));
+    return box;
+  }
+}
+
+// Entry for static pages: frames stand in the page as base64; nothing is fetched, no kernel is asked.
 interface Embedded {
   title: string;
   status: Status;

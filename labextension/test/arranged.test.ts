@@ -1,6 +1,5 @@
 /** Both ways between Python and the views: a line of the netlist, problems, docks, what is compared, the table, code, groups. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { BringUp } from '../src/views/bringup.js';
 import { DiffView } from '../src/views/diff/view.js';
 import { openedAs, openedBy } from '../src/views/graph/opengroups.js';

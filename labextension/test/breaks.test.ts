@@ -1,5 +1,4 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { Breaks } from '../src/views/graph/breaks.js';
 import { NodeMenu } from '../src/views/graph/menu.js';
 import { Scene } from '../src/views/graph/scene.js';

@@ -1,5 +1,4 @@
 import { afterEach, describe, expect, it } from 'vitest';
-
 import { ClusterView } from '../src/views/cluster/view.js';
 import { BringUp } from '../src/views/bringup.js';
 import type { Host } from '../src/views/host.js';

@@ -1,13 +1,12 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
-import { DeferredWork } from '../src/views/deferredwork.js';
+import { DeferredWork } from '../src/views/drawtimes.js';
 import { arrange } from '../src/views/dom.js';
 import { GridView } from '../src/views/grid/view.js';
 import { drawStrip } from '../src/views/grid/strip.js';
 import { Ops } from '../src/views/ops.js';
 import { Frame } from '../src/views/frame.js';
 import { TableView } from '../src/views/table/view.js';
-import { frame, fixture } from './fixture.js';
+import { fixture, frame } from './fixture.js';
 import { editsFrame, live } from './live.js';
 
 /** The fixture's placement with a first epoch that takes less time; it is not the longest, so other bars stay. */

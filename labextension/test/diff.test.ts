@@ -1,5 +1,4 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-
 import { DiffData, signed } from '../src/views/diff/data.js';
 import { deltaPaint } from '../src/views/diff/grid.js';
 import { DiffView } from '../src/views/diff/view.js';

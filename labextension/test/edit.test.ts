@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { EditBar } from '../src/views/editbar.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { answered, Legal, type Size } from '../src/views/grid/legal.js';

@@ -3,7 +3,7 @@ import { BringUp } from '../src/views/bringup.js';
 import { Frame } from '../src/views/frame.js';
 import { Store } from '../src/views/store.js';
 import { handFrame } from './handframe.js';
-import { EDITS, LiveHost, live } from './live.js';
+import { EDITS, live, LiveHost } from './live.js';
 
 const stages = [{ name: 'Trace', state: 'failed', seconds: null, detail: '' }, { name: 'Place', state: 'pending', seconds: null, detail: '' }];
 const failed = { running: false, message: '2 ops cannot be mapped', done: 0, total: 0, cancellable: false, failed: true, stages };

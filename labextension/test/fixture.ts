@@ -1,7 +1,6 @@
 /** Frames as the kernel packs them: `tests/widgets/fixture.json` is written and checked by the Python tests. */
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-
 import { Frame, type FrameHeader } from '../src/views/frame.js';
 import { StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';

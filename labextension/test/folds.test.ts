@@ -1,11 +1,10 @@
 /** What repeats is shown once: ops of layers, epochs; panes that resize; the grid seen closer. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
-
-import { stemOf, turnsOf } from '../src/views/folds.js';
+import { stemOf, turnsOf } from '../src/views/names.js';
 import { letterSizes } from '../src/views/grid/draw.js';
 import { Viewport } from '../src/views/grid/viewport.js';
 import { Ops } from '../src/views/ops.js';
-import { splitter } from '../src/views/panes.js';
+import { splitter } from '../src/views/docks.js';
 import { foldedRows } from '../src/views/table/rows.js';
 import { handFrame } from './handframe.js';
 

@@ -1,8 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { entry, definition, numbers } from '../src/views/facts.js';
-import { FORMULAS } from '../src/views/formulas.js';
+import { definition, entry, numbers } from '../src/views/inspector.js';
+import { FORMULAS } from '../src/views/numbers.js';
 import { shallow } from '../src/views/netlist.js';
 import { COLUMNS } from '../src/views/table/columns.js';
 import { ops } from './live.js';

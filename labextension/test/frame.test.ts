@@ -1,7 +1,5 @@
 import { deflateSync } from 'node:zlib';
-
 import { describe, expect, it, vi } from 'vitest';
-
 import { Assembler, Frame, type FrameHeader } from '../src/views/frame.js';
 import { Store } from '../src/views/store.js';
 import { frame } from './fixture.js';

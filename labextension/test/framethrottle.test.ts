@@ -1,7 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { BringUp } from '../src/views/bringup.js';
-import { FrameThrottle } from '../src/views/framethrottle.js';
+import { FrameThrottle } from '../src/views/drawtimes.js';
 import { DEFAULTS, publishPreferences } from '../src/views/preferences.js';
 import { makeRoot } from '../src/views/root.js';
 import { live } from './live.js';

@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { nextStart } from '../src/views/grid/keymove.js';
 import { wrapped } from '../src/views/grid/draw.js';
 import { Geometry } from '../src/views/grid/geometry.js';

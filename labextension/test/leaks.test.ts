@@ -1,6 +1,5 @@
 /** A view that is closed listens to nothing any more: neither to its store and its widget, nor to the page. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { StaticHost } from '../src/views/host.js';
 import { bringBy } from '../src/views/lazyview.js';
 import { ROOMS } from '../src/views/lazybundle.js';

@@ -3,7 +3,7 @@ import { Frame } from '../src/views/frame.js';
 import type { Size } from '../src/views/grid/legal.js';
 import { StaticHost } from '../src/views/host.js';
 import { Ops } from '../src/views/ops.js';
-import { Store, type Edits, type Overridden } from '../src/views/store.js';
+import { type Edits, type Overridden, Store } from '../src/views/store.js';
 import { frame, frames } from './fixture.js';
 
 export const ROWS = 8;

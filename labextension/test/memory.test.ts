@@ -1,5 +1,4 @@
 import { afterEach, describe, expect, it } from 'vitest';
-
 import { bytes } from '../src/views/dom.js';
 import { MemoryData } from '../src/views/memory/data.js';
 import { MemoryView } from '../src/views/memory/view.js';

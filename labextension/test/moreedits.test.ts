@@ -1,11 +1,9 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-
 import { NodeMenu } from '../src/views/graph/menu.js';
 import { Exact } from '../src/views/grid/exact.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import type { Edit } from '../src/views/editmessages.js';
-import type { Handle } from '../src/views/grid/ghost.js';
-import { drawHandles } from '../src/views/grid/ghost.js';
+import { drawHandles, type Handle } from '../src/views/grid/ghost.js';
 import { Legal, type Size } from '../src/views/grid/legal.js';
 import { coresOf, dropped, epochsFor, placed, resized } from '../src/views/grid/pictures.js';
 import { pipesOf } from '../src/views/grid/pipes.js';

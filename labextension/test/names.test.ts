@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-
 import { elide, short } from '../src/views/dom.js';
 import { drawEpoch, fitting, Rows, shortName } from '../src/views/grid/draw.js';
 import { LostSelection, Matcher, original } from '../src/views/names.js';

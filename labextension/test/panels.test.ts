@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-
 import { OpControls } from '../src/views/opcontrols.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { live, override } from './live.js';

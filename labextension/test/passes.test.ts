@@ -1,5 +1,4 @@
 import { afterEach, describe, expect, it } from 'vitest';
-
 import { type Host, StaticHost } from '../src/views/host.js';
 import { changePaint } from '../src/views/graph/paints.js';
 import { PassStepper } from '../src/views/passes/view.js';

@@ -1,5 +1,4 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-
 import type { Host } from '../src/views/host.js';
 import { DEFAULTS, publishPreferences } from '../src/views/preferences.js';
 import { Store } from '../src/views/store.js';

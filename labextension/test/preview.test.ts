@@ -1,11 +1,10 @@
 import { describe, expect, it } from 'vitest';
-
 import { MOST_BYTES, PreviewError, previewFrames } from '../src/lab/preview.js';
 import { mountPreview } from '../src/lab/previewview.js';
 import { Ops } from '../src/views/ops.js';
-import { publishPreferences, DEFAULTS } from '../src/views/preferences.js';
+import { DEFAULTS, publishPreferences } from '../src/views/preferences.js';
 import { isDark } from '../src/views/theme.js';
-import { longTime, saidTime, shortTime } from '../src/views/units.js';
+import { longTime, saidTime, shortTime } from '../src/views/numbers.js';
 
 const TEXT = `devices:
   arch: grayskull

@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest';
-
 import type { Host } from '../src/views/host.js';
 import { ProgramView } from '../src/views/program.js';
 import { Store } from '../src/views/store.js';

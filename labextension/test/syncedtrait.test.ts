@@ -1,11 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { ClusterView } from '../src/views/cluster/view.js';
 import { DiffView } from '../src/views/diff/view.js';
 import { GridView } from '../src/views/grid/view.js';
 import { MemoryView } from '../src/views/memory/view.js';
 import { Ops } from '../src/views/ops.js';
-import { syncedTrait } from '../src/views/syncedtrait.js';
+import { syncedTrait } from '../src/views/store.js';
 import { TraceView } from '../src/views/trace/view.js';
 import { frame } from './fixture.js';
 import { handFrame } from './handframe.js';

@@ -1,8 +1,7 @@
 /** One tab stop for a group of buttons, and arrows within it. */
 import { describe, expect, it, vi } from 'vitest';
-
 import { h } from '../src/views/dom.js';
-import { groupTabStops } from '../src/views/tabstops.js';
+import { groupTabStops } from '../src/views/keys.js';
 
 function stops(root: HTMLElement): string[] {
   return [...root.querySelectorAll<HTMLButtonElement>('button')].filter(b => b.tabIndex >= 0 && !b.disabled).map(b => b.textContent);

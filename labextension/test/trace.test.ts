@@ -1,7 +1,6 @@
 import { describe, expect, it, vi } from 'vitest';
-
 import { Frame } from '../src/views/frame.js';
-import { StaticHost, type Host } from '../src/views/host.js';
+import { type Host, StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
 import { badgesOf, Checks, compareCard } from '../src/views/trace/checks.js';
 import { inSight, rowsOf, TraceModel } from '../src/views/trace/model.js';

@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { Viewpoint } from '../src/views/graph/viewpoint.js';
 import { Scene } from '../src/views/graph/scene.js';
 import { StaticHost } from '../src/views/host.js';

@@ -1,5 +1,4 @@
 import { describe, expect, it, vi } from 'vitest';
-
 import { BringUp } from '../src/views/bringup.js';
 import { GridView } from '../src/views/grid/view.js';
 import type { Host } from '../src/views/host.js';
@@ -8,7 +7,7 @@ import { ProblemsView } from '../src/views/problems.js';
 import { StageBar } from '../src/views/stagebar.js';
 import { Store } from '../src/views/store.js';
 import { TableView } from '../src/views/table/view.js';
-import { filled, frame, fixture } from './fixture.js';
+import { filled, fixture, frame } from './fixture.js';
 
 const OP = 'layer.0.intermediate.gelu_0';
 

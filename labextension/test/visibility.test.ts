@@ -1,10 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { MemoryView } from '../src/views/memory/view.js';
 import type { Host } from '../src/views/host.js';
-import { Visibility } from '../src/views/visibility.js';
+import { LazyFrames, Visibility } from '../src/views/lazyframes.js';
 import { Store } from '../src/views/store.js';
-import { LazyFrames } from '../src/views/lazyframes.js';
 import { frame } from './fixture.js';
 import { handFrame } from './handframe.js';
 

@@ -1,12 +1,11 @@
 /** The static preview of a netlist: grids, ops, queues, programs, text. The graph and the check need a kernel. */
-import { Tabs, type View } from '../views/tabs.js';
+import { Tabs, type View } from '../views/docks.js';
 import { grouped, h } from '../views/dom.js';
 import { GridView } from '../views/grid/view.js';
 import { StaticHost } from '../views/host.js';
 import { Inspector } from '../views/inspector.js';
 import { NetlistView } from '../views/netlist.js';
-import { ProgramsView } from '../views/programs.js';
-import { QueueTable } from '../views/queues.js';
+import { ProgramsView, QueueTable } from '../views/queues.js';
 import { makeRoot } from '../views/root.js';
 import { Store } from '../views/store.js';
 import { TableView } from '../views/table/view.js';

@@ -1,7 +1,6 @@
 /** A view of a session in a tab of its own, outside the notebook. Finds its session again after a reload. */
 import { MainAreaWidget } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
-
 import { h } from '../views/dom.js';
 import { Store } from '../views/store.js';
 import { mountView } from '../mount.js';

@@ -1,20 +1,16 @@
 /** The workbench: one line of state on top, graph and grid side by side, tables and the inspector below; bars between them. */
-import { Docks } from './docks.js';
+import { Docks, splitter, Tabs, type View } from './docks.js';
 import { h } from './dom.js';
-import { Failure } from './failure.js';
+import { Failure, ProblemsView } from './problems.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
 import { LazyView } from './lazyview.js';
-import { Metrics } from './metrics.js';
+import { Metrics, StageBar } from './stagebar.js';
 import { NetlistView } from './netlist.js';
 import { OverridesPanel } from './overrides.js';
-import { splitter } from './panes.js';
-import { ProblemsView } from './problems.js';
-import { StageBar } from './stagebar.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
-import { Tabs, type View } from './tabs.js';
 
 export class BringUp implements View {
   readonly element: HTMLElement;

@@ -1,7 +1,203 @@
-/** How the workbench is arranged: graph, grid or both above, which tab is in front below, whether the inspector stands beside. */
-import { h } from './dom.js';
-import type { Store } from './store.js';
-import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
+/**
+ * How the workbench is arranged: panels behind tabs, graph and grid above, bars between panes; and what every view
+ * is.
+ */
+import { h, svg } from './dom.js';
+import { onPreferences } from './preferences.js';
+import { type Store, syncedTrait, type SyncedTrait } from './store.js';
+
+// Panels behind tabs, and what every view is.
+/** What stands in a page: it has an element, and ends with `dispose`. */
+export interface View {
+  readonly element: HTMLElement;
+  /** Somebody begins to look. */
+  lookedAt?(): void;
+  dispose(): void;
+}
+
+/** Panels behind tabs; all stay alive, one is seen. */
+export class Tabs implements View {
+  readonly element: HTMLElement;
+  private readonly bar = h('div', { class: 'tb-tabs', role: 'tablist' });
+  /** Buttons at the end of the bar. */
+  private readonly tools = h('div', { class: 'tb-tab-tools' });
+  private readonly buttons = new Map<string, HTMLButtonElement>();
+  private readonly panels = new Map<string, View>();
+  private readonly stops: (() => void)[] = [];
+  front = '';
+  /** Hears which panel is in front. */
+  shown: (id: string) => void = () => undefined;
+
+  constructor(views: [string, string, View][]) {
+    this.element = h('div', { class: 'tb-tabbed' }, h('div', { class: 'tb-tab-bar' }, this.bar, this.tools));
+    this.bar.addEventListener('keydown', event => this.step(event));
+    for (const [id, label, view] of views) {
+      const button = h('button', {
+        type: 'button', role: 'tab', 'data-tb-action': `tab-${id}`, onclick: () => this.show(id)
+      }, label);
+      this.buttons.set(id, button);
+      this.panels.set(id, view);
+      this.bar.append(button);
+      this.element.append(view.element);
+    }
+    this.show(views[0]![0]);
+  }
+
+  /** A button that opens the view in front in a tab of JupyterLab; the extension hears it, and says by its settings that
+   *  it is there. */
+  detachable(): void {
+    const button = h('button', {
+      type: 'button', class: 'tb-detach', 'data-tb-action': 'open-tab', title: 'Open this view in a tab of JupyterLab', 'aria-label': 'Open this view in a tab',
+      onclick: () => button.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: this.front === 'ops' ? 'table' : this.front }))
+    }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
+      svg('path', { d: 'M4 1.5h6.5V8M8 4H1.5v6.5H8z', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
+    const fill = fullWidth();
+    const offer = () => {
+      button.hidden = !document.body.dataset['tbPreferences'];
+      fill.hidden = !button.hidden;
+    };
+    offer();
+    this.stops.push(onPreferences(offer));
+    this.offerTools(button, fill); // a list of tabs holds nothing else
+  }
+
+  /** Puts buttons at the end of the bar, after those that stand there. */
+  offerTools(...buttons: HTMLElement[]): void {
+    this.tools.append(...buttons);
+  }
+
+  /** Arrows go from tab to tab: the bar is one stop of the Tab key. */
+  private step(event: KeyboardEvent): void {
+    const ids = [...this.buttons].filter(([, button]) => !button.hidden).map(([id]) => id);
+    const at = ids.indexOf(this.front);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: ids.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.show(ids[(to + ids.length) % ids.length]!);
+    this.buttons.get(this.front)!.focus();
+  }
+
+  show(id: string): void {
+    if (!this.panels.has(id)) return;
+    this.front = id;
+    for (const [key, view] of this.panels) {
+      view.element.hidden = key !== id;
+      this.buttons.get(key)!.setAttribute('aria-selected', String(key === id));
+      this.buttons.get(key)!.tabIndex = key === id ? 0 : -1;
+    }
+    this.panels.get(id)?.lookedAt?.();
+    this.shown(id);
+  }
+
+  /** Shows or hides a tab; a hidden one that was seen gives way to the first. */
+  offer(id: string, there: boolean): void {
+    const button = this.buttons.get(id);
+    if (!button) return;
+    button.hidden = !there;
+    if (!there && button.getAttribute('aria-selected') === 'true') this.show([...this.panels.keys()][0]!);
+  }
+
+  badge(id: string, count: number): void {
+    const button = this.buttons.get(id);
+    if (!button) return;
+    button.querySelector('.tb-badge')?.remove();
+    if (count) button.append(h('span', { class: 'tb-badge' }, String(count)));
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+    this.panels.forEach(view => view.dispose());
+  }
+}
+
+/** Where there is no JupyterLab to open a tab in: the workbench over the whole page, and back. */
+function fullWidth(): HTMLButtonElement {
+  const button = h('button', {
+    type: 'button', class: 'tb-detach', 'data-tb-action': 'full-width', title: 'Full page on or off (Escape)', 'aria-label': 'Full page',
+    'aria-pressed': 'false', onclick: () => show(button.getAttribute('aria-pressed') === 'false')
+  }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
+    svg('path', { d: 'M1.5 4V1.5H4M8 1.5h2.5V4M10.5 8v2.5H8M4 10.5H1.5V8', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
+  const leave = (event: Event) => {
+    if ((event as KeyboardEvent).key === 'Escape' && !event.defaultPrevented) show(false);
+  };
+  const show = (on: boolean) => {
+    const root = button.closest<HTMLElement>('.tb-root');
+    root?.classList.toggle('tb-filling', on);
+    root?.[on ? 'addEventListener' : 'removeEventListener']('keydown', leave);
+    button.setAttribute('aria-pressed', String(on));
+  };
+  return button;
+}
+
+// Bars between panes: dragged, or moved by arrow keys. Where they stood is remembered by the browser, for all workbenches.
+const KEY = 'tbuda-lab:panes';
+const STEP = 0.02; // of the room, by an arrow key
+
+export interface Bar {
+  /** Under which the share is remembered, and the custom property that carries it: `--tb-share-<name>`. */
+  name: string;
+  label: string;
+  /** Whether the panes stand side by side. */
+  across: boolean;
+  /** Share of the first pane where nobody moved the bar. */
+  share: number;
+  /** Least and largest share of the first pane. */
+  range: [number, number];
+}
+
+function remembered(): Record<string, number> {
+  try {
+    return JSON.parse(localStorage.getItem(KEY) ?? '{}') as Record<string, number>;
+  } catch { // a page that may keep nothing, or what is kept is not ours
+    return {};
+  }
+}
+
+function remember(name: string, share: number): void {
+  try {
+    localStorage.setItem(KEY, JSON.stringify({ ...remembered(), [name]: share }));
+  } catch { // then it is forgotten with the page
+  }
+}
+
+/** The bar between two panes of `room`; a double click puts it back where it was at first. */
+export function splitter(room: HTMLElement, { name, label, across, share: usual, range: [least, most] }: Bar): HTMLElement {
+  const bar = h('div', {
+    class: `tb-splitter ${across ? 'tb-across' : 'tb-down'}`, role: 'separator', tabindex: 0, 'aria-label': label, 'data-tb-splitter': name,
+    'aria-orientation': across ? 'vertical' : 'horizontal', 'aria-valuemin': Math.round(100 * least), 'aria-valuemax': Math.round(100 * most),
+    'data-lm-suppress-shortcuts': 'true', title: 'Drag to resize; double-click to reset'
+  });
+  let share = usual;
+  const put = (next: number, keep = true) => {
+    share = Math.max(least, Math.min(most, next));
+    room.style.setProperty(`--tb-share-${name}`, share.toFixed(4));
+    bar.setAttribute('aria-valuenow', String(Math.round(100 * share)));
+    if (keep) remember(name, share);
+  };
+  const kept = remembered()[name];
+  put(typeof kept === 'number' && Number.isFinite(kept) ? kept : usual, false);
+  const at = (event: PointerEvent) => {
+    const box = room.getBoundingClientRect();
+    put(across ? (event.clientX - box.left) / box.width : (event.clientY - box.top) / box.height);
+  };
+  bar.addEventListener('pointerdown', event => {
+    if (event.button !== 0) return;
+    event.preventDefault();
+    bar.setPointerCapture(event.pointerId);
+    bar.addEventListener('pointermove', at);
+  });
+  for (const end of ['pointerup', 'pointercancel'] as const) bar.addEventListener(end, () => bar.removeEventListener('pointermove', at));
+  bar.addEventListener('dblclick', () => put(usual));
+  bar.addEventListener('keydown', event => {
+    const by = { ArrowLeft: across ? -1 : 0, ArrowRight: across ? 1 : 0, ArrowUp: across ? 0 : -1, ArrowDown: across ? 0 : 1 }[event.key];
+    if (!by && event.key !== 'Home') return;
+    event.preventDefault();
+    event.stopPropagation();
+    put(by ? share + by * STEP : usual);
+  });
+  return bar;
+}
 
 /** The mirror of `DockTraits` in tbuda_lab/widgets/views/workbench.py. */
 interface Open {
@@ -14,6 +210,7 @@ interface Open {
 const NARROW = 860; // px; as base.raw.css has it
 const MODES = [['graph', 'Graph', 'Show only the graph'], ['split', 'Both', 'Show graph and core grid'], ['grid', 'Grid', 'Show only the core grid']] as const;
 
+/** How the workbench is arranged: graph, grid or both above, which tab is in front below, whether the inspector stands beside. */
 export class Docks {
   readonly element: HTMLElement;
   /** Gives the tabs all the room, or takes it back. */

@@ -105,3 +105,8 @@ let serial = 0;
 export function freshId(kind: string): string {
   return `tb-${kind}-${copy}-${++serial}`;
 }
+
+/** A list of terms and what they are. */
+export function factList(rows: [string, string][]): HTMLElement {
+  return h('dl', { class: 'tb-facts' }, ...rows.flatMap(([what, value]) => [h('dt', {}, what), h('dd', {}, value)]));
+}

@@ -1,7 +1,6 @@
 /** The edits of a session as its file has them: device, steps, checkpoints, overrides, and how to go on with them. */
-import type { View } from './tabs.js';
-import { h } from './dom.js';
-import { facts } from './imagefile.js';
+import type { View } from './docks.js';
+import { factList, h } from './dom.js';
 import type { Store } from './store.js';
 
 export class JournalFile implements View {
@@ -27,7 +26,7 @@ export class JournalFile implements View {
     const resume = `session = Session.open(${JSON.stringify(meta['path'])}, model, inputs)\nBringUp(session)`;
     this.element.replaceChildren(
       h('h3', {}, String(meta['name'])),
-      facts([['device', String(meta['device'])], ...(meta['options'] as [string, string][]),
+      factList([['device', String(meta['device'])], ...(meta['options'] as [string, string][]),
         ['checkpoints', checkpoints.join(', ') || 'none']]),
       h('h4', {}, `Edits (${steps.length})`),
       steps.length + undone.length

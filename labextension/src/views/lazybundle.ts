@@ -1,14 +1,13 @@
 /** What is not in the bundle of the views: everything that is seldom the first thing seen. See `lazyview.ts`. */
-import type { View } from './tabs.js';
+import type { View } from './docks.js';
 import { ClusterView } from './cluster/view.js';
 import clusterStyle from './cluster.raw.css';
 import { DiffView } from './diff/view.js';
 import diffStyle from './diff.raw.css';
 import { ExportDialog } from './export/dialog.js';
-import { ImageFile } from './imagefile.js';
+import { ImageFile, NetlistFile } from './netlistfile.js';
 import { MemoryView } from './memory/view.js';
 import memoryStyle from './memory.raw.css';
-import { NetlistFile } from './netlistfile.js';
 import { PassStepper } from './passes/view.js';
 import passStyle from './pass.raw.css';
 import plotsStyle from './plots/view.raw.css';

@@ -1,5 +1,5 @@
 /** Views whose code is fetched when they are first seen: a page without them starts sooner. Where from, the entry says. */
-import type { View } from './tabs.js';
+import type { View } from './docks.js';
 import { h } from './dom.js';
 import type { More, Room } from './lazybundle.js';
 import type { Store } from './store.js';

@@ -1,6 +1,6 @@
 /** The busiest links of what the grid shows, and who uses them; of the selected ops, where some are selected. */
 import { h, percent, short } from './dom.js';
-import { FORMULAS } from './formulas.js';
+import { FORMULAS } from './numbers.js';
 import { linkName, usersOf } from './grid/links.js';
 import { shortName } from './grid/draw.js';
 import type { Store } from './store.js';

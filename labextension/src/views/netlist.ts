@@ -1,8 +1,7 @@
 /** The netlist text with its entries, and the view that shows it. */
 import { h } from './dom.js';
 import type { Frame } from './frame.js';
-import type { Store } from './store.js';
-import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
+import { type Store, syncedTrait, type SyncedTrait } from './store.js';
 
 const KNOWN = new WeakMap<Frame, NetlistText>();
 

@@ -1,17 +1,75 @@
-/** A netlist file: what the check says, op graph and core grids side by side, ops, queues, programs and text below. */
-import { Tabs, type View } from './tabs.js';
-import { grouped, h } from './dom.js';
-import { FindingsView } from './findings.js';
+/**
+ * Netlist files and TTI images, read only: what the check says, op graph and core grids side by side, ops, queues,
+ * programs and text below.
+ */
+import { factList, grouped, h } from './dom.js';
+import type { Store } from './store.js';
+import { Tabs, type View } from './docks.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
 import { MemoryView } from './memory/view.js';
 import { NetlistView } from './netlist.js';
-import { ProgramsView } from './programs.js';
-import { QueueTable } from './queues.js';
-import type { Store } from './store.js';
+import { ProgramsView, QueueTable } from './queues.js';
 import { TableView } from './table/view.js';
 
+const GLYPH: Record<string, string> = { error: '✕', warning: '!', note: 'i' };
+const MOST = 300;
+
+/** What the check of a netlist file found: each finding with its line; a click shows op or queue and line. */
+export class FindingsView {
+  readonly element = h('section', { class: 'tb-view tb-problems tb-findings', 'data-tb-view': 'findings', 'aria-label': 'Findings' });
+  private readonly stops: (() => void)[] = [];
+  private most = MOST;
+
+  constructor(private readonly store: Store) {
+    this.stops.push(store.on('frame', key => {
+      if (key === 'findings') this.render();
+    }));
+    this.render();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  private render(): void {
+    const frame = this.store.frames.get('findings');
+    const count = frame ? frame.column('severity').length : 0;
+    this.element.dataset['tbFindings'] = String(count);
+    if (!frame || !count) {
+      this.element.replaceChildren(frame ? h('div', { class: 'tb-valid' }, h('span', { 'aria-hidden': 'true' }, '✓'), 'Valid: no findings.') : '');
+      return;
+    }
+    const [severity, where, target, rule, message, fix] = ['severity', 'where', 'target', 'rule', 'message', 'fix'].map(c => frame.text(c));
+    const line = frame.column('line');
+    const shown = Math.min(count, this.most);
+    this.element.replaceChildren(
+      h('ul', {}, ...Array.from({ length: shown }, (_, i) =>
+        h('li', { class: `tb-problem tb-${severity![i]!}` },
+          h('span', { class: 'tb-glyph', 'aria-label': severity![i], role: 'img' }, GLYPH[severity![i]!] ?? '·'),
+          h('div', {},
+            h('div', {},
+              line[i] ? h('button', {
+                type: 'button', class: 'tb-link', 'data-tb-action': 'goto-line', 'data-tb-line': line[i],
+                onclick: () => this.go(target![i]!, line[i]!)
+              }, `line ${line[i]}`) : '', line[i] ? ' · ' : '', h('b', {}, where![i]), ': ', message![i], h('code', {}, rule![i])),
+            fix![i] ? h('div', { class: 'tb-fix' }, fix![i]) : '')))),
+      ...(shown < count ? [h('button', {
+        type: 'button', class: 'tb-button', 'data-tb-action': 'all-findings', onclick: () => {
+          this.most = Infinity;
+          this.render();
+        }
+      }, `Show all ${grouped(count)}`)] : []));
+  }
+
+  private go(target: string, line: number): void {
+    if (target) this.store.select([target], 'findings');
+    this.store.setLine(line);
+  }
+}
+
+/** A netlist file: what the check says, op graph and core grids side by side, ops, queues, programs and text below. */
 export class NetlistFile implements View {
   readonly element: HTMLElement;
   private readonly views: View[];
@@ -72,5 +130,49 @@ export class NetlistFile implements View {
         checked && h('div', { class: `tb-metric ${errors ? 'tb-bad' : 'tb-good'}`, 'data-tb-metric': 'verdict' }, h('b', {}, verdict)),
         ...counts.map(([count, what]) => h('div', { class: 'tb-metric' }, h('b', {}, grouped(count)), h('span', {}, what)))),
       h('p', {}, (summary['device'] as string | undefined) ?? ''));
+  }
+}
+
+/** A TTI image, read only: what its manifest says, its files, and the netlist in it. */
+export class ImageFile implements View {
+  readonly element: HTMLElement;
+  private readonly head = h('section', { class: 'tb-view tb-facts', 'data-tb-view': 'image', 'aria-label': 'Manifest' });
+  private readonly missing = h('p', { hidden: true }, 'There is no netlist in this image.');
+  private readonly netlist: NetlistFile;
+  /** What the head shows: made anew only for another manifest, so that a press is not lost. */
+  private shown = '';
+  private readonly stop: () => void;
+
+  constructor(private readonly store: Store) {
+    this.netlist = new NetlistFile(store);
+    this.element = h('div', { class: 'tb-document' }, this.head, this.netlist.element);
+    this.stop = store.on('frame', key => {
+      if (key === 'image' || key === 'netlist') this.render();
+    });
+    this.render();
+  }
+
+  dispose(): void {
+    this.stop();
+    this.netlist.dispose();
+  }
+
+  private render(): void {
+    const meta = this.store.frames.get('image')?.meta;
+    this.missing.hidden = this.store.frames.has('netlist');
+    this.netlist.element.hidden = !this.missing.hidden;
+    const text = JSON.stringify(meta ?? '');
+    if (!meta || text === this.shown) return;
+    this.shown = text;
+    const files = meta['files'] as [string, number][];
+    const more = Number(meta['more']);
+    const open = this.head.querySelector('details')?.open ?? false;
+    this.head.replaceChildren(
+      factList(meta['facts'] as [string, string][]),
+      h('details', { open }, h('summary', { 'data-tb-action': 'image-files' }, `${grouped(files.length + more)} files`),
+        h('table', { class: 'tb-plain' }, h('tbody', {}, ...files.map(([name, size]) =>
+          h('tr', {}, h('td', {}, name), h('td', {}, `${grouped(size)} bytes`))))),
+        more > 0 && h('p', {}, `and ${grouped(more)} more`)),
+      this.missing);
   }
 }

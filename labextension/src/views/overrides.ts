@@ -5,8 +5,7 @@
 import { copy, open } from './dialog.js';
 import { epochsMore, h, percent, short } from './dom.js';
 import { undoKey } from './editbar.js';
-import type { Overridden, Store } from './store.js';
-import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
+import { type Overridden, type Store, syncedTrait, type SyncedTrait } from './store.js';
 
 const MOST = 48 * 1024; // bytes of a file that a page sends
 /** Cycles that an override saves, their share of what it takes without it, epochs that it adds; null: nothing fits then. */

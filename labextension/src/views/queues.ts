@@ -1,4 +1,4 @@
-/** The queues of a netlist file. A click selects the queue and, where an op writes or reads it, shows that. */
+/** Of a netlist file: its queues as a table, its programs as text. */
 import { grouped, h } from './dom.js';
 import type { Frame } from './frame.js';
 import type { Store } from './store.js';
@@ -19,6 +19,7 @@ const COLUMNS: [string, string, string][] = [
 ];
 const NUMBERS = new Set(['entries', 'bytes']);
 
+/** The queues of a netlist file. A click selects the queue and, where an op writes or reads it, shows that. */
 export class QueueTable {
   readonly element: HTMLElement;
   private readonly filter: HTMLInputElement;
@@ -109,5 +110,30 @@ export class QueueTable {
         scroll = false;
       }
     }
+  }
+}
+
+/** The programs of a netlist file as text. */
+export class ProgramsView {
+  readonly element = h('section', { class: 'tb-view', 'data-tb-view': 'programs', 'aria-label': 'Programs' });
+  private readonly stops: (() => void)[] = [];
+
+  constructor(private readonly store: Store) {
+    this.stops.push(store.on('frame', key => {
+      if (key === 'programs') this.render();
+    }));
+    this.render();
+  }
+
+  dispose(): void {
+    this.stops.forEach(stop => stop());
+  }
+
+  private render(): void {
+    const frame = this.store.frames.get('programs');
+    const text = frame ? new TextDecoder().decode(frame.column('text')) : '';
+    this.element.replaceChildren(text
+      ? h('pre', { class: 'tb-code tb-programs', tabindex: 0 }, text)
+      : h('div', { class: 'tb-empty' }, 'The netlist has no programs.'));
   }
 }

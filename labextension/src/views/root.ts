@@ -6,7 +6,7 @@ import overlayStyle from './overlay.raw.css';
 import chipStyle from './grid/chip.raw.css';
 import style from './base.raw.css';
 import { isDark, onTheme } from './theme.js';
-import { groupTabStops } from './tabstops.js';
+import { groupTabStops } from './keys.js';
 import traceStyle from './trace/view.raw.css';
 
 /** @param more style sheets beside those that every root has. */

@@ -6,7 +6,6 @@ import type { Edit, SingleEdit } from './editmessages.js';
 import { type Arrival, Assembler, type Frame, INFLATES } from './frame.js';
 import type { Host } from './host.js';
 import { preferences } from './preferences.js';
-import { syncedTrait, type SyncedTrait } from './syncedtrait.js';
 
 export interface Selection {
   kind: 'op' | 'group';
@@ -85,6 +84,10 @@ type Hearer = (message: Record<string, unknown>, buffers: DataView[]) => void;
 
 const IDLE: Status = { running: false, message: '', done: 0, total: 0, cancellable: false, failed: false, stages: [] };
 
+/**
+ * State shared by the views of one widget: frames by key, selection, hover, the epoch shown, colouring.
+ * Selection and epoch cross to Python through the host; hover stays in the page.
+ */
 export class Store {
   readonly frames = new Map<string, Frame>();
   /** Views kept under digits: what each view needs to come back. */
@@ -334,4 +337,58 @@ export class Store {
   private emit(topic: Topic, detail: string): void {
     this.listeners.get(topic)?.forEach(f => f(detail));
   }
+}
+
+// A state of a view that Python sets and hears of: a trait of the widget. Where there is none it is one of the page alone.
+export interface SyncedTrait<T> {
+  /** What the trait says; without one, what was told last. */
+  value(): T;
+  /** Tells Python, once the state rests and if it does not know. */
+  tell(value: T): void;
+  dispose(): void;
+}
+
+interface Ways {
+  /** The view that has the trait when it stands alone; in a workbench the name means something else, and nothing is kept. */
+  of?: string;
+  /** Milliseconds for which a state must not change before it is told. */
+  rest?: number;
+}
+
+/** plain: what holds where Python says nothing. take: hears of every change that another side made. */
+export function syncedTrait<T>(
+  { host }: Store, name: string, plain: T, take: (value: T) => void = () => undefined, { of = '', rest = 0 }: Ways = {}
+): SyncedTrait<T> {
+  const mine = !of || host.get('view') === of;
+  let kept = plain;
+  let timer = 0;
+  let own = false;
+  const there = () => mine && host.get(name) !== undefined;
+  const value = (): T => (there() ? (host.get(name) as T) : kept);
+  const stop = mine ? host.on(name, () => {
+    if (own) return;
+    clearTimeout(timer);
+    take(value());
+  }) : () => undefined;
+  const send = (next: T) => {
+    if (!there()) kept = next;
+    else if (JSON.stringify(next) !== JSON.stringify(value())) {
+      own = true;
+      host.set(name, next);
+      own = false;
+    }
+  };
+  return {
+    value,
+    tell(next) {
+      clearTimeout(timer);
+      if (!mine) return;
+      if (rest) timer = window.setTimeout(() => send(next), rest);
+      else send(next);
+    },
+    dispose() {
+      clearTimeout(timer);
+      stop();
+    }
+  };
 }

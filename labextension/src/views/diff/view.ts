@@ -2,8 +2,7 @@
 import { grouped, h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { onPreferences } from '../preferences.js';
-import type { Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
 import { LazyFrames } from '../lazyframes.js';
 import { type Class, CLASSES, DiffData, GLYPHS, type Side, signed } from './data.js';

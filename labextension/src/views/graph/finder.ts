@@ -1,7 +1,6 @@
 /** The search field of the graph: which nodes match, and from one match to the next. */
 import { h } from '../dom.js';
-import type { Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import type { Scene } from './scene.js';
 
 export class Finder {

@@ -1,6 +1,5 @@
 /** How the graph lies: from top to bottom or from left to right, with or without words on its edges; buttons and traits. */
-import type { Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import type { Direction } from './layout.js';
 import type { Scene } from './scene.js';
 import { button } from './tools.js';

@@ -5,8 +5,7 @@
  */
 import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
-import type { Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 
 const KINDS = ['added', 'removed', 'changed'] as const;
 

@@ -1,13 +1,12 @@
 /** The graph of a stage: canvas for the picture, a thin layer of elements over it for keyboards, readers and tests. */
-import { DeferredWork } from '../deferredwork.js';
+import { DeferredWork } from '../drawtimes.js';
 import { h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { Matcher } from '../names.js';
 import { Ops } from '../ops.js';
 import { preferences } from '../preferences.js';
-import { badgesOf, type Badges } from '../trace/checks.js';
-import type { Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { type Badges, badgesOf } from '../trace/checks.js';
+import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
 import { Breaks } from './breaks.js';
 import type { Camera, Colours, Look } from './draw.js';
@@ -25,7 +24,7 @@ import { Passes } from './passes.js';
 import { Picture } from './picture.js';
 import { pointer } from './pointer.js';
 import { Scene } from './scene.js';
-import { stageButtons, stagesOf, type Special } from './stages.js';
+import { type Special, stageButtons, stagesOf } from './stages.js';
 import { button, tools } from './tools.js';
 
 const RESTED = 150; // ms without a new picture until the elements over the nodes are put in place: they take a frame or two

@@ -1,6 +1,5 @@
 /** Where the graph is looked at from: fits, zooms, pans, goes to nodes; Python may say it, and is told. */
-import type { Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import type { Camera } from './draw.js';
 import type { Scene } from './scene.js';
 

@@ -2,9 +2,9 @@
 import { bytes, grouped, h, percent } from '../dom.js';
 import { slowText } from './legal.js';
 import type { Ops } from '../ops.js';
-import { PreloadButtons } from '../preload.js';
+import { PreloadButtons } from '../opcontrols.js';
 import type { Store } from '../store.js';
-import { saidTime } from '../units.js';
+import { saidTime } from '../numbers.js';
 
 /** What the op under the pointer, else the selected one, is and costs. It stands below the grid. */
 export class Card {

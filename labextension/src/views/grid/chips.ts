@@ -2,7 +2,7 @@
 import { h } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
-import { saidTime, shortTime } from '../units.js';
+import { saidTime, shortTime } from '../numbers.js';
 import { drawEpoch, type Letters } from './draw.js';
 
 const WORDS = 300; // px of a chip from which its ops are written

@@ -3,7 +3,7 @@ import { elide, freshId, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { epochPaint, familyPaint, loadPaint, type Paint } from '../theme.js';
-import { saidTime, shortTime } from '../units.js';
+import { saidTime, shortTime } from '../numbers.js';
 import { drawAbsent, drawShared } from './overlap.js';
 
 export const CELL_W = 74;

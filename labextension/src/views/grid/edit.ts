@@ -12,8 +12,8 @@ import type { Geometry } from './geometry.js';
 import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
 import { DropResult } from './dropresult.js';
 import { Legal } from './legal.js';
-import { FrameThrottle } from '../framethrottle.js';
-import { coresOf, dropped, epochsFor, Group, groupMoved, moved, resized, type Displacement, type Dragged, type Scene } from './pictures.js';
+import { FrameThrottle } from '../drawtimes.js';
+import { coresOf, type Displacement, type Dragged, dropped, epochsFor, Group, groupMoved, moved, resized, type Scene } from './pictures.js';
 
 const STILL = 4; // px: a press that moves less is a click
 const SPOKEN = 500; // ms between two announcements

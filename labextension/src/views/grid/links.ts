@@ -3,7 +3,7 @@
  * cores. An estimate: netlists assign no NoC.
  */
 import { h, percent, short, svg } from '../dom.js';
-import { FORMULAS } from '../formulas.js';
+import { FORMULAS } from '../numbers.js';
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint } from '../theme.js';

@@ -2,7 +2,7 @@
 import { counted, h, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
-import { saidTime, shortTime } from '../units.js';
+import { saidTime, shortTime } from '../numbers.js';
 import { paintOf, Rows } from './draw.js';
 
 const W = 7;

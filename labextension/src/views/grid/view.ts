@@ -1,18 +1,15 @@
 /** The core grid of one epoch, with the film strip of all epochs above it. */
 import { arrange, counted, h, percent } from '../dom.js';
-import { open } from '../dialog.js';
+import { open, Toast } from '../dialog.js';
 import { EditBar } from '../editbar.js';
-import { turnsOf, type Turns } from '../folds.js';
-import { FORMULAS } from '../formulas.js';
+import { type Turns, turnsOf } from '../names.js';
+import { FORMULAS, longTime, partsText } from '../numbers.js';
 import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
-import type { ColourBy, Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { type ColourBy, type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
-import { Toast } from '../toast.js';
 import { Activity } from '../trace/activity.js';
-import { longTime, partsText } from '../units.js';
 import { linkList } from '../linklist.js';
 import { AccessibleTable, Card } from './card.js';
 import { chipsOf, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './chips.js';

@@ -4,8 +4,7 @@ import type { Frame } from '../frame.js';
 import { changeLegend, changePaint, CHANGES } from '../graph/paints.js';
 import { GraphView } from '../graph/view.js';
 import { StaticHost } from '../host.js';
-import { Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { onTheme } from '../theme.js';
 import { LazyFrames } from '../lazyframes.js';
 

@@ -1,10 +1,9 @@
 /** Where the time of the model goes, by op or module; what bounds each; the edit that would help. A roofline beside it. */
 import { counted, elide, grouped, h, percent, short } from '../dom.js';
 import type { SingleEdit } from '../editmessages.js';
-import { FOLD_FROM, groupsOf, repeatsOf, stemOf } from '../folds.js';
+import { FOLD_FROM, groupsOf, repeatsOf, stemOf } from '../names.js';
 import type { Frame } from '../frame.js';
-import { oneStep, type Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { oneStep, type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { LazyFrames } from '../lazyframes.js';
 import { boundClass, roofline } from './roofline.js';
 

@@ -1,9 +1,9 @@
 /** The columns of the op table: how a value is read, sorted and written. */
 import { elide, grouped, percent, short } from '../dom.js';
-import { FORMULAS } from '../formulas.js';
+import { FORMULAS } from '../numbers.js';
 import { slowText } from '../grid/legal.js';
 import type { Ops } from '../ops.js';
-import { preloadText } from '../preload.js';
+import { preloadText } from '../opcontrols.js';
 
 export interface TableColumn {
   id: string;

@@ -1,7 +1,7 @@
 /** The rows of the op table: an op, one of its cores, or the sub-total of an epoch. */
 import { counted, grouped, h, percent } from '../dom.js';
 import { shortName } from '../grid/draw.js';
-import { alike, stemOf } from '../folds.js';
+import { alike, stemOf } from '../names.js';
 import type { Ops } from '../ops.js';
 
 export interface Row {

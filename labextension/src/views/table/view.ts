@@ -1,13 +1,12 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
-import { DeferredWork } from '../deferredwork.js';
+import { DeferredWork } from '../drawtimes.js';
 import { counted, elide, h } from '../dom.js';
-import { FOLD_FROM, stemOf } from '../folds.js';
+import { FOLD_FROM, stemOf } from '../names.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
-import { PreloadButtons } from '../preload.js';
-import type { Store } from '../store.js';
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { PreloadButtons } from '../opcontrols.js';
+import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
 import { chooser } from './columnchooser.js';

@@ -8,7 +8,7 @@ import type { Store } from '../store.js';
 import { isDark } from '../theme.js';
 import { Checks } from './checks.js';
 import { kindPaints, KINDS, patterns } from './paint.js';
-import { momentOf, playheadOf, type Moment } from './shared.js';
+import { type Moment, momentOf, playheadOf } from './shared.js';
 
 const BAND = 12; // height of the band that says what a tile does
 const QUEUES = 8; // queues whose level is shown

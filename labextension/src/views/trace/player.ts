@@ -1,7 +1,7 @@
 /** The playhead of the timeline: where it stands, what the grid shows for it, and how it plays. */
-import { due } from '../framethrottle.js';
+import { due } from '../drawtimes.js';
 import { fromTiles } from './tiles.js';
-import { momentOf, playheadOf, type Moment, type Playhead } from './shared.js';
+import { type Moment, momentOf, type Playhead, playheadOf } from './shared.js';
 import type { TraceRequests } from './tracerequests.js';
 import type { TraceElements, TraceState } from './state.js';
 

@@ -1,5 +1,5 @@
 /** What Python and the timeline tell each other: the stretch of time, what is open, the ops shown, cursors, playing. */
-import { syncedTrait, type SyncedTrait } from '../syncedtrait.js';
+import { syncedTrait, type SyncedTrait } from '../store.js';
 import type { TraceActions, TraceState } from './state.js';
 
 type TraitView = Pick<TraceState, 'store' | 'model' | 'shown' | 'time' | 'show' | 'layout'> & Pick<TraceActions, 'cursors' | 'player' | 'dress'>;

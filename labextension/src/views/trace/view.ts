@@ -1,8 +1,8 @@
 /** The timeline: what every op does when, what it waits for, how full buffers are. Its cursor drives the core grid. */
 import { grouped, h, short } from '../dom.js';
-import { FORMULAS } from '../formulas.js';
+import { FORMULAS } from '../numbers.js';
 import { Ops } from '../ops.js';
-import { Visibility } from '../visibility.js';
+import { Visibility } from '../lazyframes.js';
 import type { Store } from '../store.js';
 import { onTheme } from '../theme.js';
 import { TraceRequests } from './tracerequests.js';
@@ -10,12 +10,12 @@ import { dress, Find } from './bar.js';
 import { Cursors } from './cursors.js';
 import { HEAD } from './draw.js';
 import { key, press, rowAt, wheel } from './gestures.js';
-import { rowsOf, TraceModel, type Row, type Shown, type Stall } from './model.js';
+import { type Row, rowsOf, type Shown, type Stall, TraceModel } from './model.js';
 import { LABELS, TracePicture } from './picture.js';
 import { Player } from './player.js';
 import type { TraceActions, TraceElements, TraceState } from './state.js';
 import { sliceTable, stallList } from './tables.js';
-import { length, Window, type Unit } from './time.js';
+import { length, type Unit, Window } from './time.js';
 import { Tiles } from './tiles.js';
 import { TraceTraits } from './traits.js';
 
