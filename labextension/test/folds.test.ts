@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { stemOf, turnsOf } from '../src/views/names.js';
 import { letterSizes } from '../src/views/grid/draw.js';
-import { Viewport } from '../src/views/grid/viewport.js';
+import { Viewport } from '../src/views/grid/geometry.js';
 import { Ops } from '../src/views/ops.js';
 import { splitter } from '../src/views/docks.js';
 import { foldedRows } from '../src/views/table/rows.js';

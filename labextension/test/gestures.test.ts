@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { nextStart } from '../src/views/grid/keymove.js';
+import { nextStart } from '../src/views/grid/keys.js';
 import { wrapped } from '../src/views/grid/draw.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { Legal, type Size } from '../src/views/grid/legal.js';

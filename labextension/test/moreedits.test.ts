@@ -6,7 +6,7 @@ import type { Edit } from '../src/views/editmessages.js';
 import { drawHandles, type Handle } from '../src/views/grid/ghost.js';
 import { Legal, type Size } from '../src/views/grid/legal.js';
 import { coresOf, dropped, epochsFor, placed, resized } from '../src/views/grid/pictures.js';
-import { pipesOf } from '../src/views/grid/pipes.js';
+import { pipesOf } from '../src/views/grid/links.js';
 import { GridView } from '../src/views/grid/view.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { PREFERENCES_ATTRIBUTE } from '../src/views/preferences.js';

@@ -1,12 +1,10 @@
 import { describe, expect, it } from 'vitest';
-
 import { BringUp } from '../src/views/bringup.js';
-import { siblingOf, nearestOf, usualPerRow } from '../src/views/grid/chips.js';
+import { nearestOf, siblingOf, usualPerRow } from '../src/views/grid/strip.js';
 import { drawEpoch, Rows } from '../src/views/grid/draw.js';
-import { drawLinks, linkName, usersOf } from '../src/views/grid/links.js';
+import { drawLinks, linkList, linkName, usersOf } from '../src/views/grid/links.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { GridView } from '../src/views/grid/view.js';
-import { linkList } from '../src/views/linklist.js';
 import { GraphView } from '../src/views/graph/view.js';
 import { Ops } from '../src/views/ops.js';
 import { rowsOf } from '../src/views/table/rows.js';

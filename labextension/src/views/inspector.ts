@@ -7,7 +7,7 @@ import { Ops } from './ops.js';
 import { open } from './dialog.js';
 import { shortName } from './grid/draw.js';
 import { OpControls, PreloadButtons } from './opcontrols.js';
-import { linkList } from './linklist.js';
+import { linkList } from './grid/links.js';
 import type { Store } from './store.js';
 import { Compare } from './trace/compare.js';
 

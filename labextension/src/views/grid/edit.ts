@@ -1,19 +1,74 @@
-/**
- * Editing on the grid: an op's edge is dragged to another shape, its body to another place, epoch or chip; several ops
- * are moved together. One question at the start brings the table of legal shapes; from then on nothing is sent until the
- * pointer is let go, but for the exact what-if when it rests.
- */
+/** What lies under the pointer while an op is dragged out of the grid: an epoch of the film strip, or a chip. */
+import { svg } from '../dom.js';
 import type { Ops } from '../ops.js';
-import type { Store } from '../store.js';
-import { RubberBand } from './rubberband.js';
-import { mark, targetAt } from './drop.js';
-import { Exact } from './exact.js';
 import type { Geometry } from './geometry.js';
-import { drawHandles, Ghost, type Handle, type Picture } from './ghost.js';
-import { DropResult } from './dropresult.js';
+import { coresOf, type Displacement, type Dragged, dropped, epochsFor, Group, groupMoved, moved, resized, type Scene } from './pictures.js';
+import type { Store } from '../store.js';
+import { Exact } from './exact.js';
+import { drawHandles, DropResult, Ghost, type Handle, type Picture } from './ghost.js';
 import { Legal } from './legal.js';
 import { FrameThrottle } from '../drawtimes.js';
-import { coresOf, type Displacement, type Dragged, dropped, epochsFor, Group, groupMoved, moved, resized, type Scene } from './pictures.js';
+
+// What lies under the pointer while an op is dragged out of the grid: an epoch of the film strip, or a chip.
+export interface Target {
+  kind: 'epoch' | 'chip';
+  number: number;
+  element: Element;
+}
+
+export function targetAt(view: HTMLElement, x: number, y: number): Target | null {
+  const root = view.closest('.tb-root') ?? view;
+  // There is no such thing without a layout.
+  const found = typeof document.elementsFromPoint === 'function' ? document.elementsFromPoint(x, y) : [];
+  for (const element of found) {
+    const epoch = element.closest('.tb-frame[data-tb-epoch]');
+    if (epoch && root.contains(epoch)) return { kind: 'epoch', number: Number(epoch.getAttribute('data-tb-epoch')), element: epoch };
+    const chip = element.closest('[data-tb-chip]');
+    if (chip && root.contains(chip)) return { kind: 'chip', number: Number(chip.getAttribute('data-tb-chip')), element: chip };
+  }
+  return null;
+}
+
+let marked: Element | null = null;
+
+/** Shows where a drop would go; null for nowhere. */
+export function mark(target: Target | null): void {
+  if (marked === (target?.element ?? null)) return;
+  marked?.classList.remove('tb-drop');
+  marked = target?.element ?? null;
+  marked?.classList.add('tb-drop');
+}
+
+/** The rubber band: a drag over empty ground selects the ops that it touches. */
+export class RubberBand {
+  private readonly rect = svg('rect', { class: 'tb-band', rx: 3, 'data-tb-band': '' });
+
+  constructor(private readonly plane: SVGGElement, private readonly from: [number, number]) {
+    plane.append(this.rect);
+  }
+
+  to([x, y]: [number, number]): void {
+    const [x0, y0] = this.from;
+    this.rect.setAttribute('x', String(Math.min(x, x0)));
+    this.rect.setAttribute('y', String(Math.min(y, y0)));
+    this.rect.setAttribute('width', String(Math.abs(x - x0)));
+    this.rect.setAttribute('height', String(Math.abs(y - y0)));
+  }
+
+  /** Ops of an epoch that a band to a point touches. */
+  inside(ops: Ops, epoch: number, geometry: Geometry, [x, y]: [number, number]): number[] {
+    const [left, right] = [Math.min(x, this.from[0]), Math.max(x, this.from[0])];
+    const [top, bottom] = [Math.min(y, this.from[1]), Math.max(y, this.from[1])];
+    return (ops.byEpoch[epoch] ?? []).filter(op => {
+      const [bx, by, bw, bh] = geometry.box(coresOf(ops, op));
+      return bx < right && by < bottom && bx + bw > left && by + bh > top;
+    });
+  }
+
+  remove(): void {
+    if (this.rect.parentNode === this.plane) this.rect.remove();
+  }
+}
 
 const STILL = 4; // px: a press that moves less is a click
 const SPOKEN = 500; // ms between two announcements
@@ -28,6 +83,11 @@ interface Drag extends Dragged {
   band: RubberBand | null;
 }
 
+/**
+ * Editing on the grid: an op's edge is dragged to another shape, its body to another place, epoch or chip; several ops
+ * are moved together. One question at the start brings the table of legal shapes; from then on nothing is sent until the
+ * pointer is let go, but for the exact what-if when it rests.
+ */
 export class Editor {
   readonly ghost = new Ghost();
   readonly exact: Exact;

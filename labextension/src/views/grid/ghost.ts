@@ -1,8 +1,14 @@
-/** What is drawn while something is dragged: where the pointer is, where the op will land, and a tag that says what it costs. */
+/**
+ * What is drawn while something is dragged (where the pointer is, where the op will land, what it costs), and
+ * after a drop that ended elsewhere.
+ */
 import { h, svg } from '../dom.js';
 import type { Cores, Geometry } from './geometry.js';
 import { answered } from './legal.js';
 import type { Edit } from '../editmessages.js';
+import type { Ops } from '../ops.js';
+import type { Store } from '../store.js';
+import { coresOf } from './pictures.js';
 
 /** Edges and corners, corners last: they lie on top. */
 const HANDLES = ['e', 's', 'w', 'n', 'se', 'sw', 'ne', 'nw'] as const;
@@ -59,6 +65,7 @@ export interface Exactly {
   landing?: Cores[] | null;
 }
 
+/** What is drawn while something is dragged: where the pointer is, where the op will land, and a tag that says what it costs. */
 export class Ghost {
   readonly tag = h('div', { class: 'tb-tag', hidden: true });
   private layer: SVGGElement | null = null;
@@ -141,4 +148,58 @@ function strokes(x: number, y: number, w: number, h: number): string {
     d.push(`M${x0} ${y0}L${x1} ${y1}`);
   }
   return d.join('');
+}
+
+const WAY = 900; // ms that the frame takes
+
+/** Whether an op came to stand where its ghost was shown; if not, that is said, and a frame goes from there to it. */
+export class DropResult {
+  private shown: Cores[] = [];
+  private op = '';
+  private readonly stop: () => void;
+
+  constructor(private readonly store: Store) {
+    this.stop = store.listen('edited', message => {
+      if (!message['ok']) this.op = ''; // it stands where it stood
+    });
+  }
+
+  dispose(): void {
+    this.stop();
+  }
+
+  /** An op was let go; its ghost stood at the first of `shown`. */
+  watch(shown: Cores[], op: string): void {
+    this.shown = shown;
+    this.op = op;
+  }
+
+  /** The grid shows a placement; the last one before the answer is that of the edit. */
+  redrawn(ops: Ops, geometry: Geometry, plane: SVGGElement): void {
+    const op = this.op ? ops.indexOf.get(this.op) : undefined;
+    if (op === undefined) return;
+    const [promised] = this.shown;
+    const is = coresOf(ops, op);
+    this.op = '';
+    if (!promised || same(promised, is)) return;
+    const epoch = ops.epochOf(op);
+    const where = epoch === this.store.epoch ? `row ${is.row}, column ${is.col}` : `epoch ${epoch}`;
+    this.store.say(true, `${ops.name[op]!} was placed at ${where}: its neighbours left no room at the estimated place`);
+    if (epoch !== this.store.epoch) return;
+    const [from, to] = [geometry.box(promised), geometry.box(is)];
+    const frame = svg('rect', { class: 'tb-ghost', x: to[0], y: to[1], width: to[2], height: to[3], rx: 5 });
+    plane.append(frame);
+    const gone = () => frame.remove();
+    if (!('animate' in frame) || matchMedia('(prefers-reduced-motion: reduce)').matches) {
+      setTimeout(gone, WAY);
+      return;
+    }
+    frame.animate([
+      { transform: `translate(${from[0] - to[0]}px, ${from[1] - to[1]}px)` }, { transform: 'none' }
+    ], { duration: WAY, easing: 'ease-in-out' }).onfinish = gone;
+  }
+}
+
+function same(a: Cores, b: Cores): boolean {
+  return a.row === b.row && a.col === b.col && a.rows === b.rows && a.cols === b.cols;
 }

@@ -1,6 +1,7 @@
 /**
- * The load of the NoC links over the grid of an epoch: asked of the kernel while it is shown, drawn beside the middle of the
- * cores. An estimate: netlists assign no NoC.
+ * Lines over the grid of an epoch: edges between its ops, the load of the NoC links, and the busiest links as a
+ * list. The load is asked of the kernel while it is shown, and drawn beside the middle of the cores. An estimate:
+ * netlists assign no NoC.
  */
 import { h, percent, short, svg } from '../dom.js';
 import { FORMULAS } from '../numbers.js';
@@ -8,6 +9,9 @@ import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint } from '../theme.js';
 import type { Geometry } from './geometry.js';
+import { shortName } from './draw.js';
+import type { Ops } from '../ops.js';
+import { coresOf } from './pictures.js';
 
 export type Noc = 'none' | '0' | '1' | 'both';
 
@@ -33,6 +37,10 @@ export function usersOf(frame: Frame, k: number): [string, string, number][] {
     .map(i => [name('producer', flows[i]!), name('consumer', flows[i]!), bytes[i]!]);
 }
 
+/**
+ * The load of the NoC links over the grid of an epoch: asked of the kernel while it is shown, drawn beside the middle of the
+ * cores. An estimate: netlists assign no NoC.
+ */
 export class Links {
   private ask = 0;
   private wanted = '';
@@ -153,4 +161,76 @@ export function linkLegend(state: string): HTMLElement[] {
     ...[0.1, 0.4, 0.7, 1].map(v => h('span', { class: 'tb-key' },
       h('i', { class: 'tb-link-key', style: `height:${1.2 + 4.3 * v}px;background:${loadPaint(v, dark).edge}` }), v === 1 ? '≥ 100 %' : percent(v))),
     h('span', { class: 'tb-key' }, 'NoC 0 → ↓ solid, NoC 1 ← ↑ dashed')];
+}
+
+// The busiest links of what the grid shows, and who uses them; of the selected ops, where some are selected.
+const LISTED = 8;
+const WHO = { '0': 'all over NoC 0', '1': 'all over NoC 1', both: 'each over its shorter NoC' };
+
+/** Nothing where no links are shown. */
+export function linkList(store: Store): HTMLElement[] {
+  const frame = store.frames.get('links');
+  if (!frame) return [];
+  const chosen = new Set(store.selection.names);
+  const loads = frame.column('link_load');
+  const count = loads.length;
+  const all = Array.from({ length: count }, (_, k) => k);
+  const mine = chosen.size ? all.filter(k => usersOf(frame, k).some(([from, to]) => chosen.has(from) || chosen.has(to))) : all;
+  const left = Number(frame.meta['left_out']);
+  const said = [WHO[frame.meta['noc'] as keyof typeof WHO], left ? `${short(left)}B per input to and from the host and other chips use no NoC link` : ''].filter(Boolean).join('; ');
+  return [
+    h('h4', { title: FORMULAS.links }, `Busiest links${chosen.size ? ' of the selection' : ''}, epoch ${String(frame.meta['epoch'])} (estimated)`),
+    h('p', { class: 'tb-fix' }, `${said}.`),
+    mine.length
+      ? h('ol', { class: 'tb-linklist', 'data-tb-links': mine.length }, ...mine.slice(0, LISTED).map(k => {
+          const users = usersOf(frame, k);
+          const more = frame.column('link_flows')[k]! - users.length;
+          return h('li', { 'data-tb-noc-link': linkName(frame, k) },
+            h('b', {}, linkName(frame, k)), h('span', { class: loads[k]! >= 1 ? 'tb-over' : '' }, `${loads[k]! >= 1 ? '▲ ' : ''}${percent(loads[k]!)}`),
+            h('span', { class: 'tb-linkusers' }, ...users.map(([from, to, bytes]) => h('button', {
+              type: 'button', class: 'tb-chip', 'data-tb-action': 'link-user', title: `${from} → ${to}: ${short(bytes)}B per input over this link`,
+              onclick: () => store.select([from, to], 'inspector')
+            }, `${shortName(from)} → ${shortName(to)} ${short(bytes)}`)), more > 0 ? ` and ${more} more` : ''));
+        }))
+      : h('p', {}, 'No traffic of the selection uses the NoC.')
+  ];
+}
+
+// Edges between the ops of an epoch as lines over the grid, as thick as what they carry.
+export type Shown = 'none' | 'selected' | 'all';
+
+/** Pipes of an epoch: from, to, bytes per cycle. Those below the threshold are left out. */
+export function pipesOf(ops: Ops, epoch: number, shown: Shown, chosen: ReadonlySet<number>, threshold: number): [number, number, number][] {
+  if (shown === 'none') return [];
+  const cycles = Math.max(1, ops.epochTimes[epoch] ?? 1);
+  return (ops.byEpoch[epoch] ?? []).flatMap(from => [...new Set(ops.outOf(from))]
+    .filter(to => ops.epochOf(to) === epoch && (shown === 'all' || chosen.has(from) || chosen.has(to)))
+    .map(to => [from, to, ops.get('out_bytes', from) / cycles] as [number, number, number])
+    .filter(([, , load]) => load >= threshold));
+}
+
+export function drawPipes(ops: Ops, geometry: Geometry, pipes: readonly [number, number, number][]): SVGGElement {
+  /** Where the way from the middle of an op to that of another leaves its tile. */
+  const edge = (op: number, other: number): [number, number] => {
+    const [x, y, w, h] = geometry.box(coresOf(ops, op));
+    const [u, v, p, q] = geometry.box(coresOf(ops, other));
+    const [dx, dy] = [u + p / 2 - x - w / 2, v + q / 2 - y - h / 2];
+    const part = Math.min(w / 2 / (Math.abs(dx) || 1e-9), h / 2 / (Math.abs(dy) || 1e-9), 0.5);
+    return [x + w / 2 + part * dx, y + h / 2 + part * dy];
+  };
+  const most = Math.max(...pipes.map(p => p[2]), 1e-9);
+  return svg('g', { class: 'tb-pipes', 'pointer-events': 'none' }, ...pipes.map(([from, to, load]) => {
+    const [[x, y], [u, v]] = [edge(from, to), edge(to, from)];
+    const [dx, dy] = [u - x, v - y];
+    const length = Math.hypot(dx, dy) || 1;
+    // A bow to the left of the way: there and back are two lines.
+    const bow = Math.min(14, length / 4);
+    const [mx, my] = [(x + u) / 2 + (dy / length) * bow, (y + v) / 2 - (dx / length) * bow];
+    const [ax, ay] = [u - (dx / length) * 7, v - (dy / length) * 7];
+    const turn = (Math.atan2(v - my, u - mx) * 180) / Math.PI;
+    return svg('g', { class: 'tb-pipe', 'data-tb-pipe': `${ops.name[from]!} → ${ops.name[to]!}` },
+      svg('title', {}, `${ops.name[from]!} → ${ops.name[to]!}: ${short(ops.get('out_bytes', from))}B per input, ${load.toFixed(1)} bytes per cycle`),
+      svg('path', { d: `M${x} ${y}Q${mx} ${my} ${ax} ${ay}`, 'stroke-width': (1 + 3 * (load / most)).toFixed(1) }),
+      svg('path', { class: 'tb-pipe-head', d: 'M0 0l-8 -4v8z', transform: `translate(${u} ${v}) rotate(${turn.toFixed(1)})` }));
+  }));
 }

@@ -10,18 +10,14 @@ import { onPreferences, preferences } from '../preferences.js';
 import { type ColourBy, type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Activity } from '../trace/activity.js';
-import { linkList } from '../linklist.js';
+import { drawLinks, drawPipes, linkLegend, linkList, linkName, Links, type Noc, pipesOf, type Shown, wordsOver } from './links.js';
 import { AccessibleTable, Card } from './card.js';
-import { chipsOf, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './chips.js';
+import { chipsOf, drawChips, drawStrip, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './strip.js';
 import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y, shortName } from './draw.js';
 import { Editor } from './edit.js';
-import { Geometry } from './geometry.js';
+import { Geometry, Viewport } from './geometry.js';
 import { GridKeys } from './keys.js';
-import { Viewport } from './viewport.js';
-import { drawLinks, linkLegend, linkName, Links, type Noc, wordsOver } from './links.js';
 import { coresOf, type Displacement } from './pictures.js';
-import { drawPipes, pipesOf, type Shown } from './pipes.js';
-import { drawChips, drawStrip } from './strip.js';
 import { Suggestions } from './suggest.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
