@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { BringUp } from '../src/views/bringup.js';
 import { DiffView } from '../src/views/diff/view.js';
-import { openedAs, openedBy } from '../src/views/graph/opengroups.js';
+import { openedAs, openedBy } from '../src/views/graph/viewpoint.js';
 import { Scene } from '../src/views/graph/scene.js';
 import { GraphView } from '../src/views/graph/view.js';
 import { GridView } from '../src/views/grid/view.js';

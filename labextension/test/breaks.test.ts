@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { Breaks } from '../src/views/graph/breaks.js';
-import { NodeMenu } from '../src/views/graph/menu.js';
+import { NodeMenu } from '../src/views/graph/input.js';
 import { Scene } from '../src/views/graph/scene.js';
 import type { Store } from '../src/views/store.js';
 import { frame } from './fixture.js';

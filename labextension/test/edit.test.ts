@@ -3,7 +3,7 @@ import { EditBar } from '../src/views/editbar.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { answered, Legal, type Size } from '../src/views/grid/legal.js';
 import { GridView } from '../src/views/grid/view.js';
-import { NodeMenu } from '../src/views/graph/menu.js';
+import { NodeMenu } from '../src/views/graph/input.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
-
-import { openedBy } from '../src/views/graph/opengroups.js';
-import { nothing, Overlay } from '../src/views/graph/overlay.js';
+import { openedBy } from '../src/views/graph/viewpoint.js';
+import { nothing, Overlay } from '../src/views/graph/paints.js';
 import { Scene } from '../src/views/graph/scene.js';
 import { GraphView } from '../src/views/graph/view.js';
 import { loadPaint } from '../src/views/theme.js';

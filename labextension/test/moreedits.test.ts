@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { NodeMenu } from '../src/views/graph/menu.js';
+import { NodeMenu } from '../src/views/graph/input.js';
 import { Exact } from '../src/views/grid/exact.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import type { Edit } from '../src/views/editmessages.js';

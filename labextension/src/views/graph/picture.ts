@@ -1,12 +1,135 @@
 /**
- * The picture of the graph while the camera moves. Drawing thousands of boxes and edges takes longer than a frame, so a
- * move shows the last picture shifted or scaled, draws only the stripes it does not reach, and meanwhile draws a new one
- * with room around it, a few milliseconds in each frame. At rest the picture is exact again.
+ * The picture of the graph on the screen: the canvas while the camera moves, elements over the nodes in view, and
+ * the whole graph in small.
  */
 import { h } from '../dom.js';
-import { draw, drawing, type Camera, type Look, type Part } from './draw.js';
+import { type Camera, type Colours, draw, drawing, type Look, type Part } from './draw.js';
 import { GROUP, NODE } from './layout.js';
 import type { Scene } from './scene.js';
+
+const HOOKS = 400;
+
+/** Elements over the nodes in view, under the camera's transform: named targets for tests, readers and the Tab key. */
+export function placeFocusTargets(
+  layer: HTMLElement, scene: Scene, { scale, x, y }: Camera, width: number, height: number, selected: ReadonlySet<number>
+): void {
+  const made: HTMLElement[] = [];
+  for (let item = 0; item < scene.structure.count && made.length < HOOKS; item++) {
+    const kind = scene.structure.kind[item];
+    if (!scene.layout.visible[item] || (kind !== NODE && kind !== GROUP)) continue;
+    const [bx, by, bw, bh] = scene.box(item);
+    if ((bx + bw) * scale + x < 0 || (by + bh) * scale + y < 0) continue;
+    if (bx * scale + x > width || by * scale + y > height) continue;
+    const ref = scene.structure.ref[item]!;
+    const open = kind === GROUP && scene.opened.has(ref);
+    const attributes =
+      kind === NODE
+        ? { 'data-tb-op': scene.names[ref]!, 'aria-label': scene.names[ref]!, 'aria-pressed': String(selected.has(ref)) }
+        : {
+            'data-tb-group': scene.groupPaths[ref]!,
+            'aria-label': `group ${scene.groupPaths[ref]!}`,
+            'aria-expanded': String(open)
+          };
+    made.push(h('button', {
+      type: 'button', class: 'tb-hook', tabindex: -1, ...attributes,
+      style: `left:${bx}px;top:${by}px;width:${bw}px;height:${open ? 22 : bh}px`
+    }));
+  }
+  layer.replaceChildren(...made);
+}
+
+const WIDE = 120;
+const TALL = 190;
+const LEAST = 44; // px of the shorter side
+
+/** The whole graph in small, with a frame around what is in view; dragging it moves the view. */
+export class Minimap {
+  readonly element = h('canvas', { class: 'tb-minimap', 'aria-hidden': 'true', 'data-tb-action': 'graph-minimap', hidden: true });
+  /** Pixels of the map per unit of the graph, across and down: a long graph is drawn wider than it is. */
+  private scale: [number, number] = [1, 1];
+  /** The boxes as drawn last, and what they were drawn of. */
+  private readonly boxes = h('canvas');
+  private drawn: unknown[] = [];
+
+  /** `go` is told the world point that the view shall be centred on. */
+  constructor(go: (x: number, y: number) => void) {
+    const at = (event: PointerEvent) => {
+      const rect = this.element.getBoundingClientRect();
+      go((event.clientX - rect.left) / this.scale[0], (event.clientY - rect.top) / this.scale[1]);
+    };
+    this.element.addEventListener('pointerdown', event => {
+      event.stopPropagation();
+      this.element.setPointerCapture(event.pointerId);
+      at(event);
+    });
+    this.element.addEventListener('pointermove', event => {
+      event.stopPropagation();
+      if (event.buttons & 1) at(event);
+    });
+    this.element.addEventListener('pointerup', event => event.stopPropagation());
+  }
+
+  /**
+   * Draws the map; hides it while all of the graph is in view.
+   *
+   * @param by what the colours of `fill` follow from: the boxes are drawn anew when one of it changes.
+   */
+  draw(
+    scene: Scene, camera: Camera, colours: Colours, fill: (node: number) => string, by: unknown[], width: number, height: number
+  ): void {
+    const { layout } = scene;
+    const whole =
+      camera.x >= -1 && camera.y >= -1 && camera.x + layout.width * camera.scale <= width + 1 &&
+      camera.y + layout.height * camera.scale <= height + 1;
+    this.element.hidden = whole;
+    if (whole) return;
+    const ratio = devicePixelRatio || 1;
+    const room = Math.min(TALL, height - 24);
+    const even = Math.min(Math.min(WIDE, width / 6) / layout.width, room / layout.height);
+    const [w, t] = [Math.max(LEAST, layout.width * even), Math.max(LEAST, layout.height * even)];
+    this.scale = [w / layout.width, t / layout.height];
+    const [kx, ky] = [this.scale[0] * ratio, this.scale[1] * ratio];
+    const now = [layout, colours, kx, ky, ...by];
+    if (now.length !== this.drawn.length || now.some((v, i) => v !== this.drawn[i])) {
+      this.drawn = now;
+      for (const canvas of [this.element, this.boxes]) {
+        canvas.width = Math.round(w * ratio);
+        canvas.height = Math.round(t * ratio);
+      }
+      this.element.style.width = `${w}px`;
+      this.element.style.height = `${t}px`;
+      this.paint(scene, colours, fill, kx, ky);
+    }
+    const ctx = this.element.getContext('2d');
+    if (!ctx) return;
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.clearRect(0, 0, this.element.width, this.element.height);
+    ctx.drawImage(this.boxes, 0, 0);
+    const view = [-camera.x, -camera.y, width, height].map(v => v / camera.scale) as [number, number, number, number];
+    const [left, top] = [Math.max(0, view[0]) * kx + ratio, Math.max(0, view[1]) * ky + ratio];
+    const right = Math.min(layout.width, view[0] + view[2]) * kx - ratio;
+    const bottom = Math.max(top + 3 * ratio, Math.min(layout.height, view[1] + view[3]) * ky - ratio);
+    ctx.strokeStyle = colours.accent;
+    ctx.lineWidth = 1.5 * ratio;
+    if (right > left) ctx.strokeRect(left, top, right - left, bottom - top);
+  }
+
+  private paint(scene: Scene, colours: Colours, fill: (node: number) => string, kx: number, ky: number): void {
+    const { layout, structure } = scene;
+    const ctx = this.boxes.getContext('2d');
+    if (!ctx) return;
+    ctx.setTransform(kx, 0, 0, ky, 0, 0);
+    for (let item = 0; item < structure.count; item++) {
+      const kind = structure.kind[item];
+      if (!layout.visible[item] || (kind !== NODE && kind !== GROUP)) continue;
+      const [x, y, bw, bh] = scene.box(item);
+      const ref = structure.ref[item]!;
+      if (kind === NODE) ctx.fillStyle = fill(ref);
+      else ctx.fillStyle = scene.opened.has(ref) ? colours.group : colours.groupEdge;
+      ctx.fillRect(x, y, Math.max(bw, 1 / kx), Math.max(bh, 1 / ky));
+    }
+  }
+}
 
 const ROOM = 160; // CSS pixels around the view that a picture is drawn for
 const SLICE = 4; // ms of drawing in one frame
@@ -21,6 +144,11 @@ interface Plate {
   part: Part;
 }
 
+/**
+ * The picture of the graph while the camera moves. Drawing thousands of boxes and edges takes longer than a frame, so a
+ * move shows the last picture shifted or scaled, draws only the stripes it does not reach, and meanwhile draws a new one
+ * with room around it, a few milliseconds in each frame. At rest the picture is exact again.
+ */
 export class Picture {
   private front: Plate | null = null;
   private back: { plate: Plate; work: Generator<void> } | null = null;

@@ -10,22 +10,13 @@ import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
 import { Breaks } from './breaks.js';
 import type { Camera, Colours, Look } from './draw.js';
-import { Viewpoint } from './viewpoint.js';
-import { Finder } from './finder.js';
-import { placeFocusTargets } from './focustargets.js';
-import { GraphKeys } from './keys.js';
-import { Orientation } from './orientation.js';
-import { NodeMenu } from './menu.js';
-import { Minimap } from './minimap.js';
-import { openedAs, openedBy } from './opengroups.js';
-import { Overlay } from './overlay.js';
-import { changeLegend, changePaint, nodePaint, paintLegend, readColours } from './paints.js';
+import { openedAs, openedBy, Viewpoint } from './viewpoint.js';
+import { button, Finder, Orientation, type Special, stageButtons, stagesOf, tools } from './bar.js';
+import { Minimap, Picture, placeFocusTargets } from './picture.js';
+import { GraphKeys, NodeMenu, pointer } from './input.js';
+import { changeLegend, changePaint, nodePaint, Overlay, paintLegend, readColours } from './paints.js';
 import { Passes } from './passes.js';
-import { Picture } from './picture.js';
-import { pointer } from './pointer.js';
 import { Scene } from './scene.js';
-import { type Special, stageButtons, stagesOf } from './stages.js';
-import { button, tools } from './tools.js';
 
 const RESTED = 150; // ms without a new picture until the elements over the nodes are put in place: they take a frame or two
 
