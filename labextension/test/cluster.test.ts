@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { ClusterView } from '../src/views/cluster/view.js';
+import { ClusterView } from '../src/views/cluster.js';
 import { BringUp } from '../src/views/bringup.js';
 import type { Host } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';

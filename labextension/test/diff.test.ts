@@ -1,6 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { DiffData, signed } from '../src/views/diff/data.js';
-import { deltaPaint } from '../src/views/diff/grid.js';
+import { deltaPaint, DiffData, signed } from '../src/views/diff/side.js';
 import { DiffView } from '../src/views/diff/view.js';
 import type { Frame } from '../src/views/frame.js';
 import { StaticHost } from '../src/views/host.js';

@@ -1,7 +1,5 @@
 import { expect, it } from 'vitest';
-
-import { ExportDialog } from '../src/views/export/dialog.js';
-import { sendPicture } from '../src/views/export/picture.js';
+import { ExportDialog, sendPicture } from '../src/views/export.js';
 import { live } from './live.js';
 
 it('keeps the focus on the kind of export that was chosen, so that Escape closes the panel', () => {

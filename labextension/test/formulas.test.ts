@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { definition, entry, numbers } from '../src/views/inspector.js';
 import { FORMULAS } from '../src/views/numbers.js';
 import { shallow } from '../src/views/netlist.js';
-import { COLUMNS } from '../src/views/table/columns.js';
+import { COLUMNS } from '../src/views/table/rows.js';
 import { ops } from './live.js';
 
 const HOUSE = join(process.cwd(), '..');

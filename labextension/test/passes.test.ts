@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { type Host, StaticHost } from '../src/views/host.js';
 import { changePaint } from '../src/views/graph/paints.js';
-import { PassStepper } from '../src/views/passes/view.js';
+import { PassStepper } from '../src/views/passes.js';
 import { Frame } from '../src/views/frame.js';
 import { Store } from '../src/views/store.js';
 import { fixture, frame } from './fixture.js';

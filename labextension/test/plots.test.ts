@@ -10,7 +10,7 @@ const text = (key: string, said: string) => handFrame(key, { rev: 1, dark: false
 /** A module of its own for every test: the library is kept by it. */
 async function view(live = true): Promise<{ store: Store; element: HTMLElement; sent: Record<string, unknown>[] }> {
   vi.resetModules();
-  const { PlotsView } = await import('../src/views/plots/view.js');
+  const { PlotsView } = await import('../src/views/plots.js');
   const sent: Record<string, unknown>[] = [];
   const host: Host = { live, get: () => undefined, set: () => undefined, on: () => () => undefined, send: m => sent.push(m), onMessage: () => () => undefined };
   const store = new Store(host);

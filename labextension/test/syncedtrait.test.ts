@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { ClusterView } from '../src/views/cluster/view.js';
+import { ClusterView } from '../src/views/cluster.js';
 import { DiffView } from '../src/views/diff/view.js';
 import { GridView } from '../src/views/grid/view.js';
 import { MemoryView } from '../src/views/memory/view.js';

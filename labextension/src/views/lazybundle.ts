@@ -1,19 +1,19 @@
 /** What is not in the bundle of the views: everything that is seldom the first thing seen. See `lazyview.ts`. */
 import type { View } from './docks.js';
-import { ClusterView } from './cluster/view.js';
+import { ClusterView } from './cluster.js';
 import clusterStyle from './cluster.raw.css';
 import { DiffView } from './diff/view.js';
 import diffStyle from './diff.raw.css';
-import { ExportDialog } from './export/dialog.js';
+import { ExportDialog } from './export.js';
 import { ImageFile, NetlistFile } from './netlistfile.js';
 import { MemoryView } from './memory/view.js';
 import memoryStyle from './memory.raw.css';
-import { PassStepper } from './passes/view.js';
+import { PassStepper } from './passes.js';
 import passStyle from './pass.raw.css';
 import plotsStyle from './plots/view.raw.css';
-import { PlotsView } from './plots/view.js';
+import { PlotsView } from './plots.js';
 import profileStyle from './profile.raw.css';
-import { ProfileView } from './profile/view.js';
+import { ProfileView } from './profile.js';
 import programStyle from './program.raw.css';
 import { ProgramView } from './program.js';
 import type { Store } from './store.js';

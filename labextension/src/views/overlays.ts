@@ -5,7 +5,7 @@
 import { Dialog, OPEN, type Opening, Toast } from './dialog.js';
 import { h } from './dom.js';
 import { chordsOf, KEYS } from './keys.js';
-import type { ExportDialog } from './export/dialog.js';
+import type { ExportDialog } from './export.js';
 import { more } from './lazyview.js';
 import type { Store } from './store.js';
 import type { WhyPanel } from './why.js';

@@ -1,4 +1,4 @@
-"""A comparison as HTML: totals, the grids of the epochs that differ most as `labextension/src/views/diff/grid.ts` draws
+"""A comparison as HTML: totals, the grids of the epochs that differ most as `labextension/src/views/diff/side.ts` draws
 them, a table."""
 
 from __future__ import annotations

@@ -1,9 +1,140 @@
-/** The rows of the op table: an op, one of its cores, or the sub-total of an epoch. */
-import { counted, grouped, h, percent } from '../dom.js';
+/**
+ * Rows and columns of the op table: an op, one of its cores, or the sub-total of an epoch; how a value is read,
+ * sorted and written, and which columns are shown.
+ */
+import { counted, elide, grouped, h, percent, short } from '../dom.js';
+import { FORMULAS } from '../numbers.js';
+import { slowText } from '../grid/legal.js';
+import type { Ops } from '../ops.js';
+import { preloadText } from '../opcontrols.js';
 import { shortName } from '../grid/draw.js';
 import { alike, stemOf } from '../names.js';
-import type { Ops } from '../ops.js';
 
+// The columns of the op table: how a value is read, sorted and written.
+export interface TableColumn {
+  id: string;
+  label: string;
+  title: string;
+  width: number;
+  text: boolean;
+  value: (ops: Ops, op: number) => number | string;
+  show: (ops: Ops, op: number) => string;
+}
+
+const plain = (id: string, label: string, title: string, width: number): TableColumn => ({
+  id, label, title, width, text: false,
+  value: (ops, op) => ops.get(id, op),
+  show: (ops, op) => String(ops.get(id, op))
+});
+
+const pair = (id: string, label: string, title: string, a: string, b: string, width: number): TableColumn => ({
+  id, label, title, width, text: false,
+  value: (ops, op) => ops.get(a, op) * ops.get(b, op),
+  show: (ops, op) => `${ops.get(a, op)}×${ops.get(b, op)}`
+});
+
+export const COLUMNS: TableColumn[] = [
+  { id: 'name', label: 'Op', title: 'name of the op', width: 310, text: true, value: (o, i) => o.name[i]!, show: (o, i) => elide(o.name[i]!, 40) },
+  { id: 'type', label: 'Type', title: 'netlist type', width: 92, text: true, value: (o, i) => o.type[i]!, show: (o, i) => o.type[i]! },
+  plain('epoch', 'Epoch', FORMULAS.epochs, 66),
+  {
+    id: 'cycles', label: 'Kernel', title: FORMULAS.cycles, width: 84, text: false,
+    value: (o, i) => o.get('cycles', i), show: (o, i) => (o.get('cycles', i) ? grouped(o.get('cycles', i)) : '')
+  },
+  {
+    id: 'load', label: 'Load', title: FORMULAS.load, width: 126, text: false,
+    value: (o, i) => o.load(i), show: (o, i) => percent(o.load(i))
+  },
+  {
+    id: 'data', label: 'Kernel or transfer', title: FORMULAS.data, width: 196, text: false,
+    value: (o, i) => limiter(o, i), show: (o, i) => (limiter(o, i) ? `${grouped(limiter(o, i))} ${dataText(o, i)}`.trim() : '')
+  },
+  { id: 'bound', label: 'Bound by', title: FORMULAS.bound, width: 92, text: true, value: boundText, show: boundText },
+  {
+    id: 'pcc', label: 'PCC', title: `Once ops were checked. ${FORMULAS.pcc}`, width: 106, text: false,
+    value: (o, i) => o.checks?.of(o.name[i]!)?.pcc ?? 2, show: (o, i) => pccText(o, i)
+  },
+  pair('grid', 'Grid', FORMULAS.grid, 'rows', 'cols', 60),
+  {
+    id: 'at', label: 'At', title: FORMULAS.place, width: 50, text: false,
+    value: (o, i) => o.get('row', i) * 64 + o.get('col', i), show: (o, i) => `${o.get('row', i)},${o.get('col', i)}`
+  },
+  plain('t', 't', FORMULAS.t, 46),
+  pair('mblock', 'mblock', FORMULAS.mblock, 'mblock_m', 'mblock_n', 78),
+  pair('ublock', 'ublock', FORMULAS.ublock, 'ublock_r', 'ublock_c', 76),
+  {
+    id: 'inner', label: 'm_k/u_kt', title: FORMULAS.inner, width: 88, text: false,
+    value: (o, i) => o.get('m_k', i) * 1000 + o.get('u_kt', i),
+    show: (o, i) => (o.get('m_k', i) ? `${o.get('m_k', i)}/${o.get('u_kt', i)}` : '')
+  },
+  {
+    id: 'l1', label: 'L1', title: FORMULAS.l1, width: 108, text: false,
+    value: (o, i) => o.get('l1_total', i), show: (o, i) => `${short(o.get('l1_total', i))} ${percent(o.get('l1_total', i) / o.l1)}`
+  },
+  { id: 'weights', label: 'Parameters', title: FORMULAS.preload, width: 176, text: true, value: preloadText, show: preloadText },
+  { id: 'df', label: 'Format', title: FORMULAS.format, width: 84, text: true, value: (o, i) => o.df[i]!, show: (o, i) => o.df[i]! },
+  { id: 'stream', label: 't-stream', title: 'direction of t-streaming', width: 84, text: true, value: (o, i) => o.stream[i]!, show: (o, i) => o.stream[i]! },
+  plain('chip', 'Chip', 'chip', 60),
+  {
+    id: 'override', label: 'Override', title: 'overrides made for the op, or for a pattern that matches it', width: 130, text: true,
+    value: (o, i) => o.overridden.get(o.name[i]!)?.join(', ') ?? '', show: (o, i) => elide(o.overridden.get(o.name[i]!)?.join(', ') ?? '', 20)
+  }
+];
+
+function limiter(ops: Ops, op: number): number {
+  return ops.frame.has('op_limiter_cycles') ? ops.get('limiter_cycles', op) : 0;
+}
+
+/** What the op itself is bounded by; "" where nobody simulated it. */
+function boundText(ops: Ops, op: number): string {
+  return ops.frame.has('op_bound') ? ops.bound(op) : '';
+}
+
+function dataText(ops: Ops, op: number): string {
+  const what = ops.frame.text('op_limiter')[op]!;
+  return what === 'kernel' ? '' : slowText(what);
+}
+
+function pccText(ops: Ops, op: number): string {
+  const check = ops.checks?.of(ops.name[op]!);
+  return check ? `${check.good ? '✓' : '✕'} ${check.pcc.toFixed(5)}` : '';
+}
+
+// Which columns of the op table are shown: a box for each, in a line that a button opens.
+/**
+ * [the button, the line, what renews the boxes once other columns are shown]. shown: ids of the columns that are shown,
+ * usual: those where none are chosen; choose: takes others, none for the usual ones.
+ */
+export function chooser(shown: () => string[], usual: () => string[], choose: (ids: string[]) => void): [HTMLElement, HTMLElement, () => void] {
+  const place = (id: string) => COLUMNS.findIndex(c => c.id === id);
+  const put = (id: string, on: boolean) => {
+    const now = shown().filter(other => other !== id);
+    const before = now.findIndex(other => place(other) > place(id));
+    if (on) now.splice(before < 0 ? now.length : before, 0, id);
+    choose(now.join() === usual().join() ? [] : now);
+  };
+  const fill = () => {
+    if (line.hidden) return;
+    const now = new Set(shown());
+    const at = (document.activeElement as HTMLElement | null)?.dataset['tbAction'];
+    line.replaceChildren(...COLUMNS.filter(c => now.has(c.id) || usual().includes(c.id)).map(c => h('label', { class: 'tb-check', title: c.title }, h('input', {
+      type: 'checkbox', checked: now.has(c.id), disabled: now.has(c.id) && now.size === 1, 'data-tb-action': `column-${c.id}`,
+      onchange: (event: Event) => put(c.id, (event.target as HTMLInputElement).checked)
+    }), c.label)));
+    if (at?.startsWith('column-')) line.querySelector<HTMLElement>(`[data-tb-action="${at}"]`)?.focus();
+  };
+  const line = h('div', { class: 'tb-bar', role: 'group', 'aria-label': 'Columns', hidden: true });
+  const button = h('button', {
+    type: 'button', class: 'tb-button', 'data-tb-action': 'table-columns', 'aria-expanded': 'false', title: 'Choose the columns', onclick: () => {
+      line.hidden = !line.hidden;
+      button.setAttribute('aria-expanded', String(!line.hidden));
+      fill();
+    }
+  }, 'Columns');
+  return [button, line, fill];
+}
+
+// The rows of the op table: an op, one of its cores, or the sub-total of an epoch.
 export interface Row {
   /** -1 for a sub-total. */
   op: number;

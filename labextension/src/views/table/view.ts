@@ -9,9 +9,7 @@ import { PreloadButtons } from '../opcontrols.js';
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
-import { chooser } from './columnchooser.js';
-import { COLUMNS } from './columns.js';
-import { coreOf, foldedRows, type Row, rowsOf, totalRow } from './rows.js';
+import { chooser, COLUMNS, coreOf, foldedRows, type Row, rowsOf, totalRow } from './rows.js';
 
 const ROW = 26;
 const LETTER = 7.2; // px of a letter in a name, on average at most

@@ -1,17 +1,18 @@
 /** The passes one by one: what each changed, and the graph before and after it. */
-import { h, seconds } from '../dom.js';
-import type { Frame } from '../frame.js';
-import { changeLegend, changePaint, CHANGES } from '../graph/paints.js';
-import { GraphView } from '../graph/view.js';
-import { StaticHost } from '../host.js';
-import { Store, syncedTrait, type SyncedTrait } from '../store.js';
-import { onTheme } from '../theme.js';
-import { LazyFrames } from '../lazyframes.js';
+import { h, seconds } from './dom.js';
+import type { Frame } from './frame.js';
+import { changeLegend, changePaint, CHANGES } from './graph/paints.js';
+import { GraphView } from './graph/view.js';
+import { StaticHost } from './host.js';
+import { Store, syncedTrait, type SyncedTrait } from './store.js';
+import { onTheme } from './theme.js';
+import { LazyFrames } from './lazyframes.js';
 
 const GLYPHS: Record<string, string> = { added: '+', changed: '~', removed: '−' };
 
 type Side = 'before' | 'after';
 
+/** The passes one by one: what each changed, and the graph before and after it. */
 export class PassStepper {
   readonly element: HTMLElement;
   private readonly bar = h('header', { class: 'tb-bar' });

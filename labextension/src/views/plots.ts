@@ -1,14 +1,15 @@
 /** Plots of the session. The kernel makes them with Bokeh; they stand in a frame of their own. */
-import { h } from '../dom.js';
-import type { Frame } from '../frame.js';
-import type { Store } from '../store.js';
-import { isDark, onTheme } from '../theme.js';
-import { LazyFrames } from '../lazyframes.js';
+import { h } from './dom.js';
+import type { Frame } from './frame.js';
+import type { Store } from './store.js';
+import { isDark, onTheme } from './theme.js';
+import { LazyFrames } from './lazyframes.js';
 
 const text = (frame: Frame) => new TextDecoder().decode(frame.column('text'));
 
 let library = ''; // BokehJS, sent once a page
 
+/** Plots of the session. The kernel makes them with Bokeh; they stand in a frame of their own. */
 export class PlotsView {
   readonly element: HTMLElement;
   private readonly note = h('div', { class: 'tb-empty', role: 'status' });

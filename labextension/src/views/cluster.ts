@@ -1,13 +1,13 @@
 /** Chips as cards with their links: what each runs in a temporal epoch; ops and epochs are dragged to other chips. */
-import { bytes, h, percent, short, svg } from '../dom.js';
-import { undoKey } from '../editbar.js';
-import type { SingleEdit } from '../editmessages.js';
-import type { Frame } from '../frame.js';
-import { paintOf, Rows, shortName } from '../grid/draw.js';
-import { Ops } from '../ops.js';
-import type { Store } from '../store.js';
-import { isDark, loadPaint, onTheme } from '../theme.js';
-import { LazyFrames } from '../lazyframes.js';
+import { bytes, h, percent, short, svg } from './dom.js';
+import { undoKey } from './editbar.js';
+import type { SingleEdit } from './editmessages.js';
+import type { Frame } from './frame.js';
+import { paintOf, Rows, shortName } from './grid/draw.js';
+import { Ops } from './ops.js';
+import type { Store } from './store.js';
+import { isDark, loadPaint, onTheme } from './theme.js';
+import { LazyFrames } from './lazyframes.js';
 
 const CARD_W = 188;
 const CARD_H = 176;
@@ -17,6 +17,7 @@ const CELL_W = 9;
 const CELL_H = 6;
 const SLOP = 4; // px before a press is a drag
 
+/** Chips as cards with their links: what each runs in a temporal epoch; ops and epochs are dragged to other chips. */
 export class ClusterView {
   readonly element: HTMLElement;
   private readonly bar = h('header', { class: 'tb-bar' });
