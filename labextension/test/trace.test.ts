@@ -4,7 +4,7 @@ import { type Host, StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
 import { badgesOf, Checks, compareCard } from '../src/views/trace/checks.js';
 import { inSight, rowsOf, TraceModel } from '../src/views/trace/model.js';
-import { playheadOf } from '../src/views/trace/shared.js';
+import { playheadOf } from '../src/views/trace/activity.js';
 import { length, ticks, Window } from '../src/views/trace/time.js';
 import { levelFor, Tiles } from '../src/views/trace/tiles.js';
 import { TraceView } from '../src/views/trace/view.js';

@@ -9,7 +9,7 @@ import { shortName } from './grid/draw.js';
 import { OpControls, PreloadButtons } from './opcontrols.js';
 import { linkList } from './grid/links.js';
 import type { Store } from './store.js';
-import { Compare } from './trace/compare.js';
+import { Compare } from './trace/checks.js';
 
 // What is said about one op, for the hover card and the inspector alike.
 /** What the netlist entry does not say: place in time and space, cost. */

@@ -1,18 +1,85 @@
-/** What lies over the tiles of the core grid: a moment of the timeline, the progress of a run, how ops compare with torch. */
-import { elide, freshId, h, svg } from '../dom.js';
+/**
+ * The cursor of the timeline, shared by the views of one store, and what lies over the tiles of the core grid:
+ * what every op does at that cycle, the progress of a run, how ops compare with torch.
+ */
 import type { Frame } from '../frame.js';
+import type { Store } from '../store.js';
+import { elide, freshId, h, svg } from '../dom.js';
 import { shortName } from '../grid/draw.js';
 import type { Geometry } from '../grid/geometry.js';
 import type { Ops } from '../ops.js';
-import type { Store } from '../store.js';
 import { isDark } from '../theme.js';
 import { Checks } from './checks.js';
 import { kindPaints, KINDS, patterns } from './paint.js';
-import { type Moment, momentOf, playheadOf } from './shared.js';
+
+/** What one lane does: the cores it stands on, the input it is at. */
+export interface Doing {
+  op: string;
+  cores: [number, number, number, number];
+  kind: number;
+  input: number;
+}
+
+export interface Moment {
+  cycle: number;
+  epoch: number | null;
+  doing: Doing[];
+}
+
+/** The cursor of the timeline, shared by the views of one store: what every op does at one cycle. */
+export class Playhead {
+  moment: Moment | null = null;
+  /** Timelines of this store, which move it. */
+  private drivers = 0;
+  private readonly listeners = new Set<() => void>();
+
+  set(moment: Moment | null): void {
+    this.moment = moment;
+    this.listeners.forEach(f => f());
+  }
+
+  /** Whether a timeline of this store moves it; otherwise moments come from a timeline elsewhere. */
+  get driven(): boolean {
+    return this.drivers > 0;
+  }
+
+  /** A timeline moves it from now on; returns the way to stop it. */
+  drive(): () => void {
+    this.drivers++;
+    return () => {
+      this.drivers--;
+      if (!this.driven) this.set(null);
+    };
+  }
+
+  on(f: () => void): () => void {
+    this.listeners.add(f);
+    return () => this.listeners.delete(f);
+  }
+}
+
+/** A moment as the kernel tells it; of several epochs at work the preferred one, if it is among them. */
+export function momentOf(frame: Frame, preferred: number): Moment {
+  const epochs = frame.meta['epochs'] as number[];
+  const [row, col, rows, cols, kind, input] = ['row', 'col', 'rows', 'cols', 'kind', 'input'].map(c => frame.column(c));
+  const doing = frame.text('op').map((op, i): Doing => ({
+    op, cores: [row![i]!, col![i]!, rows![i]!, cols![i]!], kind: kind![i]!, input: input![i]!
+  }));
+  return { cycle: Number(frame.meta['cycle']), epoch: epochs.includes(preferred) ? preferred : (epochs[0] ?? null), doing };
+}
+
+const HEADS = new WeakMap<Store, Playhead>();
+
+export function playheadOf(store: Store): Playhead {
+  const head = HEADS.get(store) ?? new Playhead();
+  HEADS.set(store, head);
+  return head;
+}
 
 const BAND = 12; // height of the band that says what a tile does
 const QUEUES = 8; // queues whose level is shown
 
+/** What lies over the tiles of the core grid: a moment of the timeline, the progress of a run, how ops compare with torch. */
 export class Activity {
   private readonly stops: (() => void)[] = [];
   private ops: Ops | null = null;

@@ -1,7 +1,7 @@
 /** Paints the timeline: an overview of all epochs, a ruler, and the rows in sight. */
 import type { Frame } from '../frame.js';
 import type { Row, TraceModel } from './model.js';
-import { KINDS, type Brushes } from './paint.js';
+import { type Brushes, KINDS } from './paint.js';
 import { tick, ticks, type Unit } from './time.js';
 import type { Tile, Tiles } from './tiles.js';
 

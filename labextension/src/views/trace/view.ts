@@ -5,19 +5,15 @@ import { Ops } from '../ops.js';
 import { Visibility } from '../lazyframes.js';
 import type { Store } from '../store.js';
 import { onTheme } from '../theme.js';
-import { TraceRequests } from './tracerequests.js';
-import { dress, Find } from './bar.js';
-import { Cursors } from './cursors.js';
+import { Tiles, TraceRequests } from './tiles.js';
+import { dress, Find, sliceTable, stallList } from './bar.js';
+import { Cursors, Player } from './cursors.js';
 import { HEAD } from './draw.js';
 import { key, press, rowAt, wheel } from './gestures.js';
 import { type Row, rowsOf, type Shown, type Stall, TraceModel } from './model.js';
 import { LABELS, TracePicture } from './picture.js';
-import { Player } from './player.js';
-import type { TraceActions, TraceElements, TraceState } from './state.js';
-import { sliceTable, stallList } from './tables.js';
+import { type TraceActions, type TraceElements, type TraceState, TraceTraits } from './state.js';
 import { length, type Unit, Window } from './time.js';
-import { Tiles } from './tiles.js';
-import { TraceTraits } from './traits.js';
 
 const MANY = 40; // rows up to which all epochs are open at first
 const TALL = 420; // px from which stalls are listed below the lanes at once
