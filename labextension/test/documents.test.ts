@@ -1,8 +1,7 @@
 /** When a document is opened: once for the file as it is read, and once more for each save. */
 import { Signal } from '@lumino/signaling';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-
-import { whenRead } from '../src/lab/viewerkernel.js';
+import { whenRead } from '../src/lab/sessions.js';
 
 beforeEach(() => {
   vi.useFakeTimers();

@@ -1,8 +1,7 @@
 import { Signal } from '@lumino/signaling';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-
 import { Current } from '../src/lab/current.js';
-import { RawComm } from '../src/lab/rawcomm.js';
+import { RawComm } from '../src/lab/comm.js';
 import { Sessions } from '../src/lab/sessions.js';
 
 type Content = Record<string, unknown>;

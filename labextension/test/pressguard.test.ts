@@ -1,6 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-
-import { PressGuard } from '../src/lab/pressguard.js';
+import { PressGuard } from '../src/views/dom.js';
 
 afterEach(() => vi.useRealTimers());
 

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { MOST_BYTES, PreviewError, previewFrames } from '../src/lab/preview.js';
-import { mountPreview } from '../src/lab/previewview.js';
+import { MOST_BYTES, mountPreview, PreviewError, previewFrames } from '../src/lab/preview.js';
 import { Ops } from '../src/views/ops.js';
 import { DEFAULTS, publishPreferences } from '../src/views/preferences.js';
 import { isDark } from '../src/views/theme.js';

@@ -1,15 +1,28 @@
-/** Every command of the palette and the *Tensix* menu. They act on the session of the view in front and name it; what it
- *  cannot do is grey. A button of the side bar names its session itself. */
+/**
+ * Every command of the palette and the *Tensix* menu. They act on the session of the view in front and name it;
+ * what it cannot do is grey. A button of the side bar names its session itself.
+ */
+import { LabIcon } from '@jupyterlab/ui-components';
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Dialog, InputDialog, Notification, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
+import { Dialog, type ICommandPalette, InputDialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import { Widget } from '@lumino/widgets';
-
 import { h } from '../views/dom.js';
 import type { Current } from './current.js';
-import { icon } from './icon.js';
 import type { Place, SessionInfo, Sessions } from './sessions.js';
 
+/** The mark of the workbench: rectangles on a core grid. */
+export const icon = new LabIcon({
+  name: 'tbuda-lab:grid',
+  svgstr:
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24"><g class="jp-icon3" fill="#616161">' +
+    '<rect x="3" y="3" width="11" height="5" rx="1"/><rect x="16" y="3" width="5" height="11" rx="1"/>' +
+    '<rect x="3" y="10" width="5" height="11" rx="1"/><rect x="10" y="10" width="4" height="4" rx="1"/>' +
+    '<rect x="10" y="16" width="11" height="5" rx="1"/></g></svg>'
+});
+
+// Every command of the palette and the *Tensix* menu. They act on the session of the view in front and name it; what it
+// cannot do is grey. A button of the side bar names its session itself.
 type Args = ReadonlyPartialJSONObject;
 
 export const COMMAND = {

@@ -1,7 +1,6 @@
 /** Which session a command means: that of the view in front, and no other. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Signal, type ISignal } from '@lumino/signaling';
-
+import { type ISignal, Signal } from '@lumino/signaling';
 import { kernelOf, type Place, type Sessions } from './sessions.js';
 
 const VIEWS = '[data-tb-root][data-tb-session]';

@@ -1,30 +1,65 @@
-/** The JupyterLab plugins: launcher, commands and menu, status bar, sidebar, settings, documents. Widgets work without. */
+/**
+ * The JupyterLab plugins: launcher, commands and menu, status bar, sidebar, settings, documents. Widgets work
+ * without.
+ */
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette, Notification, WidgetTracker } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { Token } from '@lumino/coreutils';
-
 import { bringBy } from '../views/lazyview.js';
-import { Cells } from './cells.js';
-import { CATEGORY, COMMAND, addCommands } from './commands.js';
+import { Cells, Stored } from './cells.js';
+import { addCommands, CATEGORY, COMMAND, icon } from './commands.js';
 import { Current } from './current.js';
 import { addDocuments } from './documents.js';
-import { icon } from './icon.js';
-import { bringUpNotebook } from './notebook.js';
-import { Sessions, type Place } from './sessions.js';
+import { type Place, Sessions } from './sessions.js';
 import { Settings } from './settings.js';
-import { Sidebar } from './sidebar.js';
-import { StatusItem } from './status.js';
-import { Stored } from './stored.js';
+import { Sidebar, StatusItem } from './panels.js';
 import { ViewTab } from './tab.js';
+
+// The notebook that the launcher card opens: a small model of the user's own to start from.
+const MARKDOWN = [
+  '# Bring-up',
+  '',
+  'Put your model in place of the one below. `BringUp` traces it, places it on the device, runs it and compares the',
+  'outputs with torch.'
+];
+
+const model = (device: string) => [
+  'import torch',
+  'from tbuda_lab.widgets import BringUp',
+  '',
+  'model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 64))',
+  'inputs = torch.randn(1, 128, 256)',
+  '',
+  `bring_up = BringUp(model, inputs, device="${device}")`,
+  'bring_up'
+];
+
+function lines(text: string[]): string[] {
+  return text.map((line, i) => (i < text.length - 1 ? `${line}\n` : line));
+}
+
+/** Content of a new notebook, nbformat 4.5. */
+export function bringUpNotebook(device = 'wormhole_b0'): Record<string, unknown> {
+  return {
+    nbformat: 4,
+    nbformat_minor: 5,
+    metadata: { kernelspec: { name: 'python3', display_name: 'Python 3', language: 'python' } },
+    cells: [
+      { id: 'intro', cell_type: 'markdown', metadata: {}, source: lines(MARKDOWN) },
+      { id: 'bring-up', cell_type: 'code', metadata: {}, execution_count: null, outputs: [], source: lines(model(device)) }
+    ]
+  };
+}
 
 // A part of this extension that the server sends when a view needs it.
 bringBy(() => import('../views/lazybundle.js').catch(() => {
   throw new Error('The server did not send it: reload the page.');
 }));
 
+/** The JupyterLab plugins: launcher, commands and menu, status bar, sidebar, settings, documents. Widgets work without. */
 export const NEW_SESSION = COMMAND.newSession;
 
 interface Shared {

@@ -1,10 +1,19 @@
 /**
- * A netlist without a kernel: its YAML is parsed in the page, and what can be read off is put into frames. No check, no
- * estimates, no graph: those come from the kernel.
+ * A netlist without a kernel: its YAML is parsed in the page, and what can be read off is put into frames and
+ * shown: grids, ops, queues, programs, text. No check, no estimates, no graph: those come from the kernel.
  */
 import { load } from 'js-yaml';
-
-import { Frame, type Column } from '../views/frame.js';
+import { type Column, Frame } from '../views/frame.js';
+import { Tabs, type View } from '../views/docks.js';
+import { grouped, h } from '../views/dom.js';
+import { GridView } from '../views/grid/view.js';
+import { StaticHost } from '../views/host.js';
+import { Inspector } from '../views/inspector.js';
+import { NetlistView } from '../views/netlist.js';
+import { ProgramsView, QueueTable } from '../views/queues.js';
+import { makeRoot } from '../views/root.js';
+import { Store } from '../views/store.js';
+import { TableView } from '../views/table/view.js';
 
 export const MOST_BYTES = 4 << 20;
 const GRIDS: Record<string, [number, number]> = { grayskull: [10, 12], wormhole_b0: [10, 8], wormhole: [10, 8], blackhole: [10, 14] };
@@ -12,6 +21,10 @@ const MOST_SIDE = 64;
 
 type Table = Record<string, unknown>;
 
+/**
+ * A netlist without a kernel: its YAML is parsed in the page, and what can be read off is put into frames. No check, no
+ * estimates, no graph: those come from the kernel.
+ */
 export class PreviewError extends Error {}
 
 /** Frames of a netlist's text. Throws `PreviewError` that says why there are none. */
@@ -231,4 +244,41 @@ class Builder {
       buffer.set(new Uint8Array(column.buffer, column.byteOffset, column.byteLength), described[k]!.offset));
     return new Frame({ key, meta, strings: this.strings, columns: described }, buffer.buffer);
   }
+}
+
+// The static preview of a netlist: grids, ops, queues, programs, text. The graph and the check need a kernel.
+/** Throws `PreviewError` for a text that is not a netlist. */
+export function mountPreview(text: string, name: string): { root: HTMLElement; dispose: () => void } {
+  const frames = previewFrames(text, name);
+  const store = new Store(new StaticHost());
+  frames.forEach(frame => store.put(frame));
+  store.setColour('family');
+  const drawn = store.frames.has('ops');
+  const grid = new GridView(store);
+  const table = new TableView(store);
+  const tabs = new Tabs([
+    ...(drawn ? [['ops', 'Ops', table] as [string, string, View]] : []),
+    ['queues', 'Queues', new QueueTable(store)], ['programs', 'Programs', new ProgramsView(store)],
+    ['netlist', 'Text', new NetlistView(store)]
+  ]);
+  const inspector = new Inspector(store);
+  const meta = store.frames.get('summary')!.meta;
+  const counts = meta['counts'] as [number, string][];
+  const body = h('div', { class: 'tb-bringup tb-file', 'data-tb-view': 'preview' },
+    h('header', { class: 'tb-file-head' }, h('h3', {}, name),
+      h('div', { class: 'tb-metrics' }, ...counts.map(([n, what]) =>
+        h('div', { class: 'tb-metric' }, h('b', {}, grouped(n)), h('span', {}, what)))),
+      h('p', {}, String(meta['device']))),
+    drawn && h('div', { class: 'tb-upper tb-alone' }, grid.element),
+    h('div', { class: 'tb-lower' }, tabs.element, inspector.element));
+  const { root, dispose } = makeRoot('preview', body);
+  return {
+    root,
+    dispose() {
+      [grid, table, tabs, inspector].forEach(view => view.dispose());
+      dispose();
+      store.dispose();
+      root.remove();
+    }
+  };
 }

@@ -4,10 +4,8 @@ import { Widget } from '@lumino/widgets';
 import { h } from '../views/dom.js';
 import { Store } from '../views/store.js';
 import { mountView } from '../mount.js';
-import { NAMES } from './commands.js';
-import { CommHost } from './commhost.js';
-import { icon } from './icon.js';
-import type { RawComm } from './rawcomm.js';
+import { icon, NAMES } from './commands.js';
+import { CommHost, type RawComm } from './comm.js';
 import type { Place, Sessions } from './sessions.js';
 
 export interface TabArguments {

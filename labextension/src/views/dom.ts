@@ -1,4 +1,6 @@
 /** Small helpers to make elements. Text is always set as text, never as markup. */
+
+// Small helpers to make elements. Text is always set as text, never as markup.
 type Attributes = Record<string, string | number | boolean | ((event: never) => void) | undefined>;
 type Child = Node | string | null | undefined | false;
 
@@ -109,4 +111,34 @@ export function freshId(kind: string): string {
 /** A list of terms and what they are. */
 export function factList(rows: [string, string][]): HTMLElement {
   return h('dl', { class: 'tb-facts' }, ...rows.flatMap(([what, value]) => [h('dt', {}, what), h('dd', {}, value)]));
+}
+
+/** What is drawn anew at every report keeps its elements while one of them is pressed: a press is not lost to a report. */
+export class PressGuard {
+  private down = false;
+  private late = false;
+
+  constructor(node: HTMLElement, private readonly draw: () => void) {
+    node.addEventListener('pointerdown', () => {
+      this.down = true;
+      const up = () => {
+        ['pointerup', 'pointercancel'].forEach(end => window.removeEventListener(end, up, true));
+        setTimeout(() => this.released(), 0); // behind the click
+      };
+      ['pointerup', 'pointercancel'].forEach(end => window.addEventListener(end, up, true));
+    }, true);
+  }
+
+  /** Draws now, or once nothing is pressed. */
+  ask(): void {
+    if (this.down) this.late = true;
+    else this.draw();
+  }
+
+  private released(): void {
+    this.down = false;
+    if (!this.late) return;
+    this.late = false;
+    this.draw();
+  }
 }

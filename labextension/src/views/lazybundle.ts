@@ -10,7 +10,7 @@ import { MemoryView } from './memory/view.js';
 import memoryStyle from './memory.raw.css';
 import { PassStepper } from './passes.js';
 import passStyle from './pass.raw.css';
-import plotsStyle from './plots/view.raw.css';
+import plotsStyle from './plots.raw.css';
 import { PlotsView } from './plots.js';
 import profileStyle from './profile.raw.css';
 import { ProfileView } from './profile.js';

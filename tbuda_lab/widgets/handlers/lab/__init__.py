@@ -53,7 +53,7 @@ def register() -> bool:
 def opened(comm: Comm, message: Mapping[str, Any]) -> None:
     """A page has opened a comm: `data["open"]` says for what. After a refusal the page closes it.
 
-    (A close from here would make JupyterLab report an unknown comm: it doesn't know ours, see `rawcomm.ts`.)
+    (A close from here would make JupyterLab report an unknown comm: it doesn't know ours, see `comm.ts`.)
     """
     data = message["content"]["data"]
     try:

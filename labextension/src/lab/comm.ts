@@ -1,9 +1,10 @@
 /**
- * A comm on any kernel connection. JupyterLab lets one connection per kernel handle comms, and that one belongs to the
- * notebook and its widgets; so messages are sent and picked out of the stream here, and nothing is taken from anybody.
+ * A comm on any kernel connection, and what a view in a tab stands on: a comm for the messages, a map for the
+ * values.
  */
-import { KernelMessage, type Kernel } from '@jupyterlab/services';
-import { UUID, type JSONObject } from '@lumino/coreutils';
+import { type Kernel, KernelMessage } from '@jupyterlab/services';
+import { type JSONObject, UUID } from '@lumino/coreutils';
+import type { Host } from '../views/host.js';
 
 export const TARGET = 'tbuda_lab.session';
 
@@ -12,6 +13,10 @@ type Hearer = (message: Message, buffers: DataView[]) => void;
 
 export const OVERLAP = 2_000; // ms in which a comm that moves to another connection hears both
 
+/**
+ * A comm on any kernel connection. JupyterLab lets one connection per kernel handle comms, and that one belongs to the
+ * notebook and its widgets; so messages are sent and picked out of the stream here, and nothing is taken from anybody.
+ */
 export class RawComm {
   private readonly id = UUID.uuid4();
   private readonly hearers = new Set<Hearer>();
@@ -192,4 +197,48 @@ export class RawComm {
 export async function hasTarget(kernel: Kernel.IKernelConnection): Promise<boolean> {
   const reply = await kernel.requestCommInfo({ target_name: TARGET });
   return reply.content.status === 'ok' && Object.keys(reply.content.comms).length > 0;
+}
+
+/** What a view in a tab stands on: a comm for the messages, a map for the values; the kernel may change the values. */
+export class CommHost implements Host {
+  readonly live = true;
+  private readonly values = new Map<string, unknown>();
+  private readonly listeners = new Map<string, Set<() => void>>();
+
+  constructor(private readonly comm: RawComm) {
+    comm.onMessage(message => {
+      if (message['type'] === 'set') this.put(String(message['name']), message['value']);
+    });
+  }
+
+  get(name: string): unknown {
+    return this.values.get(name);
+  }
+
+  set(name: string, value: unknown): void {
+    this.values.set(name, value);
+    this.comm.send({ type: 'set', name, value });
+  }
+
+  on(name: string, f: () => void): () => void {
+    const set = this.listeners.get(name) ?? new Set();
+    this.listeners.set(name, set);
+    set.add(f);
+    return () => set.delete(f);
+  }
+
+  send(message: Message): void {
+    this.comm.send(message);
+  }
+
+  onMessage(f: (message: Message, buffers: DataView[]) => void): () => void {
+    return this.comm.onMessage((message, buffers) => {
+      if (message['type'] !== 'set') f(message, buffers);
+    });
+  }
+
+  private put(name: string, value: unknown): void {
+    this.values.set(name, value);
+    this.listeners.get(name)?.forEach(f => f());
+  }
 }
