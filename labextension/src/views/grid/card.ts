@@ -1,10 +1,11 @@
-/** Words beside the grid: the card of one op, and the epoch as a table for screen readers. */
-import { bytes, grouped, h, percent } from '../dom.js';
+/** Words beside the grid: the line above the epoch, the card of one op, and the epoch as a table for screen readers. */
+import { bytes, counted, grouped, h, percent } from '../dom.js';
+import { shortName } from './draw.js';
 import { slowText } from './legal.js';
 import type { Ops } from '../ops.js';
 import { PreloadButtons } from '../opcontrols.js';
 import type { Store } from '../store.js';
-import { saidTime } from '../numbers.js';
+import { FORMULAS, longTime, partsText, saidTime } from '../numbers.js';
 
 /** What the op under the pointer, else the selected one, is and costs. It stands below the grid. */
 export class Card {
@@ -64,4 +65,26 @@ export class AccessibleTable {
       h('tr', { role: 'row' }, ...['op', 'place', 'epoch', 'cycles', 'remark'].map(text => h('th', { role: 'columnheader', scope: 'col' }, text))),
       ...rows));
   }
+}
+
+/** The line above an epoch: its time, what bounds it, how much of the grid works. */
+export function epochHead(store: Store, ops: Ops, epoch: number): (HTMLElement | string)[] {
+  const chips = (ops.frame.meta['chips'] as number[]).length;
+  const cores = ops.ofEpoch('cores', epoch);
+  const slowest = ops.limitingOf(epoch);
+  return [ // one line: what comes last goes first where it is narrow
+    h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`), h('span', { class: 'tb-phase', 'data-tb-phase': ops.phaseOf(epoch) || undefined }, ops.phaseOf(epoch)),
+    h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
+    chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
+    ops.epochTimes[epoch] ? h('span', { title: ops.kernelsOnly ? FORMULAS.kernels : FORMULAS.epoch, 'data-tb-epoch-time': '' },
+      `${longTime(ops.epochTimes[epoch], ops.clock)} / input${ops.kernelsOnly ? ', kernels only' : ''}`) : '',
+    ops.boundOf(epoch) ? h('span', { class: 'tb-bound', 'data-tb-bound': ops.boundOf(epoch), title: partsText(ops, epoch) }, ops.boundText(epoch)) : '',
+    slowest < 0 ? '' : h('button', {
+      type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
+      onclick: () => store.select([ops.name[slowest]!], 'grid')
+    }, `▲ ${shortName(ops.name[slowest]!)} limits it`),
+    h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),
+    h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
+    ops.epochTimes[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.busy(epoch))} busy`) : ''
+  ];
 }

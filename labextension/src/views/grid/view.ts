@@ -1,23 +1,23 @@
 /** The core grid of one epoch, with the film strip of all epochs above it. */
-import { arrange, counted, h, percent } from '../dom.js';
+import { arrange, h, percent } from '../dom.js';
 import { open, Toast } from '../dialog.js';
 import { EditBar } from '../editbar.js';
 import { type Turns, turnsOf } from '../names.js';
-import { FORMULAS, longTime, partsText } from '../numbers.js';
 import { NetlistText } from '../netlist.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
 import { type ColourBy, type Store, syncedTrait, type SyncedTrait } from '../store.js';
-import { isDark, loadPaint, onTheme } from '../theme.js';
+import { isDark, onTheme } from '../theme.js';
 import { Activity } from '../trace/activity.js';
-import { drawLinks, drawPipes, linkLegend, linkList, linkName, Links, type Noc, pipesOf, type Shown, wordsOver } from './links.js';
-import { AccessibleTable, Card } from './card.js';
+import { drawLinks, drawPipes, linkList, linkName, Links, pipesOf, wordsOver } from './links.js';
+import { AccessibleTable, Card, epochHead } from './card.js';
 import { chipsOf, drawChips, drawStrip, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './strip.js';
-import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y, shortName } from './draw.js';
+import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y } from './draw.js';
 import { Editor } from './edit.js';
 import { Geometry, Viewport } from './geometry.js';
 import { GridKeys } from './keys.js';
-import { coresOf, type Displacement } from './pictures.js';
+import { Legend } from './legend.js';
+import { coresOf } from './pictures.js';
 import { Suggestions } from './suggest.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
@@ -33,10 +33,9 @@ export class GridView {
   readonly plane: HTMLElement;
   private readonly chips = h('div', { class: 'tb-chip-strip', role: 'group', 'aria-label': 'Chips', hidden: true });
   private readonly modes = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Colour by' });
-  private readonly legend = h('div', { class: 'tb-legend' });
+  private readonly legend: Legend;
   private readonly card: Card;
   readonly lens: Viewport;
-  private readonly critical: SyncedTrait<boolean>;
   private readonly accessible = new AccessibleTable();
   private readonly bar: EditBar;
   private readonly toast: Toast;
@@ -58,10 +57,6 @@ export class GridView {
   private cell = 0;
   private scrolling = 0;
   private size: [number, number] | null = null;
-  private readonly pipes: SyncedTrait<Shown>;
-  private readonly displacement: SyncedTrait<Displacement>;
-  private readonly threshold: SyncedTrait<number>;
-  private readonly noc: SyncedTrait<Noc>;
   private readonly perRow: SyncedTrait<number>;
   private readonly chip: SyncedTrait<number | null>;
   private late = false;
@@ -84,24 +79,19 @@ export class GridView {
       type: 'button', class: 'tb-button', 'data-tb-action': 'keys', title: 'Keyboard shortcuts (H)', 'aria-label': 'Keyboard shortcuts',
       onclick: () => open(this.element, { what: 'keys', scope: 'grid' })
     }, '?'));
+    this.legend = new Legend(store, { changed: () => this.render(), marked: () => this.mark(), zoom: direction => this.zoom(direction), fit: () => this.fit() });
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
-      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.accessible.element, this.toast.element, this.card.element, this.legend);
+      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.accessible.element, this.toast.element, this.card.element, this.legend.element);
     this.lens = new Viewport(this.plane, () => this.render());
-    this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.displacement.value());
+    this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.legend.displacement.value());
     this.keys = new GridKeys(this);
-    const render = () => this.render();
-    this.pipes = syncedTrait<Shown>(store, 'show_pipes', 'none', render);
-    this.threshold = syncedTrait(store, 'link_threshold', 0, render);
-    this.critical = syncedTrait(store, 'show_critical', false, render);
-    this.displacement = syncedTrait<Displacement>(store, 'displacement', 'free', render);
-    this.noc = syncedTrait<Noc>(store, 'noc', 'none', render);
     this.perRow = syncedTrait(store, 'chips_per_row', 0, () => this.render(true));
     this.chip = syncedTrait<number | null>(store, 'chip', null, chip => this.alone(chip));
     store.chip = this.chip.value();
     this.links = new Links(store, () => this.linksCame());
     this.linkbox = aside ? null : h('div', { class: 'tb-linkbox', hidden: true });
-    if (this.linkbox) this.legend.after(this.linkbox);
+    if (this.linkbox) this.legend.element.after(this.linkbox);
     this.editor.ended = () => {
       if (this.late) this.load();
     };
@@ -116,7 +106,7 @@ export class GridView {
     this.stops.forEach(stop => stop());
     [
       this.bar, this.card, this.toast, this.editor, this.suggestions, this.activity, this.links,
-      this.pipes, this.threshold, this.displacement, this.noc, this.perRow, this.chip, this.critical, this.lens
+      this.legend, this.perRow, this.chip, this.lens
     ].forEach(part => part.dispose());
   }
 
@@ -128,11 +118,11 @@ export class GridView {
           this.late = this.editor.dragging || this.keys.moving.active; // it would end the drag that asked for it
           if (!this.late) this.load();
           this.ahead = store.edits?.busy === true;
-          this.age(false);
+          this.greyOut(false);
         }
         if (key === 'edits') {
           this.ahead &&= store.edits?.busy === true;
-          this.age(false);
+          this.greyOut(false);
           this.tools.hidden = !store.edits;
         }
         if (key === 'netlist') this.text = NetlistText.of(store.frames.get('netlist')!);
@@ -142,9 +132,9 @@ export class GridView {
       }),
       store.on('asked', () => {
         this.ahead = false;
-        this.age(true);
+        this.greyOut(true);
       }),
-      store.on('answer', () => this.age(false)),
+      store.on('answer', () => this.greyOut(false)),
       store.on('epoch', () => {
         const chip = this.ops?.ofEpoch('chip', store.epoch);
         if (store.chip !== null && chip !== undefined && chip !== store.chip) this.alone(chip); // it was gone to from elsewhere
@@ -268,9 +258,9 @@ export class GridView {
   private markLinks(ops: Ops): void {
     const plane = this.editor.plane;
     plane?.querySelectorAll(':scope > .tb-noc, :scope > .tb-noc-words').forEach(old => old.remove());
-    const frame = this.links.of(this.store.epoch, this.noc.value());
+    const frame = this.links.of(this.store.epoch, this.legend.noc.value());
     this.element.dataset['tbNoc'] = frame ? `${String(frame.meta['epoch'])}:${String(frame.meta['noc'])}` : '';
-    if (frame && plane && ops.epochs) plane.append(drawLinks(frame, this.editor.geometry!, this.threshold.value()), wordsOver(plane));
+    if (frame && plane && ops.epochs) plane.append(drawLinks(frame, this.editor.geometry!, this.legend.threshold.value()), wordsOver(plane));
     if (!this.linkbox) return;
     const list = linkList(this.store);
     this.linkbox.hidden = !list.length;
@@ -314,23 +304,7 @@ export class GridView {
         this.scrolling = requestAnimationFrame(() => show(this.strip, frame));
       } else frame.removeAttribute('aria-current');
     }
-    const chips = (ops.frame.meta['chips'] as number[]).length;
-    const cores = ops.ofEpoch('cores', epoch);
-    const slowest = ops.limitingOf(epoch);
-    this.head.replaceChildren( // one line: what comes last goes first where it is narrow
-      h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`), h('span', { class: 'tb-phase', 'data-tb-phase': ops.phaseOf(epoch) || undefined }, ops.phaseOf(epoch)),
-      h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
-      chips > 1 ? h('span', {}, `chip ${ops.ofEpoch('chip', epoch)}`) : '',
-      ops.epochTimes[epoch] ? h('span', { title: ops.kernelsOnly ? FORMULAS.kernels : FORMULAS.epoch, 'data-tb-epoch-time': '' },
-        `${longTime(ops.epochTimes[epoch], ops.clock)} / input${ops.kernelsOnly ? ', kernels only' : ''}`) : '',
-      ops.boundOf(epoch) ? h('span', { class: 'tb-bound', 'data-tb-bound': ops.boundOf(epoch), title: partsText(ops, epoch) }, ops.boundText(epoch)) : '',
-      slowest < 0 ? '' : h('button', {
-        type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
-        onclick: () => store.select([ops.name[slowest]!], 'grid')
-      }, `▲ ${shortName(ops.name[slowest]!)} limits it`),
-      h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),
-      h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
-      ops.epochTimes[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.busy(epoch))} busy`) : '');
+    this.head.replaceChildren(...epochHead(store, ops, epoch));
     const { many } = this;
     const [width] = this.free();
     this.written = !many || wordsAt(width, this.perRow.value());
@@ -356,36 +330,9 @@ export class GridView {
     this.editor.redrawn(ops, geometry, drawing);
     this.suggestions.redrawn(this.editor.plane, geometry);
     this.activity.redrawn(ops, geometry, drawing);
-    this.legend.replaceChildren(
-      ...(store.colour === 'load'
-        ? [h('span', { class: 'tb-colour-key' }, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
-            const paint = loadPaint(v, dark);
-            return h('span', { class: 'tb-key tb-colour-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }),
-              `${100 * v} %`);
-          }), h('span', { class: 'tb-key tb-colour-key' }, '▲ limits its epoch')] // not always the slowest op: the first ops fill the pipeline
-        : []),
-      h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
-      h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
-      ...(this.noc.value() === 'none' ? [] : linkLegend(this.links.refused)),
-      ops.byEpoch[epoch]?.some(op => ops.isCritical(op)) ? h('button', {
-        type: 'button', class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),
-        title: 'Highlight the ops whose work and waits decide when the epoch ends', onclick: () => {
-          this.critical.tell(!this.critical.value());
-          this.render();
-        }
-      }, 'Critical path') : '',
-      store.edits || this.hasLinks() ? this.choice('NoC links', 'noc', this.noc, ['none', '0', '1', 'both'],
-        'Show the load of NoC links: all traffic on one NoC, or each transfer on the NoC with the shorter route (estimate)') : '',
-      this.noc.value() !== 'none' || this.pipes.value() !== 'none' ? this.least() : '',
-      this.choice('Edges', 'show_pipes', this.pipes, ['none', 'selected', 'all'], 'Show edges between ops of the epoch'),
-      store.edits ? this.choice('On collision', 'displacement', this.displacement, ['free', 'push', 'swap', 'evict'],
-        'What to do when an op is dropped on others', { free: 'find free space', push: 'move neighbours', swap: 'swap places', evict: 'move them to the next epoch' }) : '',
-      many ? '' : h('span', { class: 'tb-segmented tb-small', role: 'group', 'aria-label': 'Zoom' },
-        ...([['grid-out', '−', 'Zoom out (−)', () => this.zoom(-1)], ['grid-in', '+', 'Zoom in (+, Ctrl and wheel)', () => this.zoom(1)],
-          ['grid-fit', 'Fit', 'Fit the whole grid (0)', () => this.fit()]] as const).map(([action, label, title, f]) =>
-          h('button', { type: 'button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label))));
+    this.legend.draw(ops, many, this.links.refused);
     this.mark();
-    this.light(ops);
+    this.highlightCritical(ops);
   }
 
   /** Epochs that repeat are one turn of them, the one with the epoch shown, and how often it comes. Returns those put away. */
@@ -411,34 +358,8 @@ export class GridView {
     return away;
   }
 
-  /** A trait of the view as a choice. */
-  private choice<T extends string>(label: string, action: string, trait: SyncedTrait<T>, values: T[], title: string, words: Partial<Record<T, string>> = {}): HTMLElement {
-    return h('label', { class: 'tb-key', title }, label, h('select', {
-      'data-tb-action': action, onchange: (event: Event) => {
-        trait.tell((event.target as HTMLSelectElement).value as T);
-        this.render();
-      }
-    }, ...values.map(value => h('option', { value, selected: value === trait.value() }, words[value] ?? value))));
-  }
-
-  /** A page without a kernel has some at hand. */
-  private hasLinks(): boolean {
-    return [...this.store.frames.keys()].some(key => key.startsWith('links:'));
-  }
-
-  /** The least load that is drawn. */
-  private least(): HTMLElement {
-    return h('label', { class: 'tb-key', title: 'Hide links and edges with less traffic, in bytes per cycle (a link carries 32)' }, 'from', h('input', {
-      type: 'number', min: 0, step: 1, value: this.threshold.value(), 'data-tb-action': 'link_threshold', 'data-lm-suppress-shortcuts': 'true', onchange: (event: Event) => {
-        const value = Number((event.target as HTMLInputElement).value);
-        this.threshold.tell(Number.isFinite(value) && value > 0 ? value : 0);
-        this.mark();
-      }
-    }), 'B/cycle');
-  }
-
   /** Greys the picture while there is a newer one to come. */
-  private age(asked: boolean): void {
+  private greyOut(asked: boolean): void {
     const edits = this.store.edits;
     this.plane.classList.toggle('tb-old', asked || (!this.ahead && edits?.busy === true) || (!edits?.busy && edits?.stale === true && this.ops !== null));
   }
@@ -479,7 +400,7 @@ export class GridView {
       tile.setAttribute('aria-selected', String(chosen.has(op)));
     }
     this.editor.plane?.querySelector(':scope > .tb-pipes:not(.tb-critical-edges)')?.remove();
-    const pipes = pipesOf(ops, store.epoch, this.pipes.value(), chosen, this.threshold.value());
+    const pipes = pipesOf(ops, store.epoch, this.legend.pipes.value(), chosen, this.legend.threshold.value());
     if (pipes.length) this.editor.plane?.append(drawPipes(ops, this.editor.geometry!, pipes));
     this.markLinks(ops);
     const touched = new Set([...chosen].map(op => ops.epochOf(op)));
@@ -487,12 +408,12 @@ export class GridView {
       frame.classList.toggle('tb-touched', touched.has(Number(frame.dataset['tbEpoch'])));
     }
     this.plane.classList.toggle('tb-has-selection', touched.has(store.epoch));
-    this.tell(ops, chosen);
+    this.showCard(ops, chosen);
   }
 
   /** The chain of work and waits that decides when the epoch ends, with the edges along it. */
-  private light(ops: Ops): void {
-    const on = this.critical.value();
+  private highlightCritical(ops: Ops): void {
+    const on = this.legend.critical.value();
     this.plane.classList.toggle('tb-lit', on);
     const chain = new Set(on ? (ops.byEpoch[this.store.epoch] ?? []).filter(op => ops.isCritical(op)) : []);
     for (const tile of this.plane.querySelectorAll<SVGGElement>('.tb-tile')) {
@@ -509,7 +430,7 @@ export class GridView {
   }
 
   /** The card: the op under the pointer, here or in another view, else the selected one. */
-  private tell(ops: Ops, chosen: ReadonlySet<number>): void {
+  private showCard(ops: Ops, chosen: ReadonlySet<number>): void {
     const op = ops.indexOf.get(this.store.hover) ?? [...chosen][0];
     if (op !== undefined) this.card.show(ops, op);
     else this.card.hint('Hover over an op for its main numbers; click it for all of them.');
