@@ -32,10 +32,10 @@ import { Sheets } from './views/overlays.js';
 import timelineStyle from './views/trace/timeline.raw.css';
 
 /** Styles of the views that compare and look closer. */
-export const lookStyle = diffStyle + memoryStyle + passStyle + clusterStyle;
+const lookStyle = diffStyle + memoryStyle + passStyle + clusterStyle;
 
 /** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
-export class ReportPage implements View {
+class ReportPage implements View {
   readonly element: HTMLElement;
   private readonly views: View[] = [];
   private readonly stops: (() => void)[] = [];

@@ -22,7 +22,7 @@ export function provide(modules: unknown, of: string): void {
   build = of;
 }
 
-export const fromKernel: Bring = (store, waiting) =>
+const fromKernel: Bring = (store, waiting) =>
   text(store, waiting).then(async source => {
     const url = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
     try {
@@ -54,7 +54,7 @@ function text(store: Store, waiting: (text: string) => void): Promise<BlobPart> 
 bringBy(fromKernel);
 
 /** The part of anywidget's model that is used here. */
-export interface Model {
+interface Model {
   get(name: string): unknown;
   set(name: string, value: unknown): void;
   save_changes(): void;
@@ -63,7 +63,7 @@ export interface Model {
   off(event: string, f: (...args: never[]) => void): void;
 }
 
-export function hostOf(model: Model): Host {
+function hostOf(model: Model): Host {
   return {
     live: true,
     get: name => model.get(name),

@@ -6,9 +6,9 @@ import { type Kernel, KernelMessage } from '@jupyterlab/services';
 import { type JSONObject, UUID } from '@lumino/coreutils';
 import type { Host } from '../views/host.js';
 
-export const TARGET = 'tbuda_lab.session';
+const TARGET = 'tbuda_lab.session';
 
-export type Message = Record<string, unknown>;
+type Message = Record<string, unknown>;
 type Hearer = (message: Message, buffers: DataView[]) => void;
 
 export const OVERLAP = 2_000; // ms in which a comm that moves to another connection hears both

@@ -74,7 +74,7 @@ const SIMPLE: Simple[] = [
     can: s => idle(s) && s.redo !== '', suffix: s => s.redo }
 ];
 
-export interface Deps {
+interface Deps {
   app: JupyterFrontEnd;
   sessions: Sessions;
   current: Current;
@@ -228,7 +228,7 @@ function freeName(taken: string[]): string {
   return '';
 }
 
-export async function showText(title: string, text: string): Promise<void> {
+async function showText(title: string, text: string): Promise<void> {
   const body = new Widget({ node: h('pre', { class: 'tb-lab-text', tabindex: 0, 'data-tb-text': '' }, text) });
   await showDialog({ title, body, buttons: [Dialog.okButton({ label: 'Close' })] });
 }

@@ -16,7 +16,7 @@ import { type Sessions, ViewerKernel, whenRead } from './sessions.js';
 import { mountOnComm } from './tab.js';
 
 /** The edits of a session as its file has them: device, steps, checkpoints, overrides, and how to go on with them. */
-export class JournalFile implements View {
+class JournalFile implements View {
   readonly element = h('div', { class: 'tb-document', 'data-tb-view': 'journal' });
   private readonly stop: () => void;
 

@@ -42,7 +42,7 @@ function lines(text: string[]): string[] {
 }
 
 /** Content of a new notebook, nbformat 4.5. */
-export function bringUpNotebook(device = 'wormhole_b0'): Record<string, unknown> {
+function bringUpNotebook(device = 'wormhole_b0'): Record<string, unknown> {
   return {
     nbformat: 4,
     nbformat_minor: 5,
@@ -60,7 +60,7 @@ bringBy(() => import('../views/lazybundle.js').catch(() => {
 }));
 
 /** The JupyterLab plugins: launcher, commands and menu, status bar, sidebar, settings, documents. Widgets work without. */
-export const NEW_SESSION = COMMAND.newSession;
+const NEW_SESSION = COMMAND.newSession;
 
 interface Shared {
   sessions: Sessions;

@@ -33,7 +33,7 @@ export interface SessionInfo {
   journal: string;
 }
 
-export interface Answer {
+interface Answer {
   ok: boolean;
   text: string;
   [more: string]: unknown;

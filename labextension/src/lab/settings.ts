@@ -6,7 +6,7 @@ import { DEFAULTS, publishPreferences, type Preferences } from '../views/prefere
 
 export const DEVICES = ['e150', 'e300', 'n150', 'n300', 'grayskull', 'wormhole_b0', 'blackhole'];
 
-export interface Values extends Preferences {
+interface Values extends Preferences {
   device: string;
   /** Where a workbench opens: in a tab beside its notebook, with a compact one in the cell, or whole in the cell. */
   place: 'tab' | 'cell';

@@ -8,7 +8,7 @@ import { icon, NAMES } from './commands.js';
 import { CommHost, type RawComm } from './comm.js';
 import type { Place, Sessions } from './sessions.js';
 
-export interface TabArguments {
+interface TabArguments {
   kernel: string;
   session: string;
   name: string;

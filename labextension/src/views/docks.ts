@@ -134,7 +134,7 @@ function fullWidth(): HTMLButtonElement {
 const KEY = 'tbuda-lab:panes';
 const STEP = 0.02; // of the room, by an arrow key
 
-export interface Bar {
+interface Bar {
   /** Under which the share is remembered, and the custom property that carries it: `--tb-share-<name>`. */
   name: string;
   label: string;

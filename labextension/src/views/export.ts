@@ -12,7 +12,7 @@ const SCALE = 2;
 const PART = 45_000; // bytes: 60,000 letters in base64, below what one message may have
 
 /** PNG of the grid or the graph of a root. Raises an error where there is no such view, or the browser cannot paint it. */
-export async function paintPicture(root: HTMLElement, view: string): Promise<Uint8Array> {
+async function paintPicture(root: HTMLElement, view: string): Promise<Uint8Array> {
   const canvas = view === 'graph' ? graphCanvas(root) : await gridCanvas(root);
   const blob = await new Promise<Blob | null>(done => canvas.toBlob(done, 'image/png'));
   if (!blob) throw new Error('The browser cannot make a picture of that size.');

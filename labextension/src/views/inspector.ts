@@ -11,13 +11,7 @@ import { linkList } from './grid/links.js';
 import type { Store } from './store.js';
 import { Compare } from './trace/checks.js';
 
-// What is said about one op, for the hover card and the inspector alike.
-/** What the netlist entry does not say: place in time and space, cost. */
-export function essentials(ops: Ops, op: number): [string, string][] {
-  const wanted = new Set(['epoch', 'place', 'kernel', 'kernel or transfer', 'bound by', 'L1', 'candidates']);
-  return numbers(ops, op).filter(([term]) => wanted.has(term));
-}
-
+/** Numbers of an op: its place in time and space, its cost, its blocks. */
 export function numbers(ops: Ops, op: number): [string, string][] {
   const epoch = ops.epochOf(op);
   const t = ops.get('t', op);

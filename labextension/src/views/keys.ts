@@ -7,9 +7,9 @@
 // Every key of the workbench in one table: what it does, where, and which chords do it. JupyterLab's settings rebind
 // actions by writing `{action: "Ctrl+K"}` as JSON into the `data-tb-keys` attribute of the document's root element; it
 // is an attribute because the notebook's bundle and the extension's are separate scripts of one page.
-export type Scope = 'grid' | 'graph' | 'both';
+type Scope = 'grid' | 'graph' | 'both';
 
-export interface Binding {
+interface Binding {
   action: string;
   /** Chords, `Ctrl` standing for Ctrl or Cmd. */
   chords: readonly string[];

@@ -44,7 +44,7 @@ export class Visibility {
 }
 
 /** What is asked for, and by whom. */
-export interface FrameRequest {
+interface FrameRequest {
   /** Keys of the frames; refusals of these are for this view. */
   keys: string[];
   /** Whether there is something to ask about yet. */

@@ -17,7 +17,7 @@ const GLYPH: Record<string, string> = { error: '✕', warning: '!', note: 'i' };
 const MOST = 300;
 
 /** What the check of a netlist file found: each finding with its line; a click shows op or queue and line. */
-export class FindingsView {
+class FindingsView {
   readonly element = h('section', { class: 'tb-view tb-problems tb-findings', 'data-tb-view': 'findings', 'aria-label': 'Findings' });
   private readonly stops: (() => void)[] = [];
   private most = MOST;

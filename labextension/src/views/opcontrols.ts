@@ -105,7 +105,7 @@ export class OpControls {
 }
 
 /** Operands of an op that are parameters, and whether they wait in L1. */
-export function parameters(ops: Ops, op: number): [operand: number, preloaded: boolean][] {
+function parameters(ops: Ops, op: number): [operand: number, preloaded: boolean][] {
   if (!ops.frame.has('op_parameters')) return [];
   const [are, wait] = [ops.get('parameters', op), ops.get('preloaded', op)];
   return Array.from({ length: 31 }, (_, k): [number, boolean] => [k, ((wait >> k) & 1) === 1]).filter(([k]) => (are >> k) & 1);

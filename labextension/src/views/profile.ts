@@ -8,7 +8,7 @@ import { oneStep, type Store, syncedTrait, type SyncedTrait } from './store.js';
 import { LazyFrames } from './lazyframes.js';
 
 // The roofline: ops by kernel cycles per byte of DRAM traffic, and by how much of their time the kernel takes.
-export interface Point {
+interface Point {
   op: string;
   bound: string;
   /** Bytes of DRAM traffic per input; 0: none. */
@@ -21,12 +21,12 @@ export interface Point {
 const [W, H] = [420, 230];
 const [LEFT, RIGHT, TOP, BOTTOM] = [38, 10, 10, 34];
 
-export function boundClass(bound: string): string {
+function boundClass(bound: string): string {
   return `tb-b-${bound.split(' ')[0]!}`;
 }
 
 /** ridge: bytes per cycle that all channels of DRAM carry together. Ops without traffic stand at the right edge. */
-export function roofline(points: Point[], ridge: number, select: (op: string) => void): SVGSVGElement {
+function roofline(points: Point[], ridge: number, select: (op: string) => void): SVGSVGElement {
   const finite = points.filter(p => p.dram > 0).map(p => p.kernel / p.dram);
   const low = Math.min(...finite, 1 / ridge) / 2;
   const high = 4 * Math.max(...finite, 1 / ridge);

@@ -7,13 +7,13 @@ import { type Arrival, Assembler, type Frame, INFLATES } from './frame.js';
 import type { Host } from './host.js';
 import { preferences } from './preferences.js';
 
-export interface Selection {
+interface Selection {
   kind: 'op' | 'group';
   names: string[];
   source: string;
 }
 
-export interface StageState {
+interface StageState {
   name: string;
   state: 'pending' | 'running' | 'done' | 'failed' | 'cancelled';
   seconds: number | null;
@@ -33,7 +33,7 @@ export interface Status {
 }
 
 /** What came of the last edit asked for here. */
-export interface Answer {
+interface Answer {
   ok: boolean;
   text: string;
 }

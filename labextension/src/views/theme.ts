@@ -17,10 +17,6 @@ export interface Paint {
   text: string;
 }
 
-export function family(type: string): string {
-  return FAMILIES.find(([, , pattern]) => pattern.test(type))![0];
-}
-
 export const FAMILY_NAMES = FAMILIES.map(([name]) => name);
 
 export function familyPaint(type: string, dark: boolean): Paint {

@@ -13,7 +13,7 @@ export const CLASSES = ['added', 'removed', 'resized', 'moved', 'retimed'] as co
 export type Class = (typeof CLASSES)[number];
 export const GLYPHS: Record<Class, string> = { added: '+', removed: '−', resized: '⤢', moved: '→', retimed: '◷' };
 
-export interface GridMeta {
+interface GridMeta {
   device: string;
   rows: number;
   cols: number;
@@ -21,7 +21,7 @@ export interface GridMeta {
   harvested: number[];
 }
 
-export interface Box {
+interface Box {
   row: number;
   col: number;
   rows: number;
@@ -160,7 +160,7 @@ export function deltaPaint(ratio: number | null, dark: boolean): Paint {
   };
 }
 
-export interface Shown {
+interface Shown {
   side: Side;
   epoch: number;
   /** Colours by change of cycles, with the places before as outlines. */

@@ -22,13 +22,13 @@ const SIDES = ['a', 'b'] as const;
 const COUNTED = (data: DiffData) => `Cycles per input, ${data.counts}: the time of the model that the op decides`;
 const RIGHT = new Set(['from', 'to', 'delta', 'share']);
 
-export interface Sorting {
+interface Sorting {
   by: string;
   down: boolean;
 }
 
 /** Ops that differ in one of the wanted classes, in the order asked for. */
-export function ranked(data: DiffData, wanted: ReadonlySet<Class>, { by, down }: Sorting): number[] {
+function ranked(data: DiffData, wanted: ReadonlySet<Class>, { by, down }: Sorting): number[] {
   const ops = data.changed.filter(op => data.classes(op).some(c => wanted.has(c)));
   const value = (op: number): number | string => {
     if (by === 'op') return data.names[op]!;
@@ -45,7 +45,7 @@ export function ranked(data: DiffData, wanted: ReadonlySet<Class>, { by, down }:
   });
 }
 
-export function head(data: DiffData, sorting: Sorting, sort: (by: string) => void): HTMLElement {
+function head(data: DiffData, sorting: Sorting, sort: (by: string) => void): HTMLElement {
   return h('tr', {}, ...COLUMNS.map(([id, label, title]) => {
     const active = sorting.by === id;
     return h('th', {
@@ -55,7 +55,7 @@ export function head(data: DiffData, sorting: Sorting, sort: (by: string) => voi
   }));
 }
 
-export function row(data: DiffData, op: number): HTMLElement {
+function row(data: DiffData, op: number): HTMLElement {
   const kinds = data.classes(op);
   const cycles = (side: 'a' | 'b') => (data.has(side, op) ? grouped(data.cycles(side, op)) : '–');
   const delta = data.delta(op);
@@ -72,7 +72,7 @@ export function row(data: DiffData, op: number): HTMLElement {
 }
 
 /** What the model takes more or less beyond the rows: with it they add up to the change of the model. */
-export function rest(data: DiffData): HTMLElement | string {
+function rest(data: DiffData): HTMLElement | string {
   const [of, cycles] = data.rest;
   if (!cycles) return '';
   const tone = cycles > 0 ? ' tb-worse' : ' tb-better';
@@ -86,7 +86,7 @@ function change(delta: number): string {
 }
 
 /** Queues that are new, gone or elsewhere. */
-export function queues(data: DiffData): HTMLElement | null {
+function queues(data: DiffData): HTMLElement | null {
   const names = data.frame.text('queue_name');
   if (!names.length) return null;
   const [what, a, b] = ['queue_what', 'queue_a', 'queue_b'].map(c => data.frame.text(c));

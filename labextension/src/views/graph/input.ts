@@ -8,7 +8,7 @@ import { actionOf, chordsOf, KEYS } from '../keys.js';
 import { Ops } from '../ops.js';
 
 // Pan, zoom, hover and click on the stage of the graph.
-export interface Pointed {
+interface Pointed {
   readonly store: Store;
   readonly scene: Scene | undefined;
   pan(dx: number, dy: number): void;
@@ -266,7 +266,7 @@ export class NodeMenu {
 
 const STEP = 60; // px of a pan
 
-export interface Keyed {
+interface Keyed {
   readonly store: Store;
   readonly element: HTMLElement;
   readonly stage: HTMLElement;

@@ -40,7 +40,7 @@ export interface Layout {
   height: number;
 }
 
-export function labelWidth(characters: number): number {
+function labelWidth(characters: number): number {
   return Math.max(64, CHAR * Math.min(characters, LABEL_CHARS) + 26);
 }
 

@@ -2,7 +2,7 @@
 import type { Frame } from '../frame.js';
 import { type Direction, ENTRY, EXIT, GROUP, LANE, NODE, place, Structure, type Layout } from './layout.js';
 
-export interface Segment {
+interface Segment {
   net: number;
   /** Whether the end is a box (arrow head) rather than a lane or port. */
   arrow: boolean;

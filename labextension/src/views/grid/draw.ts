@@ -7,7 +7,7 @@ import { saidTime, shortTime } from '../numbers.js';
 
 // Cores that cannot be as a netlist file has them: shared by several ops, or not on the device.
 /** [row, column, ops] of every core that more than one op of the epoch claims. */
-export function shared(ops: Ops, epoch: number): [number, number, number[]][] {
+function shared(ops: Ops, epoch: number): [number, number, number[]][] {
   const users = new Map<number, number[]>();
   for (const op of ops.byEpoch[epoch] ?? []) {
     for (let r = 0; r < ops.get('rows', op); r++) {
@@ -23,7 +23,7 @@ export function shared(ops: Ops, epoch: number): [number, number, number[]][] {
 }
 
 /** Marks over the tiles: crossed cores with the number of ops on them. */
-export function drawShared(ops: Ops, epoch: number, top: readonly number[], cell: number, high: number): SVGElement[] {
+function drawShared(ops: Ops, epoch: number, top: readonly number[], cell: number, high: number): SVGElement[] {
   return shared(ops, epoch).map(([row, col, list]) => {
     const [x, y] = [col * cell + 1.5, top[row]! + 1.5];
     const [w, h] = [cell - 3, high - 3];
@@ -37,7 +37,7 @@ export function drawShared(ops: Ops, epoch: number, top: readonly number[], cell
 }
 
 /** Ground under cores that the device does not have. */
-export function drawAbsent(ops: Ops, top: readonly number[], cell: number, high: number): SVGElement | null {
+function drawAbsent(ops: Ops, top: readonly number[], cell: number, high: number): SVGElement | null {
   const meta = ops.frame.meta;
   const rows = Number(meta['device_rows'] ?? ops.rows);
   const cols = Number(meta['device_cols'] ?? ops.cols);

@@ -10,13 +10,13 @@ import { Legal } from './legal.js';
 import { FrameThrottle } from '../drawtimes.js';
 
 // What lies under the pointer while an op is dragged out of the grid: an epoch of the film strip, or a chip.
-export interface Target {
+interface Target {
   kind: 'epoch' | 'chip';
   number: number;
   element: Element;
 }
 
-export function targetAt(view: HTMLElement, x: number, y: number): Target | null {
+function targetAt(view: HTMLElement, x: number, y: number): Target | null {
   const root = view.closest('.tb-root') ?? view;
   // There is no such thing without a layout.
   const found = typeof document.elementsFromPoint === 'function' ? document.elementsFromPoint(x, y) : [];
@@ -32,7 +32,7 @@ export function targetAt(view: HTMLElement, x: number, y: number): Target | null
 let marked: Element | null = null;
 
 /** Shows where a drop would go; null for nowhere. */
-export function mark(target: Target | null): void {
+function mark(target: Target | null): void {
   if (marked === (target?.element ?? null)) return;
   marked?.classList.remove('tb-drop');
   marked = target?.element ?? null;
@@ -40,7 +40,7 @@ export function mark(target: Target | null): void {
 }
 
 /** The rubber band: a drag over empty ground selects the ops that it touches. */
-export class RubberBand {
+class RubberBand {
   private readonly rect = svg('rect', { class: 'tb-band', rx: 3, 'data-tb-band': '' });
 
   constructor(private readonly plane: SVGGElement, private readonly from: [number, number]) {

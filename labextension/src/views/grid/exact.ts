@@ -21,7 +21,7 @@ interface Effect {
 }
 
 /** A neighbour that will stand elsewhere. */
-export interface Outline {
+interface Outline {
   op: string;
   at: Cores;
 }

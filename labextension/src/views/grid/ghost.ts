@@ -58,7 +58,7 @@ export interface Picture {
 }
 
 /** What an exact answer adds to a picture. */
-export interface Exactly {
+interface Exactly {
   lines: [string, string][];
   outlines: { op: string; at: Cores; from?: Cores }[];
   /** Where it will land for certain; null while only the estimate is known. */

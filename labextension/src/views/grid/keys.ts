@@ -16,7 +16,7 @@ import type { Store } from '../store.js';
 import type { Suggestions } from './suggest.js';
 
 /** The nearest tile that way; distance across counts double. The first one where nothing is in focus. */
-export function nextTile(plane: HTMLElement, ops: Ops, from: SVGGElement | null, dx: number, dy: number): SVGGElement | null {
+function nextTile(plane: HTMLElement, ops: Ops, from: SVGGElement | null, dx: number, dy: number): SVGGElement | null {
   const tiles = [...plane.querySelectorAll<SVGGElement>('.tb-tile')];
   const centre = (tile: SVGGElement): [number, number] => {
     const c = coresOf(ops, ops.indexOf.get(tile.dataset['tbOp']!)!);
@@ -37,7 +37,7 @@ export function nextTile(plane: HTMLElement, ops: Ops, from: SVGGElement | null,
 }
 
 /** The focus that goes from tile to tile, and the core that it stands on. */
-export class CoreCursor {
+class CoreCursor {
   private at: [number, number] | null = null;
   private mark: SVGElement | null = null;
 
@@ -78,7 +78,7 @@ const WAYS: Record<string, [down: number, right: number]> = {
 };
 
 /** Moving by keys: arrows go among the legal places of an op, T turns it, Enter drops it, Escape leaves it. */
-export class KeyMove {
+class KeyMove {
   private drag: Dragged | null = null;
   private legal: Legal | null = null;
   private at: [number, number] = [0, 0];
@@ -204,7 +204,7 @@ export function nextStart(
   return best;
 }
 
-export interface Keyed {
+interface Keyed {
   readonly store: Store;
   readonly plane: HTMLElement;
   readonly element: HTMLElement;

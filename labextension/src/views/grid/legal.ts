@@ -7,7 +7,7 @@ import { shortName } from './draw.js';
 /** Height and width of the rectangle on the grid (a transposed op's own rows and columns are the other way round). */
 export type Size = [rows: number, cols: number];
 
-export interface Reason {
+interface Reason {
   name: string;
   meaning: string;
   fix: string;

@@ -8,8 +8,8 @@ import type { Displacement } from './pictures.js';
 
 /** What the legend asks of the view: to draw again, to draw only the lines again, to zoom. */
 interface GridActions {
-  changed(): void;
-  marked(): void;
+  render(): void;
+  mark(): void;
   zoom(direction: 1 | -1): void;
   fit(): void;
 }
@@ -24,7 +24,7 @@ export class Legend {
   readonly noc: SyncedTrait<Noc>;
 
   constructor(private readonly store: Store, private readonly act: GridActions) {
-    const changed = () => act.changed();
+    const changed = () => act.render();
     this.pipes = syncedTrait<Shown>(store, 'show_pipes', 'none', changed);
     this.threshold = syncedTrait(store, 'link_threshold', 0, changed);
     this.critical = syncedTrait(store, 'show_critical', false, changed);
@@ -55,7 +55,7 @@ export class Legend {
         type: 'button', class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),
         title: 'Highlight the ops whose work and waits decide when the epoch ends', onclick: () => {
           this.critical.tell(!this.critical.value());
-          this.act.changed();
+          this.act.render();
         }
       }, 'Critical path') : '',
       store.edits || hasLinks(store) ? this.choice('NoC links', 'noc', this.noc, ['none', '0', '1', 'both'],
@@ -75,7 +75,7 @@ export class Legend {
     return h('label', { class: 'tb-key', title }, label, h('select', {
       'data-tb-action': action, onchange: (event: Event) => {
         trait.tell((event.target as HTMLSelectElement).value as T);
-        this.act.changed();
+        this.act.render();
       }
     }, ...values.map(value => h('option', { value, selected: value === trait.value() }, words[value] ?? value))));
   }
@@ -86,7 +86,7 @@ export class Legend {
       type: 'number', min: 0, step: 1, value: this.threshold.value(), 'data-tb-action': 'link_threshold', 'data-lm-suppress-shortcuts': 'true', onchange: (event: Event) => {
         const value = Number((event.target as HTMLInputElement).value);
         this.threshold.tell(Number.isFinite(value) && value > 0 ? value : 0);
-        this.act.marked();
+        this.act.mark();
       }
     }), 'B/cycle');
   }

@@ -79,7 +79,7 @@ export class GridView {
       type: 'button', class: 'tb-button', 'data-tb-action': 'keys', title: 'Keyboard shortcuts (H)', 'aria-label': 'Keyboard shortcuts',
       onclick: () => open(this.element, { what: 'keys', scope: 'grid' })
     }, '?'));
-    this.legend = new Legend(store, { changed: () => this.render(), marked: () => this.mark(), zoom: direction => this.zoom(direction), fit: () => this.fit() });
+    this.legend = new Legend(store, this);
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
       this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.accessible.element, this.toast.element, this.card.element, this.legend.element);
@@ -267,7 +267,8 @@ export class GridView {
     this.linkbox.replaceChildren(...list);
   }
 
-  private render(all = false): void {
+  /** all: the film strip and the chips too. */
+  render(all = false): void {
     const { ops, store } = this;
     const dark = isDark();
     this.card.element.hidden = !ops;
@@ -379,7 +380,8 @@ export class GridView {
     this.mark();
   }
 
-  private mark(): void {
+  /** What is selected, with its edges, and the links. */
+  mark(): void {
     const { ops, store } = this;
     if (!ops) return;
     const chosen = new Set(ops.matcher.find(store.selection.names));

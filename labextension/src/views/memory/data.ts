@@ -9,7 +9,7 @@ export interface Part {
   start: number;
 }
 
-export interface Queue {
+interface Queue {
   name: string;
   kind: string;
   writer: string;
@@ -26,7 +26,7 @@ export interface Queue {
   prologue: boolean;
 }
 
-export interface Block {
+interface Block {
   queue: number;
   channel: number;
   address: number;

@@ -5,7 +5,7 @@ import { hex, type Lane, type MemoryData } from './data.js';
 // Queues as blocks in the lanes of their channels. A block can be dragged to another channel.
 const KINDS = ['input', 'parameter', 'constant', 'output', 'e2e', 'sparse tiles', 'sparse encoding'];
 
-export function kindClass(kind: string): string {
+function kindClass(kind: string): string {
   return `tb-q-${KINDS.includes(kind) ? kind.replace(' ', '-') : 'other'}`;
 }
 

@@ -18,7 +18,7 @@ const LEFT = 20;
 const TOP = 16;
 
 /** Every core of an epoch, coloured by how full it is. core: row and column of one that is marked. */
-export function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolean, core: readonly number[] = []): SVGSVGElement {
+function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolean, core: readonly number[] = []): SVGSVGElement {
   const rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch), CELL_H, STRIP);
   const w = ops.cols * CELL_W;
   const root = svg('svg', {
@@ -74,7 +74,7 @@ function what(part: Part): string {
 }
 
 /** The core of an op from address 0 to the end, and its buffers one by one. */
-export function core(data: MemoryData, name: string): HTMLElement {
+function core(data: MemoryData, name: string): HTMLElement {
   const op = data.indexOf.get(name);
   if (op === undefined) return h('div', { class: 'tb-empty' }, 'Choose an op to see the buffers of its cores.');
   const parts = data.partsOf(op), sizes = data.frame.meta['sizes'];

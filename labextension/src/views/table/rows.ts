@@ -11,7 +11,7 @@ import { shortName } from '../grid/draw.js';
 import { alike, stemOf } from '../names.js';
 
 // The columns of the op table: how a value is read, sorted and written.
-export interface TableColumn {
+interface TableColumn {
   id: string;
   label: string;
   title: string;

@@ -58,7 +58,7 @@ export class Find {
   }
 }
 
-export interface BarParts {
+interface BarParts {
   bar: HTMLElement;
   legend: HTMLElement;
   find: Find;

@@ -7,7 +7,7 @@ import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 
-export interface Check {
+interface Check {
   op: string;
   pcc: number;
   maxAbs: number;

@@ -6,7 +6,7 @@ import { tick, ticks, type Unit } from './time.js';
 import type { Tile, Tiles } from './tiles.js';
 
 export const OVERVIEW = 18;
-export const RULER = 20;
+const RULER = 20;
 export const HEAD = OVERVIEW + RULER;
 const NARROW = 4; // pixels below which a pattern is no more than noise
 
@@ -22,7 +22,7 @@ export interface Colours {
   font: string;
 }
 
-export interface Scene {
+interface Scene {
   model: TraceModel;
   tiles: Tiles;
   rows: readonly Row[];

@@ -3,7 +3,7 @@ import type { Frame } from '../frame.js';
 import { KIND_KEYS } from './paint.js';
 
 /** An op: neighbouring lanes, one for each group of cores that go in step. */
-export interface TraceOp {
+interface TraceOp {
   name: string;
   epoch: number;
   first: number;
@@ -11,7 +11,7 @@ export interface TraceOp {
 }
 
 /** One round of an epoch, in cycles. */
-export interface Round {
+interface Round {
   epoch: number;
   chip: number;
   round: number;
@@ -130,9 +130,9 @@ export interface Row {
   height: number;
 }
 
-export const EPOCH_ROW = 22;
-export const OP_ROW = 20;
-export const FILL_ROW = 34;
+const EPOCH_ROW = 22;
+const OP_ROW = 20;
+const FILL_ROW = 34;
 
 export interface Shown {
   epochs: ReadonlySet<number>;

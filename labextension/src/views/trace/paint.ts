@@ -4,7 +4,7 @@ import { freshId, svg } from '../dom.js';
 export const KINDS = ['compute', 'wait for input', 'wait for space', 'wait for DRAM', 'wait for host'] as const;
 export const KIND_KEYS = ['compute', 'input', 'space', 'dram', 'host'] as const;
 
-export interface KindPaint {
+interface KindPaint {
   ground: string;
   ink: string;
   /** Where a bar is too narrow for a pattern. */

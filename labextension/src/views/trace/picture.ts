@@ -10,7 +10,7 @@ import type { TraceRequests } from './tiles.js';
 import type { TraceActions, TraceElements, TraceState } from './state.js';
 
 // The names at the left of the rows in sight, as elements: for keyboards, readers and tests.
-export interface Marks {
+interface Marks {
   selected: ReadonlySet<number>;
   related: ReadonlySet<number>;
   stalled: ReadonlySet<string>;
@@ -22,7 +22,7 @@ export interface Marks {
   hover: (op: string) => void;
 }
 
-export function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): HTMLElement {
+function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): HTMLElement {
   const style = `top:${row.top}px;height:${row.height}px`;
   if (row.kind === 'epoch') {
     const [start, end] = model.span(row.epoch);
