@@ -10,9 +10,7 @@ import { NetlistText, NetlistView } from '../src/views/netlist.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { ProblemsView } from '../src/views/problems.js';
 import { TableView } from '../src/views/table/view.js';
-import { frame, frames } from './fixture.js';
-import { handFrame } from './handframe.js';
-import { alone } from './heard.js';
+import { aloneView, frame, frames, handFrame } from './fixture.js';
 import { editsFrame } from './live.js';
 
 /** Seen, with room for some lines; the test's page lays nothing out. */
@@ -35,7 +33,7 @@ describe('a line of the netlist', () => {
   const [first] = text.lineOf(name)!;
 
   function shown(line: number | null = null) {
-    const { host, store } = alone('netlist', { line });
+    const { host, store } = aloneView('netlist', { line });
     const view = seen(new NetlistView(store));
     const current = () => [...view.element.querySelectorAll<HTMLElement>('.tb-line[aria-current=true]')].map(l => Number(l.dataset['tbLine']));
     const scroller = view.element.querySelector<HTMLElement>('.tb-code')!;
@@ -88,7 +86,7 @@ describe('a line of the netlist', () => {
   });
 
   it('stays in the page where there is no such trait', () => {
-    const { host, store } = alone('bringup', {});
+    const { host, store } = aloneView('bringup', {});
     store.put(frame('netlist'));
     const view = seen(new NetlistView(store));
     store.setLine(3);
@@ -100,7 +98,7 @@ describe('a line of the netlist', () => {
 
 describe('problems', () => {
   it('are those that the filter keeps; what is typed is told once it rests', () => {
-    const { host, store } = alone('problems', { filter: 'WARNING' });
+    const { host, store } = aloneView('problems', { filter: 'WARNING' });
     const view = seen(new ProblemsView(store));
     store.put(frame('problems'));
     const kept = () => [...view.element.querySelectorAll('li code')].map(c => c.textContent);
@@ -126,7 +124,7 @@ describe('problems', () => {
   });
 
   it('offer no filter where there are none', () => {
-    const view = new ProblemsView(alone('problems', { filter: '' }).store);
+    const view = new ProblemsView(aloneView('problems', { filter: '' }).store);
     expect(view.element.querySelector<HTMLElement>('.tb-bar')!.hidden).toBe(true);
     view.dispose();
   });
@@ -134,7 +132,7 @@ describe('problems', () => {
 
 describe('the docks of the workbench', () => {
   function bench(traits: Record<string, unknown> = {}) {
-    const { host, store } = alone('bringup', { mode: 'split', docks: { tab: 'ops', inspector: true }, ...traits });
+    const { host, store } = aloneView('bringup', { mode: 'split', docks: { tab: 'ops', inspector: true }, ...traits });
     frames().forEach(f => store.put(f));
     const view = seen(new BringUp(store));
     host.told.length = 0;
@@ -166,7 +164,7 @@ describe('the docks of the workbench', () => {
   });
 
   it('work without Python', () => {
-    const { store } = alone('bringup', {});
+    const { store } = aloneView('bringup', {});
     frames().forEach(f => store.put(f));
     const view = new BringUp(store);
     const inspector = view.element.querySelector<HTMLElement>('[data-tb-view=inspector]')!;
@@ -179,7 +177,7 @@ describe('the docks of the workbench', () => {
   });
 
   it('have the tab of chips in front once there are several, and else say that it is not there', () => {
-    const { host, store } = alone('bringup', { docks: { tab: 'cluster', inspector: true } });
+    const { host, store } = aloneView('bringup', { docks: { tab: 'cluster', inspector: true } });
     const view = new BringUp(store);
     const front = () => view.element.querySelector('[role=tab][aria-selected=true]')!.getAttribute('data-tb-action');
     expect([front(), host.told]).toEqual(['tab-cluster', []]); // nobody knows yet
@@ -191,7 +189,7 @@ describe('the docks of the workbench', () => {
 
 describe('the table', () => {
   it('tells how it is sorted and what it is filtered by', () => {
-    const { host, store } = alone('table', { sort: '', filter: 'gelu', columns: [], group: 'none', per_core: false });
+    const { host, store } = aloneView('table', { sort: '', filter: 'gelu', columns: [], group: 'none', per_core: false });
     store.put(frame('ops'));
     const view = seen(new TableView(store));
     const press = () => view.element.querySelector<HTMLElement>('[data-tb-action=sort-cycles]')!.click();
@@ -214,7 +212,7 @@ describe('the table', () => {
 
 describe('the columns of the table', () => {
   it('are chosen by boxes, told, and as Python says', () => {
-    const { host, store } = alone('table', { columns: [] });
+    const { host, store } = aloneView('table', { columns: [] });
     store.put(frame('ops'));
     const view = seen(new TableView(store));
     const heads = () => [...view.element.querySelectorAll('.tb-headrow [data-tb-action]')].map(b => b.getAttribute('data-tb-action')!.slice(5));
@@ -240,7 +238,7 @@ describe('the columns of the table', () => {
 
 describe('overrides', () => {
   it('tell whether they are shown as code', () => {
-    const { host, store } = alone('overrides', { show_code: 'json' });
+    const { host, store } = aloneView('overrides', { show_code: 'json' });
     const record = {
       target: 'a', field: 'op_size', requested: '1x1', obtained: '1x1', state: 'obtained' as const, because: '', python: 'x', matches: 1, names: ['a'], removable: true
     };
@@ -271,7 +269,7 @@ describe('what is compared', () => {
   };
 
   it('is asked for as Python says, and told when somebody chooses, here or in another view', () => {
-    const { host, store } = alone('diff', { mode: 'split', a: 'A', b: 'now' });
+    const { host, store } = aloneView('diff', { mode: 'split', a: 'A', b: 'now' });
     store.put(frame('ops'));
     const view = seen(new DiffView(store));
     const wants = () => host.sent.filter(m => m['type'] === 'want').map(m => [m['a'], m['b']]);
@@ -299,7 +297,7 @@ describe('what is compared', () => {
 
 describe('a grid that Python lets edit, or not', () => {
   it('offers its tools at once, or takes them away', () => {
-    const { host, store } = alone('grid', { edit: false, epoch: 0 });
+    const { host, store } = aloneView('grid', { edit: false, epoch: 0 });
     frames().forEach(f => store.put(f));
     store.put(editsFrame({ undo: 'x' }));
     const view = seen(new GridView(store));
@@ -342,7 +340,7 @@ describe('groups of the graph', () => {
   });
 
   it('are told when somebody opens and closes them, once the picture rests', () => {
-    const { host, store } = alone('graph', { depth: null, collapsed: [] });
+    const { host, store } = aloneView('graph', { depth: null, collapsed: [] });
     store.put(frame('graph:lowered'));
     const view = new GraphView(store);
     view.toggle(1);

@@ -3,9 +3,8 @@ import { ClusterView } from '../src/views/cluster.js';
 import { BringUp } from '../src/views/bringup.js';
 import type { Host } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
-import { fixture, frame } from './fixture.js';
+import { fixture, frame, handFrame } from './fixture.js';
 import { Frame } from '../src/views/frame.js';
-import { handFrame } from './handframe.js';
 
 const names = frame('ops').text('op_name');
 const homes = [...frame('ops').column('op_epoch')];

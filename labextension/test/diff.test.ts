@@ -4,7 +4,7 @@ import { DiffView } from '../src/views/diff/view.js';
 import type { Frame } from '../src/views/frame.js';
 import { StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
-import { handFrame } from './handframe.js';
+import { handFrame } from './fixture.js';
 
 type Op = [name: string, classes: number, a: number[] | null, b: number[] | null];
 

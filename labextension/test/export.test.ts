@@ -37,7 +37,7 @@ it('lists every kind of export with its words, and asks before it writes over a 
   expect(dialog.dialog.element.textContent).toContain('session.x()');
   find('export-write').click();
   expect(host.sent.at(-1)).toMatchObject({ type: 'export', kind: 'overrides', replace: false });
-  host.say({ type: 'exported', kind: 'overrides', ok: false, exists: true, text: 'net.py is there already.' });
+  host.say({ type: 'exported', kind: 'overrides', ok: false, exists: true, text: 'net.py exists already.' });
   find('export-replace').click();
   expect(host.sent.at(-1)).toMatchObject({ type: 'export', replace: true });
   host.say({ type: 'exports', name: 'net', kinds: [...kinds, { name: 'tti', title: 'TTI', meaning: 'one archive', suffix: '.tti', settings: [

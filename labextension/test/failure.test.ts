@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { BringUp } from '../src/views/bringup.js';
 import { Frame } from '../src/views/frame.js';
 import { Store } from '../src/views/store.js';
-import { handFrame } from './handframe.js';
+import { handFrame } from './fixture.js';
 import { EDITS, live, LiveHost } from './live.js';
 
 const stages = [{ name: 'Trace', state: 'failed', seconds: null, detail: '' }, { name: 'Place', state: 'pending', seconds: null, detail: '' }];

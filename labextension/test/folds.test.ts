@@ -6,7 +6,7 @@ import { Viewport } from '../src/views/grid/geometry.js';
 import { Ops } from '../src/views/ops.js';
 import { splitter } from '../src/views/docks.js';
 import { foldedRows } from '../src/views/table/rows.js';
-import { handFrame } from './handframe.js';
+import { handFrame } from './fixture.js';
 
 /** A chain of ops, each in an epoch, at the column that is given. */
 function chain(...named: [name: string, epoch: number, col: number][]): Ops {

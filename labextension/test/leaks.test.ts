@@ -2,13 +2,13 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { StaticHost } from '../src/views/host.js';
 import { bringBy } from '../src/views/lazyview.js';
-import { ROOMS } from '../src/views/lazybundle.js';
+import { LAZY_VIEWS } from '../src/views/lazybundle.js';
 import { mountView, VIEWS } from '../src/mount.js';
 import { frames } from './fixture.js';
 import { editsFrame } from './live.js';
 import { Store } from '../src/views/store.js';
 
-bringBy(() => Promise.resolve({ ROOMS } as never));
+bringBy(() => Promise.resolve({ LAZY_VIEWS } as never));
 
 /** Who listens where, by name. */
 const listening = new Map<string, number>();

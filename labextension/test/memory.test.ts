@@ -4,8 +4,7 @@ import { MemoryData } from '../src/views/memory/data.js';
 import { MemoryView } from '../src/views/memory/view.js';
 import type { Host } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
-import { frame } from './fixture.js';
-import { handFrame } from './handframe.js';
+import { frame, handFrame } from './fixture.js';
 
 const ops = frame('ops');
 const NAMES = ops.text('op_name');

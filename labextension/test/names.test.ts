@@ -3,8 +3,7 @@ import { elide, short } from '../src/views/dom.js';
 import { drawEpoch, fitting, Rows, shortName } from '../src/views/grid/draw.js';
 import { LostSelection, Matcher, original } from '../src/views/names.js';
 import { Ops } from '../src/views/ops.js';
-import { frame } from './fixture.js';
-import { handFrame } from './handframe.js';
+import { frame, handFrame } from './fixture.js';
 import { editsFrame, live, ops } from './live.js';
 
 describe('names', () => {

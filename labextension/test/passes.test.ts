@@ -4,8 +4,7 @@ import { changePaint } from '../src/views/graph/paints.js';
 import { PassStepper } from '../src/views/passes.js';
 import { Frame } from '../src/views/frame.js';
 import { Store } from '../src/views/store.js';
-import { fixture, frame } from './fixture.js';
-import { handFrame } from './handframe.js';
+import { fixture, frame, handFrame } from './fixture.js';
 
 function passes(): Frame {
   return handFrame('passes', { error: '', rev: 1, name: 'x' }, [

@@ -2,8 +2,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { Host } from '../src/views/host.js';
 import { DEFAULTS, publishPreferences } from '../src/views/preferences.js';
 import { Store } from '../src/views/store.js';
-import { frame } from './fixture.js';
-import { handFrame } from './handframe.js';
+import { frame, handFrame } from './fixture.js';
 
 const text = (key: string, said: string) => handFrame(key, { rev: 1, dark: false }, [['text', 'u1', [...new TextEncoder().encode(said)]]]);
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { Host } from '../src/views/host.js';
 import { ProgramView } from '../src/views/program.js';
 import { Store } from '../src/views/store.js';
-import { handFrame } from './handframe.js';
+import { handFrame } from './fixture.js';
 
 const times = (cycles: number, late: number) => ({ cycles, device: [[0, 0, 40], [1, 40, 80], [2, late, cycles]], link: [['w', 80, late]] });
 

@@ -6,16 +6,14 @@ import { MemoryView } from '../src/views/memory/view.js';
 import { Ops } from '../src/views/ops.js';
 import { syncedTrait } from '../src/views/store.js';
 import { TraceView } from '../src/views/trace/view.js';
-import { frame } from './fixture.js';
-import { handFrame } from './handframe.js';
-import { alone } from './heard.js';
+import { aloneView, frame, handFrame } from './fixture.js';
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
 describe('a state told', () => {
   it('goes once it rests, without an echo, and gives way to Python', () => {
-    const { host, store } = alone('x', { n: 1 });
+    const { host, store } = aloneView('x', { n: 1 });
     const taken: number[] = [];
     const n = syncedTrait(store, 'n', 0, value => taken.push(value), { rest: 100 });
     n.tell(2);
@@ -38,7 +36,7 @@ describe('a state told', () => {
   });
 
   it('is of that view alone: a workbench has other traits of these names', () => {
-    const { host, store } = alone('bringup', { mode: 'split' });
+    const { host, store } = aloneView('bringup', { mode: 'split' });
     const mode = syncedTrait(store, 'mode', 'l1', () => expect.fail('not for it'), { of: 'memory' });
     host.ask('mode', 'grid');
     mode.tell('dram');
@@ -46,7 +44,7 @@ describe('a state told', () => {
   });
 
   it('is kept in the page where Python has no such trait', () => {
-    const { host, store } = alone('netlistfile', {});
+    const { host, store } = aloneView('netlistfile', {});
     const pipes = syncedTrait(store, 'show_pipes', 'none');
     expect(pipes.value()).toBe('none');
     pipes.tell('all');
@@ -71,7 +69,7 @@ function trace(cycles = 1000) {
 
 describe('the timeline', () => {
   function shown(traits: Record<string, unknown> = {}) {
-    const { host, store } = alone('trace', { ...TRACE, ...traits });
+    const { host, store } = aloneView('trace', { ...TRACE, ...traits });
     const view = new TraceView(store);
     store.put(trace());
     vi.advanceTimersByTime(1000);
@@ -158,7 +156,7 @@ describe('memory', () => {
     const ops = Ops.of(frame('ops'));
     const last = ops.byEpoch[0]!.at(-1)!;
     const corner = (op: number) => [ops.get('row', op) + ops.get('rows', op) - 1, ops.get('col', op) + ops.get('cols', op) - 1];
-    const { host, store } = alone('memory', { mode: 'l1', core: [], channel: null, epoch: 0 });
+    const { host, store } = aloneView('memory', { mode: 'l1', core: [], channel: null, epoch: 0 });
     store.put(frame('ops'));
     const view = new MemoryView(store);
     host.told.length = 0;
@@ -179,7 +177,7 @@ describe('memory', () => {
 
 describe('the cluster', () => {
   it('shows the epoch that Python asked for before it was there, and tells of another', () => {
-    const { host, store } = alone('cluster', { epoch: 1 });
+    const { host, store } = aloneView('cluster', { epoch: 1 });
     store.put(frame('ops'));
     const view = new ClusterView(store);
     expect([store.epoch, host.told]).toEqual([1, []]);
@@ -195,7 +193,7 @@ describe('the grid', () => {
   it('shows the epoch that Python asked for before it was there; one that there is not gives way, and Python hears of it', () => {
     const last = Ops.of(frame('ops')).epochs - 1;
     for (const [asked, shown] of [[1, 1], [99, last]] as const) {
-      const { host, store } = alone('grid', { epoch: asked });
+      const { host, store } = aloneView('grid', { epoch: asked });
       const view = new GridView(store);
       store.put(frame('ops'));
       expect([view.element.dataset['tbEpoch'], host.get('epoch')]).toEqual([String(shown), shown]);
@@ -206,7 +204,7 @@ describe('the grid', () => {
 
 describe('a comparison', () => {
   it('is drawn as Python says from the start, and tells no workbench', () => {
-    const { host, store } = alone('diff', { mode: 'delta' });
+    const { host, store } = aloneView('diff', { mode: 'delta' });
     const view = new DiffView(store);
     vi.advanceTimersByTime(100);
     expect(view.element.dataset['tbMode']).toBe('delta');
@@ -214,7 +212,7 @@ describe('a comparison', () => {
     vi.advanceTimersByTime(100);
     expect([view.element.dataset['tbMode'], host.told]).toEqual(['blink', []]);
     view.dispose();
-    const other = alone('bringup', { mode: 'grid' });
+    const other = aloneView('bringup', { mode: 'grid' });
     const inside = new DiffView(other.store);
     vi.advanceTimersByTime(100);
     expect(inside.element.dataset['tbMode']).toBe('split');

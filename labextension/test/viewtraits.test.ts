@@ -9,8 +9,7 @@ import { GraphView } from '../src/views/graph/view.js';
 import { Ops } from '../src/views/ops.js';
 import { rowsOf } from '../src/views/table/rows.js';
 import { TableView } from '../src/views/table/view.js';
-import { filled, frame } from './fixture.js';
-import { handFrame } from './handframe.js';
+import { filled, frame, handFrame } from './fixture.js';
 import { live } from './live.js';
 
 const ops = Ops.of(frame('ops'));

@@ -3,8 +3,7 @@ import { MemoryView } from '../src/views/memory/view.js';
 import type { Host } from '../src/views/host.js';
 import { LazyFrames, Visibility } from '../src/views/lazyframes.js';
 import { Store } from '../src/views/store.js';
-import { frame } from './fixture.js';
-import { handFrame } from './handframe.js';
+import { frame, handFrame } from './fixture.js';
 
 /** An observer that says what the test says. */
 class Observer {

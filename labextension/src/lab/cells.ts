@@ -51,7 +51,7 @@ function wasOpened(key: string): boolean {
 }
 
 const WIDGET = 'application/vnd.jupyter.widget-view+json';
-const TWIN = "<div class='tb-twin'>"; // how our pictures begin, see pictures/fragments.py
+const STORED_START = "<div class='tb-twin'>"; // how our pictures begin, see pictures/fragments.py
 const REST = 1000; // ms without work before a picture is made anew
 const PICTURES_INTERVAL = 250; // ms between two searches of the page
 
@@ -119,7 +119,7 @@ export class Stored {
         const node = cell.outputArea.widgets[at]?.node;
         const html = text(json.data?.['text/html']);
         const view = json.data?.[WIDGET] as { model_id?: string } | undefined;
-        if (node && view?.model_id && html.startsWith(TWIN)) found.push({ cell, at, json: json as Found['json'], html, model: view.model_id, node });
+        if (node && view?.model_id && html.startsWith(STORED_START)) found.push({ cell, at, json: json as Found['json'], html, model: view.model_id, node });
       }
     }
     return found;

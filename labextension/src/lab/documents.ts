@@ -56,7 +56,7 @@ class JournalFile implements View {
 
   private code(text: string, action: string): HTMLElement {
     return h('div', { class: 'tb-snippet' }, h('pre', { class: 'tb-code', tabindex: 0 }, text), h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': action, onclick: () => void (navigator.clipboard as Clipboard | undefined)?.writeText(text)
+      class: 'tb-button', 'data-tb-action': action, onclick: () => void (navigator.clipboard as Clipboard | undefined)?.writeText(text)
     }, 'Copy'));
   }
 }
@@ -183,7 +183,7 @@ class Body extends Widget {
     this.banner.classList.toggle('tb-lab-bad', bad);
     this.banner.dataset['tbBanner'] = bad ? 'failed' : text ? 'working' : '';
     this.banner.replaceChildren(h('span', {}, text), ...(bad ? [h('button', {
-      type: 'button', class: 'tb-lab-button', 'data-tb-action': 'try-again', onclick: () => void this.open()
+      class: 'tb-lab-button', 'data-tb-action': 'try-again', onclick: () => void this.open()
     }, 'Try again')] : []));
   }
 }
@@ -214,7 +214,6 @@ class NoContent extends TextModelFactory {
   }
 }
 
-/** Documents in tabs: session files, TTI images and PEF programs by double click, netlists by *Open With*. */
 export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer: ILayoutRestorer | null): void {
   VIEWS['journalfile'] = JournalFile; // a notebook has the session itself
   const { docRegistry } = app;

@@ -69,7 +69,7 @@ export class Sidebar extends Widget {
       s.epochs ? `${s.epochs} epoch${s.epochs > 1 ? 's' : ''}` : '', s.cycles ? `${grouped(s.cycles)} cycles/input` : ''].filter(Boolean);
     return h('li', { class: mine ? 'tb-lab-current' : '', 'data-tb-session-row': s.name, 'aria-current': mine ? 'true' : undefined },
       h('button', {
-        type: 'button', class: 'tb-lab-plain tb-lab-name', 'data-tb-action': 'choose-session', 'data-tb-key': `${key}-name`,
+        class: 'tb-lab-plain tb-lab-name', 'data-tb-action': 'choose-session', 'data-tb-key': `${key}-name`,
         title: 'Make it the current session and show its notebook', onclick: () => {
           this.current.choose(kernel.kernel.id, s.id);
           void this.app.commands.execute('docmanager:open', { path: kernel.title }).catch(() => undefined);
@@ -92,7 +92,7 @@ export class Sidebar extends Widget {
   }
 
   private button(key: string, label: string, action: string, onclick: () => void): HTMLElement {
-    return h('button', { type: 'button', class: 'tb-lab-button', 'data-tb-action': action, 'data-tb-key': key, onclick }, label);
+    return h('button', { class: 'tb-lab-button', 'data-tb-action': action, 'data-tb-key': key, onclick }, label);
   }
 }
 
@@ -129,7 +129,7 @@ export class StatusItem extends Widget {
     this.node.dataset['tbState'] = state;
     this.node.replaceChildren(h('span', { class: 'tb-lab-status-line' },
       h('button', {
-        type: 'button', class: 'tb-lab-plain', 'data-tb-action': 'status-session', onclick: this.reveal,
+        class: 'tb-lab-plain', 'data-tb-action': 'status-session', onclick: this.reveal,
         title: `${info.name} on ${info.device}: ${info.epochs} epochs, ${info.overrides} overrides${info.message ? `. ${info.message}` : ''}`
       }, `${info.name}: ${phase}`),
       info.running && h('progress', { max: 100, value: share, 'aria-label': `${info.name}, ${info.phase}` }),
@@ -138,7 +138,7 @@ export class StatusItem extends Widget {
       place.kernel.memory > 0 && h('span', { 'data-tb-memory': place.kernel.memory, title: 'Memory of the kernel of this session' },
         bytes(place.kernel.memory)),
       info.running && h('button', {
-        type: 'button', class: 'tb-lab-plain', 'data-tb-action': 'status-cancel', title: 'Cancel the work', 'aria-label': `cancel ${info.name}`,
+        class: 'tb-lab-plain', 'data-tb-action': 'status-cancel', title: 'Cancel the work', 'aria-label': `cancel ${info.name}`,
         onclick: () => void this.app.commands.execute(COMMAND.cancel, { kernel: place.kernel.kernel.id, session: info.id })
       }, '✕')));
   }

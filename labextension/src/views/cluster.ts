@@ -17,7 +17,6 @@ const CELL_W = 9;
 const CELL_H = 6;
 const SLOP = 4; // px before a press is a drag
 
-/** Chips as cards with their links: what each runs in a temporal epoch; ops and epochs are dragged to other chips. */
 export class ClusterView {
   readonly element: HTMLElement;
   private readonly bar = h('header', { class: 'tb-bar' });
@@ -124,7 +123,7 @@ export class ClusterView {
       this.render();
     };
     const button = (action: string, label: string, title: string, to: number) =>
-      h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, disabled: to < 0 || to > last, onclick: () => go(to) }, label);
+      h('button', { class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, disabled: to < 0 || to > last, onclick: () => go(to) }, label);
     const name = store.selection.names[0] ?? '';
     const op = ops?.indexOf.get(name);
     const choice = op !== undefined && store.edits !== null && !store.edits.busy ? h('label', { class: 'tb-check' }, `${shortName(name)} on`, h('select', {
@@ -170,7 +169,7 @@ export class ClusterView {
     mini as unknown as HTMLElement,
     h('div', { class: 'tb-chip-now' }, here.length ? `epoch ${here.join(', ')}: ${percent(cores)} of cores` : 'idle'),
     h('div', { class: 'tb-chip-epochs' }, ...all.map(e => h('button', {
-      type: 'button', class: `tb-chip-epoch${here.includes(e) ? ' tb-now' : ''}`, 'data-tb-epoch': e, 'data-tb-action': 'cluster-epoch',
+      class: `tb-chip-epoch${here.includes(e) ? ' tb-now' : ''}`, 'data-tb-epoch': e, 'data-tb-action': 'cluster-epoch',
       'aria-label': `epoch ${e}, ${short(ops.epochTimes[e]!)} cycles`, title: `epoch ${e}: ${ops.byEpoch[e]!.length} ops, ${short(ops.epochTimes[e]!)} cycles`
     }, String(e)))),
     h('div', { class: 'tb-chip-load', title: said }, h('i', { style: `width:${Math.min(100, 100 * share)}%;background:${paint.edge}` })),

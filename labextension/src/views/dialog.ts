@@ -19,7 +19,7 @@ export class Dialog {
       'data-tb-view': name, 'data-lm-suppress-shortcuts': 'true'
     },
       h('header', { role: 'presentation' }, this.title,
-        h('button', { type: 'button', class: 'tb-close', 'aria-label': 'close', 'data-tb-action': `close-${name}`, onclick: () => this.close() }, '×')),
+        h('button', { class: 'tb-close', 'aria-label': 'close', 'data-tb-action': `close-${name}`, onclick: () => this.close() }, '×')),
       this.body);
     this.element.addEventListener('keydown', event => this.key(event));
   }
@@ -124,7 +124,7 @@ export class Toast {
     this.toast.classList.toggle('tb-slower', slower);
     this.toast.replaceChildren(
       h('span', { class: 'tb-glyph', 'aria-hidden': 'true' }, slower ? '▲' : ok ? '✓' : '✕'), h('span', {}, text),
-      h('button', { type: 'button', class: 'tb-close', 'aria-label': 'dismiss', 'data-tb-action': 'dismiss',
+      h('button', { class: 'tb-close', 'aria-label': 'dismiss', 'data-tb-action': 'dismiss',
         onmousedown: (event: Event) => event.preventDefault(), // the focus stays where the work is
         onclick: () => this.hide() }, '×'));
     clearTimeout(this.timer);

@@ -33,7 +33,7 @@ export class Tabs implements View {
     this.bar.addEventListener('keydown', event => this.step(event));
     for (const [id, label, view] of views) {
       const button = h('button', {
-        type: 'button', role: 'tab', 'data-tb-action': `tab-${id}`, onclick: () => this.show(id)
+        role: 'tab', 'data-tb-action': `tab-${id}`, onclick: () => this.show(id)
       }, label);
       this.buttons.set(id, button);
       this.panels.set(id, view);
@@ -47,7 +47,7 @@ export class Tabs implements View {
    *  it is there. */
   detachable(): void {
     const button = h('button', {
-      type: 'button', class: 'tb-detach', 'data-tb-action': 'open-tab', title: 'Open this view in a tab of JupyterLab', 'aria-label': 'Open this view in a tab',
+      class: 'tb-detach', 'data-tb-action': 'open-tab', title: 'Open this view in a tab of JupyterLab', 'aria-label': 'Open this view in a tab',
       onclick: () => button.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: this.front === 'ops' ? 'table' : this.front }))
     }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
       svg('path', { d: 'M4 1.5h6.5V8M8 4H1.5v6.5H8z', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
@@ -114,7 +114,7 @@ export class Tabs implements View {
 /** Where there is no JupyterLab to open a tab in: the workbench over the whole page, and back. */
 function fullWidth(): HTMLButtonElement {
   const button = h('button', {
-    type: 'button', class: 'tb-detach', 'data-tb-action': 'full-width', title: 'Full page on or off (Escape)', 'aria-label': 'Full page',
+    class: 'tb-detach', 'data-tb-action': 'full-width', title: 'Full page on or off (Escape)', 'aria-label': 'Full page',
     'aria-pressed': 'false', onclick: () => show(button.getAttribute('aria-pressed') === 'false')
   }, svg('svg', { viewBox: '0 0 12 12', width: 12, height: 12, 'aria-hidden': 'true' },
     svg('path', { d: 'M1.5 4V1.5H4M8 1.5h2.5V4M10.5 8v2.5H8M4 10.5H1.5V8', fill: 'none', stroke: 'currentColor', 'stroke-width': 1.3 })));
@@ -132,7 +132,7 @@ function fullWidth(): HTMLButtonElement {
 
 // Bars between panes: dragged, or moved by arrow keys. Where they stood is remembered by the browser, for all workbenches.
 const KEY = 'tbuda-lab:panes';
-const STEP = 0.02; // of the room, by an arrow key
+const STEP = 0.02; // of the container, by an arrow key
 
 interface Bar {
   /** Under which the share is remembered, and the custom property that carries it: `--tb-share-<name>`. */
@@ -161,8 +161,8 @@ function remember(name: string, share: number): void {
   }
 }
 
-/** The bar between two panes of `room`; a double click puts it back where it was at first. */
-export function splitter(room: HTMLElement, { name, label, across, share: usual, range: [least, most] }: Bar): HTMLElement {
+/** The bar between two panes of `container`; a double click puts it back where it was at first. */
+export function splitter(container: HTMLElement, { name, label, across, share: usual, range: [least, most] }: Bar): HTMLElement {
   const bar = h('div', {
     class: `tb-splitter ${across ? 'tb-across' : 'tb-down'}`, role: 'separator', tabindex: 0, 'aria-label': label, 'data-tb-splitter': name,
     'aria-orientation': across ? 'vertical' : 'horizontal', 'aria-valuemin': Math.round(100 * least), 'aria-valuemax': Math.round(100 * most),
@@ -171,14 +171,14 @@ export function splitter(room: HTMLElement, { name, label, across, share: usual,
   let share = usual;
   const put = (next: number, keep = true) => {
     share = Math.max(least, Math.min(most, next));
-    room.style.setProperty(`--tb-share-${name}`, share.toFixed(4));
+    container.style.setProperty(`--tb-share-${name}`, share.toFixed(4));
     bar.setAttribute('aria-valuenow', String(Math.round(100 * share)));
     if (keep) remember(name, share);
   };
   const kept = remembered()[name];
   put(typeof kept === 'number' && Number.isFinite(kept) ? kept : usual, false);
   const at = (event: PointerEvent) => {
-    const box = room.getBoundingClientRect();
+    const box = container.getBoundingClientRect();
     put(across ? (event.clientX - box.left) / box.width : (event.clientY - box.top) / box.height);
   };
   bar.addEventListener('pointerdown', event => {
@@ -203,7 +203,7 @@ export function splitter(room: HTMLElement, { name, label, across, share: usual,
 interface Open {
   tab: string;
   inspector: boolean;
-  /** The tabs have all the room: graph and grid are put away. */
+  /** The tabs have the full height: graph and grid are hidden. */
   tall?: boolean;
 }
 
@@ -213,7 +213,7 @@ const MODES = [['graph', 'Graph', 'Show only the graph'], ['split', 'Both', 'Sho
 /** How the workbench is arranged: graph, grid or both above, which tab is in front below, whether the inspector stands beside. */
 export class Docks {
   readonly element: HTMLElement;
-  /** Gives the tabs all the room, or takes it back. */
+  /** Gives the tabs the full height, or takes it back. */
   readonly taller: HTMLButtonElement;
   /** There is no room for graph and grid side by side: both means the grid. */
   private narrow = false;
@@ -225,18 +225,18 @@ export class Docks {
     this.mode = syncedTrait(store, 'mode', 'split', () => this.arrange());
     this.docks = syncedTrait<Open>(store, 'docks', { tab: 'ops', inspector: true }, () => this.arrange());
     const button = (action: string, label: string, title: string, f: () => void) =>
-      h('button', { type: 'button', 'data-tb-action': action, title, onclick: f }, label);
+      h('button', { 'data-tb-action': action, title, onclick: f }, label);
     this.taller = h('button', {
-      type: 'button', class: 'tb-tall-button', 'data-tb-action': 'dock-tall', 'aria-label': 'Tabs over graph and grid',
+      class: 'tb-tall-button', 'data-tb-action': 'dock-tall', 'aria-label': 'Tabs over graph and grid',
       onclick: () => this.put({ ...this.docks.value(), tall: !this.docks.value().tall })
     });
     this.element = h('div', { class: 'tb-docks', role: 'group', 'aria-label': 'Arrangement' },
       h('button', {
-        type: 'button', class: 'tb-button tb-compact-only', 'data-tb-action': 'open-workbench', title: 'Open the whole workbench in a tab beside the notebook',
+        class: 'tb-button tb-compact-only', 'data-tb-action': 'open-workbench', title: 'Open the whole workbench in a tab beside the notebook',
         onclick: () => this.element.dispatchEvent(new CustomEvent('tb-tab', { bubbles: true, detail: 'bringup' }))
       }, 'Open workbench'),
       h('button', {
-        type: 'button', class: 'tb-button tb-compact-only', 'data-tb-action': 'show-here', title: 'Show the whole workbench in this cell',
+        class: 'tb-button tb-compact-only', 'data-tb-action': 'show-here', title: 'Show the whole workbench in this cell',
         onclick: () => this.element.closest('.tb-root')?.classList.remove('tb-compact')
       }, 'Show here'),
       h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Views above the tabs' },

@@ -1,6 +1,5 @@
 /** Small helpers to make elements. Text is always set as text, never as markup. */
 
-// Small helpers to make elements. Text is always set as text, never as markup.
 type Attributes = Record<string, string | number | boolean | ((event: never) => void) | undefined>;
 type Child = Node | string | null | undefined | false;
 
@@ -13,12 +12,14 @@ function fill(element: Element, attributes: Attributes, children: Child[]): void
   for (const child of children) if (child || child === '') element.append(child);
 }
 
+/** An element with its attributes, listeners (`onclick`) and children. A button submits nothing. */
 export function h<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   attributes: Attributes = {},
   ...children: Child[]
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
+  if (tag === 'button') element.setAttribute('type', 'button');
   fill(element, attributes, children);
   return element;
 }

@@ -29,7 +29,7 @@ export class EditBar {
     }
     const step = (what: 'undo' | 'redo', sign: string, label: string, keys: string) =>
       h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': what, disabled: !label || edits.busy,
+        class: 'tb-button', 'data-tb-action': what, disabled: !label || edits.busy,
         title: label ? `${what}: ${label} (${keys})` : `Nothing to ${what}`, 'aria-label': label ? `${what} ${label}` : what,
         onmousedown: (event: Event) => event.preventDefault(), // the focus stays in the grid
         onclick: () => store.ask({ type: what })

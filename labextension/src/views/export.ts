@@ -146,7 +146,7 @@ export class ExportDialog {
     this.result.replaceChildren();
     const held = this.tabs.contains(document.activeElement);
     this.tabs.replaceChildren(...this.kinds.map(kind => h('button', {
-      type: 'button', role: 'tab', 'aria-selected': String(kind.name === name), 'data-tb-action': `export-${kind.name}`,
+      role: 'tab', 'aria-selected': String(kind.name === name), 'data-tb-action': `export-${kind.name}`,
       onclick: () => this.choose(kind.name)
     }, kind.title)));
     if (held) this.tabs.querySelector<HTMLElement>('[aria-selected=true]')!.focus(); // else Escape would go to the page
@@ -165,9 +165,9 @@ export class ExportDialog {
       })),
       ...fields,
       h('div', { class: 'tb-buttons' },
-        h('button', { type: 'button', class: 'tb-button tb-primary', 'data-tb-action': 'export-write', onclick: () => this.write(false) }, 'Write'),
+        h('button', { class: 'tb-button tb-primary', 'data-tb-action': 'export-write', onclick: () => this.write(false) }, 'Write'),
         png && h('button', {
-          type: 'button', class: 'tb-button', 'data-tb-action': 'export-png', title: 'Save the view as it is on the screen, at twice its size',
+          class: 'tb-button', 'data-tb-action': 'export-png', title: 'Save the view as it is on the screen, at twice its size',
           onclick: () => void this.png(false)
         }, 'Write PNG of the view')));
     this.plan();
@@ -229,7 +229,7 @@ export class ExportDialog {
     }
     const line = (label: string, text: string, action: string) => h('div', { class: 'tb-cli' }, h('span', {}, label), h('code', {}, text),
       h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': action, 'aria-label': `copy ${text}`,
+        class: 'tb-button', 'data-tb-action': action, 'aria-label': `copy ${text}`,
         onclick: () => copy(text, (ok, said) => this.say(ok, said))
       }, 'Copy'));
     const preview = message['preview'];
@@ -264,7 +264,7 @@ export class ExportDialog {
     this.say(message['ok'] === true, String(message['text']));
     if (again) {
       this.result.append(' ', h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'export-replace', onclick: () => (png ? void this.png(true) : this.write(true))
+        class: 'tb-button', 'data-tb-action': 'export-replace', onclick: () => (png ? void this.png(true) : this.write(true))
       }, 'Replace it'));
     }
   }

@@ -62,7 +62,6 @@ export function entry(text: NetlistText | null, name: string): HTMLElement | nul
     h('div', { class: term.length + value.length > LONG + 8 ? 'tb-long' : '' }, h('dt', {}, term), h('dd', {}, value))));
 }
 
-/** All about what is selected: origin, numbers, operands, readers, netlist entry. */
 export class Inspector {
   readonly element = h('aside', { class: 'tb-view tb-inspector', 'data-tb-view': 'inspector', 'aria-label': 'Selection' });
   private readonly stops: (() => void)[] = [];
@@ -128,7 +127,7 @@ export class Inspector {
       made.push(this.opControls.element);
       if (this.store.edits) {
         made.push(h('p', {}, h('button', {
-          type: 'button', class: 'tb-link', 'data-tb-action': 'why', onclick: () => open(this.element, { what: 'why', op: ops.name[op]! })
+          class: 'tb-link', 'data-tb-action': 'why', onclick: () => open(this.element, { what: 'why', op: ops.name[op]! })
         }, 'Why here?')));
       }
       if (ops.into(op).length) made.push(h('h4', { class: 'tb-in' }, 'Fed by'), this.links(ops.into(op)));
@@ -178,7 +177,7 @@ export class Inspector {
     const all = this.ops!;
     return h('div', { class: 'tb-chips' }, ...ops.map(op =>
       h('button', {
-        type: 'button', class: 'tb-chip', title: all.name[op]!, 'data-tb-action': 'select-op',
+        class: 'tb-chip', title: all.name[op]!, 'data-tb-action': 'select-op',
         onclick: () => this.store.select([all.name[op]!], 'inspector'),
         onpointerenter: () => this.store.setHover(all.name[op]!),
         onpointerleave: () => this.store.setHover('')

@@ -1,8 +1,4 @@
-/**
- * Every key of the workbench in one table: what it does, where, and which chords do it. JupyterLab's settings
- * rebind actions by writing `{action: "Ctrl+K"}` as JSON into the `data-tb-keys` attribute of the body. And the
- * tab stops: one for each group of buttons.
- */
+/** Every key of the workbench in one table, and the tab stops: one for each group of buttons. */
 
 // Every key of the workbench in one table: what it does, where, and which chords do it. JupyterLab's settings rebind
 // actions by writing `{action: "Ctrl+K"}` as JSON into the `data-tb-keys` attribute of the document's root element; it

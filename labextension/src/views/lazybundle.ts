@@ -26,10 +26,10 @@ interface Made {
   style: string;
 }
 
-export type Room = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'program' | 'profile' | 'netlistfile' | 'imagefile';
+export type LazyName = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'program' | 'profile' | 'netlistfile' | 'imagefile';
 
 /** Views by the name that their Python class gives them, each with the style sheet that it alone needs. */
-export const ROOMS: Record<Room, Made> = {
+export const LAZY_VIEWS: Record<LazyName, Made> = {
   trace: { make: TraceView, style: timelineStyle },
   memory: { make: MemoryView, style: memoryStyle },
   diff: { make: DiffView, style: diffStyle },
@@ -45,7 +45,7 @@ export const ROOMS: Record<Room, Made> = {
 export { ExportDialog, WhyPanel };
 
 export interface More {
-  ROOMS: typeof ROOMS;
+  LAZY_VIEWS: typeof LAZY_VIEWS;
   ExportDialog: typeof ExportDialog;
   WhyPanel: typeof WhyPanel;
 }

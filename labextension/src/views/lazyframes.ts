@@ -55,7 +55,6 @@ interface FrameRequest {
   sized?: () => void;
 }
 
-/** Frames that the kernel makes only while somebody looks at the view that shows them. */
 export class LazyFrames {
   /** Why there are none; empty where there is no such reason. */
   refused = '';

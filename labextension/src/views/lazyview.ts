@@ -1,7 +1,7 @@
 /** Views whose code is fetched when they are first seen: a page without them starts sooner. Where from, the entry says. */
 import type { View } from './docks.js';
 import { h } from './dom.js';
-import type { More, Room } from './lazybundle.js';
+import type { More, LazyName } from './lazybundle.js';
 import type { Store } from './store.js';
 
 /** Brings the code of the other views; `waiting` is told when it takes longer. May be called again after it failed. */
@@ -24,12 +24,12 @@ export class LazyView implements View {
   private view: View | null = null;
   private readonly place: HTMLElement;
   private readonly text = h('p', {}, 'Loading …');
-  private readonly again = h('button', { type: 'button', class: 'tb-button', hidden: true, 'data-tb-action': 'load-view', onclick: () => this.lookedAt() }, 'Try again');
+  private readonly again = h('button', { class: 'tb-button', hidden: true, 'data-tb-action': 'load-view', onclick: () => this.lookedAt() }, 'Try again');
   private asked = false;
   private gone = false;
 
-  constructor(private readonly store: Store, private readonly room: Room) {
-    this.place = h('section', { class: 'tb-view tb-late', 'data-tb-view': room, 'data-tb-late': 'waiting' },
+  constructor(private readonly store: Store, private readonly name: LazyName) {
+    this.place = h('section', { class: 'tb-view tb-late', 'data-tb-view': name, 'data-tb-late': 'waiting' },
       h('div', { class: 'tb-empty', role: 'status' }, h('div', {}, this.text, this.again)));
   }
 
@@ -60,14 +60,14 @@ export class LazyView implements View {
 
   private arrived(found: More): void {
     if (this.gone || this.view) return;
-    const { make, style } = found.ROOMS[this.room];
+    const { make, style } = found.LAZY_VIEWS[this.name];
     const { place } = this;
     const focused = place.contains(document.activeElement);
     const root = place.closest<HTMLElement>('.tb-root');
     this.view = new make(this.store);
     const { element } = this.view;
     element.hidden = place.hidden;
-    dress(root ?? element, this.room, style);
+    dress(root ?? element, this.name, style);
     place.replaceWith(element);
     if (focused) element.focus({ preventScroll: true });
   }
@@ -80,20 +80,20 @@ export class LazyView implements View {
 }
 
 /** A view by itself, as the registry of views wants it. */
-export function late(room: Room): new (store: Store) => View {
+export function late(name: LazyName): new (store: Store) => View {
   return class extends LazyView {
     constructor(store: Store) {
-      super(store, room);
+      super(store, name);
       this.lookedAt();
     }
   };
 }
 
-/** Puts the style sheet of a room behind those of the root, which it goes on from, once. */
-export function dress(root: HTMLElement, room: string, style: string): void {
+/** Puts the style sheet of a view behind those of the root, once. */
+export function dress(root: HTMLElement, name: string, style: string): void {
   const sheets = [...root.querySelectorAll<HTMLElement>(':scope > style')];
-  if (!style || sheets.some(sheet => sheet.dataset['tbStyle'] === room)) return;
-  const sheet = h('style', { 'data-tb-style': room }, style);
+  if (!style || sheets.some(sheet => sheet.dataset['tbStyle'] === name)) return;
+  const sheet = h('style', { 'data-tb-style': name }, style);
   if (sheets.length) sheets.at(-1)!.after(sheet);
   else root.prepend(sheet);
 }

@@ -51,12 +51,12 @@ class FindingsView {
           h('div', {},
             h('div', {},
               line[i] ? h('button', {
-                type: 'button', class: 'tb-link', 'data-tb-action': 'goto-line', 'data-tb-line': line[i],
+                class: 'tb-link', 'data-tb-action': 'goto-line', 'data-tb-line': line[i],
                 onclick: () => this.go(target![i]!, line[i]!)
               }, `line ${line[i]}`) : '', line[i] ? ' · ' : '', h('b', {}, where![i]), ': ', message![i], h('code', {}, rule![i])),
             fix![i] ? h('div', { class: 'tb-fix' }, fix![i]) : '')))),
       ...(shown < count ? [h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'all-findings', onclick: () => {
+        class: 'tb-button', 'data-tb-action': 'all-findings', onclick: () => {
           this.most = Infinity;
           this.render();
         }

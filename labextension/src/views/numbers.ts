@@ -1,7 +1,4 @@
-/**
- * Numbers on the screen: what each means, by which formula, and where that stands (docs/numbers.md has the same
- * table; a test holds the two together); time as text.
- */
+/** Numbers on the screen: what each means, and time as text. */
 import { grouped, percent, short } from './dom.js';
 import type { Ops } from './ops.js';
 import { preferences } from './preferences.js';
@@ -15,7 +12,7 @@ export const FORMULAS = {
   load: 'Time of the op (kernel or slowest transfer) ÷ that of the slowest op of its epoch. In the steady state the slowest op sets the rate of its whole epoch.',
   bound: 'What takes longest: compute (the kernel), DRAM, NoC or host link (a transfer), or stall: a full buffer holds the op and its epoch up longer than it works. Source: core/epochsim/batchtime.py.',
   batch: 'Simulated for the batch that the model is compiled for: filling, waits for full buffers and the switches between epochs are included; ÷ inputs of the batch. Source: core/epochsim/batchtime.py.',
-  epoch: 'Cycles of the epoch for the whole batch ÷ inputs, simulated: its switch, filling, the pace of its slowest op, and waits for full buffers. Source: core/epochsim/batchtime.py.',
+  epoch: 'Cycles of the epoch for the whole batch ÷ inputs, simulated: its switch, filling, the time of its slowest op, and waits for full buffers. Source: core/epochsim/batchtime.py.',
   data: 'Kernel cycles or transfer cycles, whichever are more. An operand or output takes its bytes per core ÷ bytes per cycle: half the peak of a NoC link, the core’s share of DRAM, or its share of the host link. Source: core/balancer/bandwidth.py.',
   kernels: 'Per epoch the cycles of the slowest kernel, added up; of epochs that run together on several chips the slowest counts. Estimated, without transfers. Source: docs/cost-model.md.',
   rate: 'Clock of the device ÷ cycles per input of the same line.',

@@ -43,7 +43,7 @@ export class OpControls {
     this.element.hidden = !op || !this.store.edits;
     if (this.element.hidden) return;
     this.element.replaceChildren(h('button', {
-      type: 'button', class: 'tb-link', 'data-tb-action': 'op-controls', onclick: () => this.ask()
+      class: 'tb-link', 'data-tb-action': 'op-controls', onclick: () => this.ask()
     }, 'Inner steps, streaming, buffers …'));
   }
 
@@ -97,7 +97,7 @@ export class OpControls {
     }, h('option', { value: AUTO, selected: !fixed }, fixed ? 'Remove override' : `automatic (${values[at]?.[1].split(':')[0] ?? now})`),
       ...values.map(([v, text]) => h('option', { value: v, selected: fixed && v === now }, text)));
     const step = (by: number, sign: string, name: string) => h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': `${name}-${id}`, 'aria-label': `${name} ${label}`,
+      class: 'tb-button', 'data-tb-action': `${name}-${id}`, 'aria-label': `${name} ${label}`,
       disabled: busy || at < 0 || !values[at + by], onclick: () => set(values[at + by]![0])
     }, sign);
     return h('div', { class: 'tb-knob' }, h('span', {}, label), step(-1, '−', 'less'), select, step(1, '+', 'more'));
@@ -153,7 +153,7 @@ export class PreloadButtons {
         this.say();
       };
       return h('button', {
-        type: 'button', class: 'tb-chip tb-preload', tabindex: focus ? 0 : -1, 'data-tb-action': 'preload', 'data-tb-operand': operand, 'aria-pressed': String(on),
+        class: 'tb-chip tb-preload', tabindex: focus ? 0 : -1, 'data-tb-action': 'preload', 'data-tb-operand': operand, 'aria-pressed': String(on),
         'aria-label': `input ${operand} of ${name}, ${on ? 'preloaded into L1' : 'streamed from DRAM'}`,
         title: on ? 'Waits in L1 from before the first input. Press to stream it from DRAM for every input' : 'Streamed from DRAM for every input. Press to preload it into L1',
         onpointerenter: look, onfocus: look, onpointerleave: leave, onblur: leave,

@@ -74,7 +74,7 @@ export class OverridesPanel {
 
   private bar(): HTMLElement {
     const tab = (name: 'list' | 'python' | 'json', label: string) => h('button', {
-      type: 'button', 'aria-pressed': String(this.shown === name), 'data-tb-action': `overrides-${name}`,
+      'aria-pressed': String(this.shown === name), 'data-tb-action': `overrides-${name}`,
       onclick: () => {
         this.shown = name;
         this.way.tell(name === 'list' ? '' : name);
@@ -85,15 +85,15 @@ export class OverridesPanel {
     return h('header', { class: 'tb-bar' },
       h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Show as' }, tab('list', 'List'), tab('python', 'Python'), tab('json', 'JSON')),
       this.shown === 'list' && h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'gains', title: 'Calculate what each override saves, against the placement without it',
+        class: 'tb-button', 'data-tb-action': 'gains', title: 'Calculate what each override saves, against the placement without it',
         disabled: this.store.edits?.busy ?? true, onclick: () => this.ask('gains')
       }, 'Estimate gains'),
       this.shown !== 'list' && this.code && h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'copy-code',
+        class: 'tb-button', 'data-tb-action': 'copy-code',
         onclick: () => copy(this.code![this.shown as 'python' | 'json'], (ok, text) => this.store.say(ok, text), `all overrides as ${this.shown}`)
       }, 'Copy'),
       h('span', { class: 'tb-spring' }), this.import(),
-      h('button', { type: 'button', class: 'tb-button', 'data-tb-action': 'export', onclick: () => open(this.element, { what: 'export' }) }, 'Export'));
+      h('button', { class: 'tb-button', 'data-tb-action': 'export', onclick: () => open(this.element, { what: 'export' }) }, 'Export'));
   }
 
   /** Overrides from a file of the one who looks: one undo step. */
@@ -111,7 +111,7 @@ export class OverridesPanel {
       }
     });
     return h('span', {}, file, h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'overrides-import', title: 'Add the overrides of a JSON file that Export wrote',
+      class: 'tb-button', 'data-tb-action': 'overrides-import', title: 'Add the overrides of a JSON file that Export wrote',
       disabled: store.edits.busy, onclick: () => file.click()
     }, 'Import'));
   }
@@ -133,7 +133,7 @@ export class OverridesPanel {
       if (over !== at) row(over)?.classList.add('tb-drop');
     };
     const grip: HTMLElement = h('button', {
-      type: 'button', class: 'tb-button tb-order', 'data-tb-action': 'order-override', disabled: store.edits!.busy,
+      class: 'tb-button tb-order', 'data-tb-action': 'order-override', disabled: store.edits!.busy,
       title: 'Drag, or press up and down, to reorder: the last override of an op wins',
       'aria-label': `place ${at + 1} of the overrides: ${record.field} of ${record.target}`,
       onpointerdown: (event: PointerEvent) => grip.setPointerCapture(event.pointerId),
@@ -189,7 +189,7 @@ export class OverridesPanel {
         onchange: () => store.edit({ do: on ? 'disable' : 'enable', op: target, kinds: [field] })
       })),
       h('td', {}, h('button', {
-        type: 'button', class: 'tb-link', 'data-tb-action': 'select-op', title: target, onclick: () => store.select(names, 'overrides')
+        class: 'tb-link', 'data-tb-action': 'select-op', title: target, onclick: () => store.select(names, 'overrides')
       }, target), record.matches > 1 ? ` (${record.matches} ops)` : ''),
       h('td', {}, field), h('td', {}, record.requested), h('td', {}, record.obtained || '–'),
       h('td', { title: record.because },
@@ -200,11 +200,11 @@ export class OverridesPanel {
       h('td', {}, h('code', {}, record.python)),
       h('td', {},
         h('button', {
-          type: 'button', class: 'tb-button', 'data-tb-action': 'copy-override', title: 'Copy the Python line', 'aria-label': `copy ${record.python}`,
+          class: 'tb-button', 'data-tb-action': 'copy-override', title: 'Copy the Python line', 'aria-label': `copy ${record.python}`,
           onclick: () => copy(record.python, (ok, text) => store.say(ok, text))
         }, 'Copy'), ' ',
         (record.removable || record.ops) && on ? h('button', {
-          type: 'button', class: 'tb-button', 'data-tb-action': 'remove-override', title: 'Remove this override',
+          class: 'tb-button', 'data-tb-action': 'remove-override', title: 'Remove this override',
           'aria-label': `remove ${field} of ${target}`, disabled: store.edits!.busy,
           onclick: () => store.edit(record.ops
             ? { do: 'constrain', ops: record.ops, on: false } : { do: 'clear', op: target, kinds: [field] })

@@ -12,7 +12,6 @@ const GLYPHS: Record<string, string> = { added: '+', changed: '~', removed: '−
 
 type Side = 'before' | 'after';
 
-/** The passes one by one: what each changed, and the graph before and after it. */
 export class PassStepper {
   readonly element: HTMLElement;
   private readonly bar = h('header', { class: 'tb-bar' });
@@ -155,9 +154,9 @@ export class PassStepper {
     this.bar.hidden = this.graph.element.hidden = !steps;
     if (!steps) return;
     const button = (action: string, label: string, title: string, f: () => void) =>
-      h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
+      h('button', { class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
     const side = (name: Side, label: string) => h('button', {
-      type: 'button', 'data-tb-action': `pass-${name}`, 'aria-pressed': String(this.shown.side === name), disabled: this.lacks(this.shown.index, name), onclick: () => this.want(this.shown.index, name)
+      'data-tb-action': `pass-${name}`, 'aria-pressed': String(this.shown.side === name), disabled: this.lacks(this.shown.index, name), onclick: () => this.want(this.shown.index, name)
     }, label);
     const names = steps.text('step_name');
     const docs = steps.text('step_doc');
@@ -183,7 +182,7 @@ export class PassStepper {
     const marks = (['added', 'removed', 'changed'] as const).filter(key => get(key)).map(key =>
       h('span', { class: `tb-pass-${key}`, title: key }, `${GLYPHS[key]!}${get(key)}`));
     return h('li', k === this.shown.index ? { 'aria-current': 'step' } : {},
-      h('button', { type: 'button', 'data-tb-action': 'pass', 'data-tb-step': k, disabled: this.lacks(k, this.shown.side) && this.lacks(k, 'after'), onclick: () => this.want(k, this.shown.side) },
+      h('button', { 'data-tb-action': 'pass', 'data-tb-step': k, disabled: this.lacks(k, this.shown.side) && this.lacks(k, 'after'), onclick: () => this.want(k, this.shown.side) },
         h('span', { class: 'tb-pass-name' }, `${k} ${names[k]!}`),
         h('span', { class: 'tb-pass-nodes' }, `${get('before')} → ${get('after')}`),
         h('span', { class: 'tb-pass-marks' }, ...marks), h('span', { class: 'tb-pass-time' }, seconds(get('seconds')))));
@@ -206,7 +205,7 @@ export class PassStepper {
         return h('li', { 'data-tb-change': kind },
           h('span', { class: `tb-pass-${kind}`, role: 'img', 'aria-label': kind }, GLYPHS[kind] ?? ''),
           h('div', {}, h('button', {
-            type: 'button', class: 'tb-link', 'data-tb-action': 'select-node', 'data-tb-op': name, onclick: () => this.store.select([name], 'pass-list')
+            class: 'tb-link', 'data-tb-action': 'select-node', 'data-tb-op': name, onclick: () => this.store.select([name], 'pass-list')
           }, name), texts[k] ? h('div', { class: 'tb-fix' }, texts[k]) : ''));
       })),
       total > names.length ? h('p', {}, `and ${total - names.length} more`) : '');

@@ -9,7 +9,6 @@ const text = (frame: Frame) => new TextDecoder().decode(frame.column('text'));
 
 let library = ''; // BokehJS, sent once a page
 
-/** Plots of the session. The kernel makes them with Bokeh; they stand in a frame of their own. */
 export class PlotsView {
   readonly element: HTMLElement;
   private readonly note = h('div', { class: 'tb-empty', role: 'status' });

@@ -68,7 +68,7 @@ export class ProblemsView {
         h('div', {},
           h('div', {},
             where![i] ? h('button', {
-              type: 'button', class: 'tb-link', 'data-tb-action': 'select-problem',
+              class: 'tb-link', 'data-tb-action': 'select-problem',
               onclick: () => this.store.select([where![i]!], 'problems')
             }, where![i]) : '', ' ', message![i], h('code', {}, rule![i])),
           fix![i] ? h('div', { class: 'tb-fix' }, fix![i]) : '')));
@@ -120,6 +120,6 @@ export class Failure {
             h('div', {}, where![i] && where![i] !== 'model' ? h('b', {}, `${where![i]}: `) : '', message![i]),
             fix![i] ? h('div', { class: 'tb-fix' }, h('span', { 'aria-hidden': 'true' }, '→ '), fix![i]) : '')))
         : h('p', {}, status.message),
-      more > 0 ? h('button', { type: 'button', class: 'tb-link', 'data-tb-action': 'all-problems', onclick: this.all }, `and ${more} more`) : '');
+      more > 0 ? h('button', { class: 'tb-link', 'data-tb-action': 'all-problems', onclick: this.all }, `and ${more} more`) : '');
   }
 }

@@ -104,7 +104,7 @@ export class ProfileView {
   private readonly roof = h('figure', { class: 'tb-roof' });
   /** Seen where there is no room for table and roofline: shows one or the other. */
   private readonly other = h('button', {
-    type: 'button', class: 'tb-link', 'data-tb-action': 'profile-roofline', 'aria-expanded': 'false', onclick: () => {
+    class: 'tb-link', 'data-tb-action': 'profile-roofline', 'aria-expanded': 'false', onclick: () => {
       const open = this.roof.classList.toggle('tb-chosen');
       this.other.setAttribute('aria-expanded', String(open));
       this.other.textContent = open ? 'Show table' : 'Show roofline';
@@ -132,7 +132,7 @@ export class ProfileView {
     this.group = syncedTrait(store, 'by', 'op', () => this.draw());
     this.fold = syncedTrait<boolean | null>(store, 'fold_layers', null, () => this.draw());
     const button = (id: string, label: string, title: string) => h('button', {
-      type: 'button', 'data-tb-action': `profile-${id}`, title, onclick: () => {
+      'data-tb-action': `profile-${id}`, title, onclick: () => {
         this.group.tell(id);
         this.draw();
       }
@@ -260,7 +260,7 @@ export class ProfileView {
     },
     h('td', { title: one ? row.name : `${row.name}\n${counted(members.length, 'op')}` },
       h('span', { class: 'tb-name' }, !one && by === 'op' ? h('span', { class: 'tb-times' }, `× ${members.length}`) : '',
-        h('button', { type: 'button', class: 'tb-link' }, elide(row.name || 'model', 34)))), this.share(row.share, row.bound),
+        h('button', { class: 'tb-link' }, elide(row.name || 'model', 34)))), this.share(row.share, row.bound),
     h('td', { class: 'tb-right tb-wide' }, short(row.time)), h('td', { class: 'tb-right tb-wide' }, by === 'module' ? String(members.length) : one ? String(row.epoch) : ''),
     h('td', { class: 'tb-bound', title: WHAT[row.bound] ?? '' }, row.bound), this.advice(row.edit));
   }
@@ -271,7 +271,7 @@ export class ProfileView {
     const batch = edit.batch ? `, batch of ${edit.batch}` : '';
     return h('td', { class: 'tb-advice', title: `${edit.label}\n${edit.python}` },
       h('button', {
-        type: 'button', class: 'tb-link', 'data-tb-action': 'profile-apply', 'data-tb-gain': edit.gain.toFixed(1), title: `Apply: ${edit.label}`, onclick: (event: Event) => {
+        class: 'tb-link', 'data-tb-action': 'profile-apply', 'data-tb-gain': edit.gain.toFixed(1), title: `Apply: ${edit.label}`, onclick: (event: Event) => {
           event.stopPropagation();
           if (this.store.edits && !this.store.edits.busy) this.store.edit(oneStep(edit.label, edit.edits));
         }

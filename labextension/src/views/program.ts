@@ -76,7 +76,7 @@ export class ProgramView {
     if (!(this.mode in program.timelines)) this.mode = program.mode in program.timelines ? program.mode : 'normal';
     const choice = (label: string, action: string, items: [string, string][], now: string, choose: (id: string) => void) =>
       h('div', { class: 'tb-segmented', role: 'group', 'aria-label': label }, ...items.map(([id, text]) =>
-        h('button', { type: 'button', 'data-tb-action': action, 'data-tb-choice': id, 'aria-pressed': String(id === now), onclick: () => choose(id) }, text)));
+        h('button', { 'data-tb-action': action, 'data-tb-choice': id, 'aria-pressed': String(id === now), onclick: () => choose(id) }, text)));
     const modes = Object.keys(program.timelines);
     this.bar.replaceChildren(
       choice('Graph', 'graph', program.graphs.map(g => [g.title, g.title]), program.title, title => this.store.host.send({ type: 'graph', title })),
@@ -127,7 +127,7 @@ export class ProgramView {
     return h('table', { class: 'tb-plain' },
       h('thead', {}, h('tr', {}, ...line('th', ['Section', 'Kind', 'Ops', 'Cycles']))),
       h('tbody', {}, ...program.sections.map((s, k) => h('tr', { 'data-tb-section': k }, ...line('td', [
-        h('button', { type: 'button', class: 'tb-button', 'data-tb-action': 'section', onclick: () => this.store.setEpoch(k) }, `section ${k}`),
+        h('button', { class: 'tb-button', 'data-tb-action': 'section', onclick: () => this.store.setEpoch(k) }, `section ${k}`),
         s.kind, String(s.ops), grouped(Math.round(s.cycles))])))));
   }
 

@@ -78,7 +78,7 @@ export class QueueTable {
     this.head.replaceChildren(h('tr', {}, ...COLUMNS.map(([id, label, title]) => {
       const active = this.sort.id === id;
       return h('th', { title, class: NUMBERS.has(id) ? 'tb-right' : '', 'aria-sort': active ? (this.sort.down ? 'descending' : 'ascending') : 'none' },
-        h('button', { type: 'button', 'data-tb-action': `queue-sort-${id}`, onclick: () => this.sortBy(id) }, label,
+        h('button', { 'data-tb-action': `queue-sort-${id}`, onclick: () => this.sortBy(id) }, label,
           active ? h('i', { class: 'tb-arrow' }, this.sort.down ? '▼' : '▲') : ''));
     })));
     const wanted = this.filter.value.trim().toLowerCase();

@@ -20,7 +20,7 @@ export class StageBar {
   private readonly list = h('ol', { 'aria-label': 'Stages' });
   /** The stages in a word, once they are done: it opens their list. */
   private readonly summary = h('button', {
-    type: 'button', class: 'tb-stage-summary', 'data-tb-action': 'stages', title: 'Show the stages and their times',
+    class: 'tb-stage-summary', 'data-tb-action': 'stages', title: 'Show the stages and their times',
     onclick: () => this.open(!this.opened)
   });
   private readonly box: HTMLElement;
@@ -103,7 +103,7 @@ export class StageBar {
     if (!failed?.first) this.message.textContent = text;
     else if (this.message.dataset['tbFailed'] !== failed.first) {
       this.message.replaceChildren(`${text}. `, h('button', {
-        type: 'button', class: 'tb-link', 'data-tb-action': 'first-failure', title: `compare ${failed.first} with torch, tile by tile`,
+        class: 'tb-link', 'data-tb-action': 'first-failure', title: `compare ${failed.first} with torch, tile by tile`,
         onclick: () => this.store.select([failed.first], 'run')
       }, `${shortName(failed.first)} differs from torch: PCC ${failed.of(failed.first)!.pcc.toFixed(4)}`));
     }
@@ -149,11 +149,11 @@ export class StageBar {
     if (state === this.shown) return;
     this.shown = state;
     const button = (action: string, text: string, title: string, message: Record<string, unknown>, disabled = false) => h('button', {
-      type: 'button', class: `tb-button${action === 'cancel' ? ' tb-cancel' : ''}`, 'data-tb-action': action, title, disabled,
+      class: `tb-button${action === 'cancel' ? ' tb-cancel' : ''}`, 'data-tb-action': action, title, disabled,
       onclick: () => host.send(message)
     }, text);
     const brake = h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'run-break', 'aria-pressed': String(breaks),
+      class: 'tb-button', 'data-tb-action': 'run-break', 'aria-pressed': String(breaks),
       title: 'Compare every op with torch as it runs, and pause after the first that differs',
       onclick: () => host.send({ type: 'break_on_failure', on: !breaks })
     }, 'Break on failure');
@@ -178,7 +178,7 @@ export class StageBar {
   private more(...buttons: HTMLElement[]): HTMLElement {
     const list = h('span', { class: 'tb-run-more', role: 'group', 'aria-label': 'Run step by step', hidden: !this.menuOpen }, ...buttons);
     const opener = h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'run-more', 'aria-expanded': String(this.menuOpen), title: 'Step through a run, check ops against torch',
+      class: 'tb-button', 'data-tb-action': 'run-more', 'aria-expanded': String(this.menuOpen), title: 'Step through a run, check ops against torch',
       onclick: () => show(list.hidden)
     }, 'Debug ▾');
     const show = (on: boolean) => {

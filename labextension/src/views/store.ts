@@ -84,10 +84,6 @@ type Hearer = (message: Record<string, unknown>, buffers: DataView[]) => void;
 
 const IDLE: Status = { running: false, message: '', done: 0, total: 0, cancellable: false, failed: false, stages: [] };
 
-/**
- * State shared by the views of one widget: frames by key, selection, hover, the epoch shown, colouring.
- * Selection and epoch cross to Python through the host; hover stays in the page.
- */
 export class Store {
   readonly frames = new Map<string, Frame>();
   /** Views kept under digits: what each view needs to come back. */

@@ -99,10 +99,10 @@ export class WhyPanel {
     const others = r.next_best.map(a => row([
       a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), a.time === null ? '–' : grouped(a.time), share(a.l1_bytes), a.against,
       h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
+        class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.edit(a.edit)
       }, 'Apply'), h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'copy-alternative', title: a.python, 'aria-label': `copy the Python call that gives ${r.op} ${a.grid.join(' by ')} cores`,
+        class: 'tb-button', 'data-tb-action': 'copy-alternative', title: a.python, 'aria-label': `copy the Python call that gives ${r.op} ${a.grid.join(' by ')} cores`,
         onclick: () => copy(a.python, (ok, text) => store.say(ok, text))
       }, 'Copy Python')
     ], ''));
@@ -113,7 +113,7 @@ export class WhyPanel {
       h('p', {}, `${r.picked} `,
         r.limiter_op === r.op ? `It is the op of epoch ${r.epoch} to enlarge first, bound by ${r.limiter}.` : `The op of epoch ${r.epoch} to enlarge first is ${r.limiter_op}, bound by ${r.limiter}.`),
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
+        class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
         onclick: () => store.edit({ do: 'clear', op: r.op })
       }, 'Clear overrides')),
       r.refused.length === 0 ? '' : h('details', {}, h('summary', {}, `${grouped(r.total - r.legal)} of ${grouped(r.total)} candidates are illegal`),

@@ -50,7 +50,7 @@ function head(data: DiffData, sorting: Sorting, sort: (by: string) => void): HTM
     const active = sorting.by === id;
     return h('th', {
       scope: 'col', title: title || COUNTED(data), class: RIGHT.has(id) ? 'tb-right' : '', 'aria-sort': active ? (sorting.down ? 'descending' : 'ascending') : 'none'
-    }, h('button', { type: 'button', 'data-tb-action': `diff-sort-${id}`, onclick: () => sort(id) }, label,
+    }, h('button', { 'data-tb-action': `diff-sort-${id}`, onclick: () => sort(id) }, label,
       active ? h('i', { class: 'tb-arrow' }, sorting.down ? '▼' : '▲') : ''));
   }));
 }
@@ -237,19 +237,19 @@ export class DiffView {
       return select;
     };
     const button = (action: string, pressed: boolean, label: string, title: string, f: () => void) =>
-      h('button', { type: 'button', 'data-tb-action': action, 'aria-pressed': String(pressed), title, onclick: f }, label);
+      h('button', { 'data-tb-action': action, 'aria-pressed': String(pressed), title, onclick: f }, label);
     const live = this.store.edits !== null;
     this.bar.replaceChildren(
       h('h3', {}, 'Compare'), choose('a', 'before'), h('span', { 'aria-hidden': 'true' }, '→'), choose('b', 'after'),
       live ? h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'checkpoint', title: 'Save this placement under a name to compare with later',
+        class: 'tb-button', 'data-tb-action': 'checkpoint', title: 'Save this placement under a name to compare with later',
         onclick: () => this.store.host.send({ type: 'checkpoint' })
       }, 'Checkpoint') : '',
       data ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Grid' }, ...MODES.map(([mode, label, title]) =>
         button(`diff-mode-${mode}`, this.mode === mode, label, title, () => this.show(mode)))) : '',
       data ? this.epochs(data) : '',
       data && this.mode === 'blink' ? h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'diff-play', 'aria-pressed': String(this.playing),
+        class: 'tb-button', 'data-tb-action': 'diff-play', 'aria-pressed': String(this.playing),
         onclick: () => {
           this.playing = !this.playing;
           if (!this.playing) this.side = this.side === 'a' ? 'b' : 'a';
@@ -259,7 +259,7 @@ export class DiffView {
       h('span', { class: 'tb-spring' }),
       data ? h('div', { class: 'tb-classes', role: 'group', 'aria-label': 'Classes shown' }, ...CLASSES.filter(c => data.count(c)).map(c =>
         h('button', {
-          type: 'button', class: `tb-class tb-d-${c}`, 'data-tb-action': `diff-class-${c}`, 'aria-pressed': String(this.wanted.has(c)),
+          class: `tb-class tb-d-${c}`, 'data-tb-action': `diff-class-${c}`, 'aria-pressed': String(this.wanted.has(c)),
           onclick: () => {
             if (!this.wanted.delete(c)) this.wanted.add(c);
             this.render();

@@ -11,7 +11,7 @@ import type { Scene } from './scene.js';
 
 // What one does with the picture of a graph: buttons in the bar, behind one button where there is no room for them.
 export function button(action: string, label: string, title: string, f: () => void): HTMLButtonElement {
-  return h('button', { type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
+  return h('button', { class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label);
 }
 
 /** [the button that opens them, the tools]; which of the two is seen is a matter of style. */
@@ -66,7 +66,7 @@ export function stageButtons(
   stages: Stage[], there: string[], now: string, show: (stage: string) => void, passes: (() => void) | null
 ): HTMLElement[] {
   const button = ([name, label, title]: Stage, f: () => void, disabled = false) => h('button', {
-    type: 'button', title, 'data-tb-action': `graph-stage-${name}`, 'aria-pressed': String(name === now), disabled, onclick: f
+    title, 'data-tb-action': `graph-stage-${name}`, 'aria-pressed': String(name === now), disabled, onclick: f
   }, label);
   const buttons = stages.map(stage => button(stage, () => show(stage[0]), !there.includes(stage[0])));
   return passes ? [...buttons, button(EACH, passes)] : buttons;

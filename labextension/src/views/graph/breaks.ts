@@ -40,7 +40,7 @@ export class Breaks {
   private readonly ends: (() => void)[] = [];
 
   constructor(
-    private readonly store: Store, private readonly stage: () => { scene: Scene | undefined; camera: Camera; shown: boolean }
+    private readonly store: Store, private readonly picture: () => { scene: Scene | undefined; camera: Camera; shown: boolean }
   ) {
     const escape = (event: KeyboardEvent) => {
       if (event.key !== 'Escape' || !this.drag) return;
@@ -129,7 +129,7 @@ export class Breaks {
     if (drag?.pointer !== event.pointerId) return;
     if (!drag.moving && Math.hypot(event.clientX - drag.began[0], event.clientY - drag.began[1]) <= 4) return;
     drag.moving = true;
-    const { scene, camera } = this.stage();
+    const { scene, camera } = this.picture();
     if (!scene) return;
     const frame = this.element.getBoundingClientRect();
     const x = (event.clientX - frame.left - camera.x) / camera.scale;
@@ -220,13 +220,13 @@ export class Breaks {
 
   // -- where they lie ------------------------------------------------------------------------------------------
   private replace(): void {
-    const { scene, camera } = this.stage();
+    const { scene, camera } = this.picture();
     if (scene) this.place(scene, camera);
   }
 
   /** Puts the bars over their ops; called at every painting. */
   place(scene: Scene, camera: Camera): void {
-    this.element.hidden = !this.stage().shown || !this.bars.length;
+    this.element.hidden = !this.picture().shown || !this.bars.length;
     if (this.element.hidden) return;
     for (const bar of this.bars) {
       const box = place(scene, this.drag?.bar === bar ? this.drag.to : bar.op);

@@ -7,7 +7,7 @@ import type { Edit } from '../editmessages.js';
 import { actionOf, chordsOf, KEYS } from '../keys.js';
 import { Ops } from '../ops.js';
 
-// Pan, zoom, hover and click on the stage of the graph.
+// Pan, zoom, hover and click on the picture of the graph.
 interface Pointed {
   readonly store: Store;
   readonly scene: Scene | undefined;
@@ -18,45 +18,45 @@ interface Pointed {
   toggle(group: number): void;
 }
 
-export function pointer(stage: HTMLElement, view: Pointed): void {
+export function pointer(surface: HTMLElement, view: Pointed): void {
   let from: { x: number; y: number; moved: boolean } | null = null;
-  stage.addEventListener('pointerdown', event => {
+  surface.addEventListener('pointerdown', event => {
     if (event.button !== 0 || (event.target as Element).closest('.tb-break')) return;
     from = { x: event.clientX, y: event.clientY, moved: false };
-    stage.setPointerCapture(event.pointerId);
-    stage.focus({ preventScroll: true });
+    surface.setPointerCapture(event.pointerId);
+    surface.focus({ preventScroll: true });
   });
-  stage.addEventListener('pointermove', event => {
+  surface.addEventListener('pointermove', event => {
     if (from) {
       const [dx, dy] = [event.clientX - from.x, event.clientY - from.y];
       if (!from.moved && Math.hypot(dx, dy) < 4) return;
       from = { x: event.clientX, y: event.clientY, moved: true };
-      stage.classList.add('tb-panning');
+      surface.classList.add('tb-panning');
       view.pan(dx, dy);
       return;
     }
     const hit = view.scene?.hit(...view.world(event));
-    stage.style.cursor = hit && (hit.kind === 'node' || hit.header) ? 'pointer' : 'grab';
+    surface.style.cursor = hit && (hit.kind === 'node' || hit.header) ? 'pointer' : 'grab';
     view.store.setHover(hit?.kind === 'node' ? view.scene!.names[hit.ref]! : '');
   });
-  stage.addEventListener('pointerup', event => {
+  surface.addEventListener('pointerup', event => {
     const moved = from?.moved;
     from = null;
-    stage.classList.remove('tb-panning');
+    surface.classList.remove('tb-panning');
     if (moved === false) view.clicked(event);
   });
-  stage.addEventListener('pointercancel', () => (from = null));
-  stage.addEventListener('pointerleave', () => view.store.setHover(''));
-  stage.addEventListener('dblclick', event => {
+  surface.addEventListener('pointercancel', () => (from = null));
+  surface.addEventListener('pointerleave', () => view.store.setHover(''));
+  surface.addEventListener('dblclick', event => {
     const hit = view.scene?.hit(...view.world(event));
     if (hit?.kind === 'group' && hit.header) view.toggle(hit.ref);
   });
-  stage.addEventListener('wheel', event => {
+  surface.addEventListener('wheel', event => {
     // The wheel scrolls the page until the view is in focus, or a modifier says zoom.
-    const focused = stage.contains(document.activeElement);
+    const focused = surface.contains(document.activeElement);
     if (!focused && !event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
-    const rect = stage.getBoundingClientRect();
+    const rect = surface.getBoundingClientRect();
     view.zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0016)), event.clientX - rect.left, event.clientY - rect.top);
   }, { passive: false });
 }
@@ -235,7 +235,7 @@ export class NodeMenu {
       const binding = item.key === undefined ? undefined : KEYS.find(k => k.action === item.key);
       const chord = binding && chordsOf(binding)[0];
       return h('button', {
-        type: 'button', role: 'menuitem', 'data-tb-action': item.action, disabled: Boolean(item.why) || busy, title: item.why ?? '',
+        role: 'menuitem', 'data-tb-action': item.action, disabled: Boolean(item.why) || busy, title: item.why ?? '',
         onclick: () => {
           if (!item.stays) this.close();
           item.run();
@@ -269,7 +269,7 @@ const STEP = 60; // px of a pan
 interface Keyed {
   readonly store: Store;
   readonly element: HTMLElement;
-  readonly stage: HTMLElement;
+  readonly surface: HTMLElement;
   readonly search: HTMLInputElement;
   readonly ops: Ops | null;
   pan(dx: number, dy: number): void;

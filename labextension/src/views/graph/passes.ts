@@ -23,7 +23,7 @@ export class Passes {
   /** @param show puts the graph of a pass in front, or, without one, the stages. */
   constructor(private readonly store: Store, private readonly show: (frame: Frame | null) => void) {
     const step = (by: number, text: string, title: string) => h('button', {
-      type: 'button', class: 'tb-button', title, 'aria-label': title, 'data-tb-action': by < 0 ? 'graph-pass-previous' : 'graph-pass-next', onclick: () => this.step(by)
+      class: 'tb-button', title, 'aria-label': title, 'data-tb-action': by < 0 ? 'graph-pass-previous' : 'graph-pass-next', onclick: () => this.step(by)
     }, text);
     this.element = h('div', { class: 'tb-bar tb-pass-bar', hidden: true }, step(-1, '‹', 'Previous pass that changed something (,)'), this.choice,
       step(1, '›', 'Next pass that changed something (.)'), this.said);

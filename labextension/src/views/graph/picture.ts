@@ -31,7 +31,7 @@ export function placeFocusTargets(
             'aria-expanded': String(open)
           };
     made.push(h('button', {
-      type: 'button', class: 'tb-hook', tabindex: -1, ...attributes,
+      class: 'tb-hook', tabindex: -1, ...attributes,
       style: `left:${bx}px;top:${by}px;width:${bw}px;height:${open ? 22 : bh}px`
     }));
   }
@@ -137,7 +137,7 @@ const FEW = 500; // boxes and edges in view, those with a label five times, that
 const LABELLED = 5;
 const EDGE = 8; // CSS pixels beyond a box that its ring, shadow or badge takes
 
-/** A canvas with a picture: `camera` is the one of the stage when it was drawn, `part` what it covers, in device pixels. */
+/** A canvas with a picture: `camera` is the one that it was drawn with, `part` what it covers, in device pixels. */
 interface Plate {
   canvas: HTMLCanvasElement;
   camera: Camera;
@@ -254,7 +254,7 @@ export class Picture {
     this.back = null;
   }
 
-  /** What is on the stage now, as a plate. */
+  /** What is on the screen now, as a plate. */
   private copy(ctx: CanvasRenderingContext2D, camera: Camera): Plate {
     const { width, height } = ctx.canvas;
     const canvas = this.canvas(width, height);

@@ -26,7 +26,7 @@ export class GraphView {
   private readonly breaks: Breaks;
   private readonly keys: GraphKeys;
   private readonly menu: NodeMenu;
-  readonly stage: HTMLElement;
+  readonly surface: HTMLElement;
   private readonly hooks: HTMLElement;
   private readonly tabs: HTMLElement;
   private readonly legend: HTMLElement;
@@ -67,16 +67,16 @@ export class GraphView {
     this.canvas = h('canvas', { class: 'tb-canvas', 'aria-hidden': 'true' });
     this.hooks = h('div', { class: 'tb-hooks' });
     this.empty = h('div', { class: 'tb-empty' }, 'The graph appears here once the model is traced.');
-    this.stage = h('div', {
+    this.surface = h('div', {
       class: 'tb-stage', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true',
       'data-jp-suppress-context-menu': '',
       'aria-label': 'Graph. Arrows pan, plus and minus zoom, 0 fits, slash searches, H shows the keyboard shortcuts.'
     }, this.canvas, this.hooks, this.breaks.element, this.map.element, this.empty);
-    this.eye = new Viewpoint(store, this.stage, () => this.scene, anew => {
+    this.eye = new Viewpoint(store, this.surface, () => this.scene, anew => {
       if (anew) this.repaint();
       else this.schedule();
     });
-    this.finder = new Finder(store, () => this.scene, node => this.eye.reveal(node, true), () => this.repaint(), () => this.stage.focus());
+    this.finder = new Finder(store, () => this.scene, node => this.eye.reveal(node, true), () => this.repaint(), () => this.surface.focus());
     this.orientation = new Orientation(store, () => {
       this.scenes.forEach(scene => this.orientation.lay(scene));
       this.cameras.clear();
@@ -94,10 +94,10 @@ export class GraphView {
         button('graph-out', '−', 'Zoom out', () => this.zoom(1 / 1.3)),
         button('graph-in', '+', 'Zoom in', () => this.zoom(1.3)),
         button('graph-fit', 'Fit', 'Fit at a readable size (0); press again to fit the whole graph', () => this.fit()))),
-      this.stage, this.legend);
+      this.surface, this.legend);
     this.orientation.dress();
     this.passes = special ? null : new Passes(store, frame => this.passCame(frame));
-    if (this.passes) this.stage.before(this.passes.element);
+    if (this.passes) this.surface.before(this.passes.element);
     this.menu = new NodeMenu(store, this.element, event => this.edge(event));
     this.depth = syncedTrait<number | null>(store, 'depth', null, () => this.reopen());
     this.collapsed = syncedTrait<string[]>(store, 'collapsed', [], () => this.reopen());
@@ -140,10 +140,10 @@ export class GraphView {
       })
     );
     const resize = new ResizeObserver(() => this.resized());
-    resize.observe(this.stage);
+    resize.observe(this.surface);
     this.stops.push(() => resize.disconnect());
-    pointer(this.stage, this);
-    this.stage.addEventListener('keydown', event => this.keys.handle(event));
+    pointer(this.surface, this);
+    this.surface.addEventListener('keydown', event => this.keys.handle(event));
     for (const key of store.frames.keys()) this.arrived(key);
     this.choose();
   }
@@ -194,7 +194,7 @@ export class GraphView {
       if (this.shown === 'pass') this.shown = ''; // it is fitted anew
       this.show('pass');
       const first = Array.from(frame.column('node_change')).findIndex((change, n) => change > 0 && scene.standIn(n) === scene.itemOfNode[n]);
-      if (first >= 0 && this.stage.clientHeight) this.eye.reveal(first, false);
+      if (first >= 0 && this.surface.clientHeight) this.eye.reveal(first, false);
     } else if (this.pinned === 'pass') this.show('');
   }
 
@@ -233,7 +233,7 @@ export class GraphView {
   // -- camera ---------------------------------------------------------------------------------------------------
   private resized(): void {
     const ratio = devicePixelRatio || 1;
-    const { clientWidth, clientHeight } = this.stage;
+    const { clientWidth, clientHeight } = this.surface;
     const [width, height] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
     if (this.canvas.width !== width || this.canvas.height !== height) {
       this.canvas.width = width;
@@ -414,7 +414,7 @@ export class GraphView {
     this.anew = false;
     this.drawn = this.eye.camera;
     if (settled) return; // only boxes were touched
-    const { clientWidth, clientHeight } = this.stage;
+    const { clientWidth, clientHeight } = this.surface;
     this.map.draw(scene, this.eye.camera, this.colours, node => paint(node).edge, [this.ops, by, dark, this.overlay], clientWidth, clientHeight);
     this.hooks.style.transform = `translate(${this.eye.camera.x}px, ${this.eye.camera.y}px) scale(${this.eye.camera.scale})`;
     clearTimeout(this.hookTimer);

@@ -59,7 +59,7 @@ export class Viewpoint {
 
   /** changed: `anew` where more than the camera is another. */
   constructor(
-    store: Store, private readonly stage: HTMLElement, private readonly scene: () => Scene | undefined,
+    store: Store, private readonly surface: HTMLElement, private readonly scene: () => Scene | undefined,
     private readonly changed: (anew: boolean) => void
   ) {
     this.viewport = syncedTrait<Viewport | []>(store, 'viewport', [], at => this.lookAt(at));
@@ -73,7 +73,7 @@ export class Viewpoint {
   /** The whole graph where it stays readable, else as much of it, from its inputs on, as is. */
   fit(): void {
     const scene = this.scene();
-    const { clientWidth: w, clientHeight: hgt } = this.stage;
+    const { clientWidth: w, clientHeight: hgt } = this.surface;
     if (!scene || !w || !hgt) return;
     const { width, height } = scene.layout;
     const whole = Math.min((w - MARGIN) / width, (hgt - MARGIN) / height);
@@ -101,7 +101,7 @@ export class Viewpoint {
     this.entire = false;
   }
 
-  zoom(factor: number, cx = this.stage.clientWidth / 2, cy = this.stage.clientHeight / 2): void {
+  zoom(factor: number, cx = this.surface.clientWidth / 2, cy = this.surface.clientHeight / 2): void {
     const scale = Math.max(0.02, Math.min(4, this.camera.scale * factor));
     const real = scale / this.camera.scale;
     this.camera = { scale, x: cx - (cx - this.camera.x) * real, y: cy - (cy - this.camera.y) * real };
@@ -126,7 +126,7 @@ export class Viewpoint {
     const [x, y, w, hgt] = scene.box(scene.itemOfNode[node]!);
     const { scale } = this.camera;
     const [sx, sy] = [(x + w / 2) * scale + this.camera.x, (y + hgt / 2) * scale + this.camera.y];
-    const { clientWidth, clientHeight } = this.stage;
+    const { clientWidth, clientHeight } = this.surface;
     const inside = sx > 30 && sy > 20 && sx < clientWidth - 30 && sy < clientHeight - 20;
     if (inside && !changed && !always) return;
     this.look([x + w / 2, y + hgt / 2, Math.max(scale, 0.75)]);
@@ -134,7 +134,7 @@ export class Viewpoint {
 
   /** From the page to the graph. */
   world(event: MouseEvent): [number, number] {
-    const rect = this.stage.getBoundingClientRect();
+    const rect = this.surface.getBoundingClientRect();
     return [
       (event.clientX - rect.left - this.camera.x) / this.camera.scale,
       (event.clientY - rect.top - this.camera.y) / this.camera.scale
@@ -150,7 +150,7 @@ export class Viewpoint {
   /** Looks at a point of the graph at a scale, as Python says it; without one all of it is fitted. */
   private lookAt(at: Viewport | []): void {
     this.wish = at;
-    if (!this.scene() || !this.stage.clientWidth) return;
+    if (!this.scene() || !this.surface.clientWidth) return;
     this.wish = [];
     if (!at.length) {
       if (!this.fits.has(this.camera)) this.fit();
@@ -161,14 +161,14 @@ export class Viewpoint {
   }
 
   private look([x, y, scale]: Viewport): void {
-    this.camera = { scale, x: this.stage.clientWidth / 2 - x * scale, y: this.stage.clientHeight / 2 - y * scale };
+    this.camera = { scale, x: this.surface.clientWidth / 2 - x * scale, y: this.surface.clientHeight / 2 - y * scale };
   }
 
   /** The point of the graph in the middle, and the scale. */
   private sight(): Viewport {
     const { x, y, scale } = this.camera;
     const round = (v: number) => Math.round(v * 1000) / 1000;
-    return [round((this.stage.clientWidth / 2 - x) / scale), round((this.stage.clientHeight / 2 - y) / scale), round(scale)];
+    return [round((this.surface.clientWidth / 2 - x) / scale), round((this.surface.clientHeight / 2 - y) / scale), round(scale)];
   }
 }
 

@@ -80,7 +80,7 @@ export function epochHead(store: Store, ops: Ops, epoch: number): (HTMLElement |
       `${longTime(ops.epochTimes[epoch], ops.clock)} / input${ops.kernelsOnly ? ', kernels only' : ''}`) : '',
     ops.boundOf(epoch) ? h('span', { class: 'tb-bound', 'data-tb-bound': ops.boundOf(epoch), title: partsText(ops, epoch) }, ops.boundText(epoch)) : '',
     slowest < 0 ? '' : h('button', {
-      type: 'button', class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
+      class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
       onclick: () => store.select([ops.name[slowest]!], 'grid')
     }, `▲ ${shortName(ops.name[slowest]!)} limits it`),
     h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),

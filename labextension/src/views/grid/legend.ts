@@ -52,7 +52,7 @@ export class Legend {
       h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
       ...(this.noc.value() === 'none' ? [] : linkLegend(refused)),
       ops.byEpoch[store.epoch]?.some(op => ops.isCritical(op)) ? h('button', {
-        type: 'button', class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),
+        class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),
         title: 'Highlight the ops whose work and waits decide when the epoch ends', onclick: () => {
           this.critical.tell(!this.critical.value());
           this.act.render();
@@ -67,7 +67,7 @@ export class Legend {
       many ? '' : h('span', { class: 'tb-segmented tb-small', role: 'group', 'aria-label': 'Zoom' },
         ...([['grid-out', '−', 'Zoom out (−)', () => this.act.zoom(-1)], ['grid-in', '+', 'Zoom in (+, Ctrl and wheel)', () => this.act.zoom(1)],
           ['grid-fit', 'Fit', 'Fit the whole grid (0)', () => this.act.fit()]] as const).map(([action, label, title, f]) =>
-          h('button', { type: 'button', 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label))));
+          h('button', { 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label))));
   }
 
   /** A trait of the view as a choice. */

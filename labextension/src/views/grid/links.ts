@@ -188,7 +188,7 @@ export function linkList(store: Store): HTMLElement[] {
           return h('li', { 'data-tb-noc-link': linkName(frame, k) },
             h('b', {}, linkName(frame, k)), h('span', { class: loads[k]! >= 1 ? 'tb-over' : '' }, `${loads[k]! >= 1 ? '▲ ' : ''}${percent(loads[k]!)}`),
             h('span', { class: 'tb-linkusers' }, ...users.map(([from, to, bytes]) => h('button', {
-              type: 'button', class: 'tb-chip', 'data-tb-action': 'link-user', title: `${from} → ${to}: ${short(bytes)}B per input over this link`,
+              class: 'tb-chip', 'data-tb-action': 'link-user', title: `${from} → ${to}: ${short(bytes)}B per input over this link`,
               onclick: () => store.select([from, to], 'inspector')
             }, `${shortName(from)} → ${shortName(to)} ${short(bytes)}`)), more > 0 ? ` and ${more} more` : ''));
         }))

@@ -57,7 +57,7 @@ export function together(
     box.append(h('figure', {
       class: current ? 'tb-chip-now' : here < 0 ? 'tb-chip-idle' : '', 'data-tb-figure': chip, 'data-tb-chip': current ? undefined : chip
     }, h('figcaption', {}, h('button', {
-      type: 'button', class: 'tb-link', 'data-tb-action': 'chip-epoch', disabled: here < 0, 'aria-current': current ? 'true' : undefined,
+      class: 'tb-link', 'data-tb-action': 'chip-epoch', disabled: here < 0, 'aria-current': current ? 'true' : undefined,
       title: here < 0 ? 'no ops in this temporal epoch' : 'Show this epoch with its handles and links', onclick: () => choose(here)
     }, `chip ${chip}`), h('span', {}, `${limits ? '▲ ' : ''}${said}`)),
     current ? drawing : drawEpoch(ops, here, by, dark, undefined, false, words)));
@@ -95,7 +95,7 @@ export function drawStrip(
     const bar = `width:${(100 * cycles) / most}%`;
     const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('\n');
     const made = before.get(key) ?? h('button', {
-      type: 'button', class: `tb-frame${chips > 1 || section ? ' tb-wide' : ''}`, 'data-tb-epoch': epoch, 'data-tb-phase': ops.phaseOf(epoch) || undefined, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
+      class: `tb-frame${chips > 1 || section ? ' tb-wide' : ''}`, 'data-tb-epoch': epoch, 'data-tb-phase': ops.phaseOf(epoch) || undefined, 'data-tb-action': 'epoch', 'aria-label': label, title: label,
       onclick: () => choose(epoch)
     }, svg('svg', { viewBox: `0 0 ${ops.cols * W} ${rows.height}`, 'aria-hidden': 'true' },
       svg('rect', { class: 'tb-mini-ground', width: ops.cols * W, height: rows.height, rx: 1.5 }),
@@ -113,7 +113,7 @@ export function drawChips(ops: Ops, alone: number | null, choose: (chip: number)
   const count = new Map<number, number>();
   for (let op = 0; op < ops.count; op++) count.set(ops.get('chip', op), (count.get(ops.get('chip', op)) ?? 0) + 1);
   return chips.map(chip => h('button', {
-    type: 'button', class: 'tb-chip-drop', 'data-tb-chip': chip, 'data-tb-action': 'chip', 'aria-pressed': String(chip === alone),
+    class: 'tb-chip-drop', 'data-tb-chip': chip, 'data-tb-action': 'chip', 'aria-pressed': String(chip === alone),
     title: 'Show only its epochs, or all again; drop an op here to pin it to the chip', onclick: () => choose(chip)
   },
     h('b', {}, `chip ${chip}`), ` ${counted(count.get(chip) ?? 0, 'op')}`));

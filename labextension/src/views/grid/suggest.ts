@@ -39,7 +39,7 @@ export class Suggestions {
 
   constructor(private readonly store: Store, private readonly back: () => void) {
     this.button = h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'suggest', 'aria-pressed': 'false', title: 'Suggest the ten best single edits (G)',
+      class: 'tb-button', 'data-tb-action': 'suggest', 'aria-pressed': 'false', title: 'Suggest the ten best single edits (G)',
       onclick: () => this.toggle()
     }, 'Suggest');
     this.list = h('div', {

@@ -74,9 +74,9 @@ export class GridView {
     this.toast = new Toast(store);
     this.suggestions = new Suggestions(store, () => this.plane.focus({ preventScroll: true }));
     this.tools.append(this.suggestions.button, h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'export', title: 'Export (X)', onclick: () => open(this.element, { what: 'export' })
+      class: 'tb-button', 'data-tb-action': 'export', title: 'Export (X)', onclick: () => open(this.element, { what: 'export' })
     }, 'Export'), h('button', {
-      type: 'button', class: 'tb-button', 'data-tb-action': 'keys', title: 'Keyboard shortcuts (H)', 'aria-label': 'Keyboard shortcuts',
+      class: 'tb-button', 'data-tb-action': 'keys', title: 'Keyboard shortcuts (H)', 'aria-label': 'Keyboard shortcuts',
       onclick: () => open(this.element, { what: 'keys', scope: 'grid' })
     }, '?'));
     this.legend = new Legend(store, this);
@@ -170,7 +170,7 @@ export class GridView {
     this.tools.hidden = !store.edits;
     const resize = new ResizeObserver(() => {
       this.size = [plane.clientWidth, plane.clientHeight];
-      if (this.ops && !this.many && (Math.abs(this.room(this.ops) - this.cell) > 2 || this.lettersOff(this.ops))) this.render();
+      if (this.ops && !this.many && (Math.abs(this.fittingWidth(this.ops) - this.cell) > 2 || this.lettersOff(this.ops))) this.render();
       else if (this.ops && this.many && wordsAt(this.size[0], this.perRow.value()) !== this.written) this.render();
     });
     resize.observe(plane);
@@ -178,19 +178,19 @@ export class GridView {
   }
 
   /** Width and height that the drawing may take. Asked of the browser, they'd cost a layout of the whole page. */
-  private free(): [number, number] {
+  private freeSize(): [number, number] {
     const [width, height] = this.size ?? [this.plane.clientWidth, this.plane.clientHeight];
     return [width - 12, height - 8];
   }
 
-  private room(ops: Ops): number {
-    return cellWidth(ops, ...this.free());
+  private fittingWidth(ops: Ops): number {
+    return cellWidth(ops, ...this.freeSize());
   }
 
   /** The drawing stands in another room than its letters were sized for. */
   private lettersOff(ops: Ops): boolean {
     const drawn = Number(this.plane.querySelector<SVGElement>('.tb-cores')?.style.getPropertyValue('--tb-letter'));
-    const { best } = letterSizes(ops, this.cell, ...this.free(), this.lens.zoom);
+    const { best } = letterSizes(ops, this.cell, ...this.freeSize(), this.lens.zoom);
     return drawn > 0 && Math.abs(best / drawn - 1) > 0.05;
   }
 
@@ -237,7 +237,7 @@ export class GridView {
       return;
     }
     const way = (action: string, label: string, title: string, rows: number) => h('button', {
-      type: 'button', title, 'data-tb-action': action, 'aria-pressed': String(this.many === rows > 0), onclick: () => {
+      title, 'data-tb-action': action, 'aria-pressed': String(this.many === rows > 0), onclick: () => {
         this.perRow.tell(rows);
         this.render(true);
       }
@@ -274,7 +274,7 @@ export class GridView {
     this.card.element.hidden = !ops;
     this.modes.replaceChildren(...COLOURINGS.map(([by, label, title]) =>
       h('button', {
-        type: 'button', title: `Colour by ${title}`, 'aria-pressed': String(store.colour === by), 'data-tb-action': `colour-${by}`,
+        title: `Colour by ${title}`, 'aria-pressed': String(store.colour === by), 'data-tb-action': `colour-${by}`,
         onclick: () => store.setColour(by)
       }, label)));
     if (!ops) {
@@ -307,11 +307,11 @@ export class GridView {
     }
     this.head.replaceChildren(...epochHead(store, ops, epoch));
     const { many } = this;
-    const [width] = this.free();
+    const [width] = this.freeSize();
     this.written = !many || wordsAt(width, this.perRow.value());
-    this.cell = many ? CELL_W : this.room(ops);
+    this.cell = many ? CELL_W : this.fittingWidth(ops);
     const letter = many
-      ? letterSizes(ops, CELL_W, (width / this.perRow.value()) - 30, Infinity, 1) : letterSizes(ops, this.cell, ...this.free(), this.lens.zoom);
+      ? letterSizes(ops, CELL_W, (width / this.perRow.value()) - 30, Infinity, 1) : letterSizes(ops, this.cell, ...this.freeSize(), this.lens.zoom);
     const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, this.written ? letter : null);
     const inside = this.plane.contains(document.activeElement) && document.activeElement !== this.plane;
     const focused = inside ? document.activeElement!.closest<SVGGElement>('.tb-tile')?.dataset['tbOp'] : undefined;
@@ -347,7 +347,7 @@ export class GridView {
       for (let e = first; e <= last && !open; e++) if (Math.floor((e - first) / period) !== turn) away.add(e);
       const end = open ? last : first + (turn + 1) * period - 1;
       this.strip.querySelector(`.tb-frame[data-tb-epoch="${end}"]`)?.after(h('button', {
-        type: 'button', class: 'tb-turns', 'data-tb-action': 'turns', 'data-tb-turns': `${first}-${last}`, 'aria-expanded': String(open),
+        class: 'tb-turns', 'data-tb-action': 'turns', 'data-tb-turns': `${first}-${last}`, 'aria-expanded': String(open),
         title: open ? 'Fold repeated epochs again' : `Epochs ${first} to ${last} are the same ${period === 1 ? 'epoch' : `${period} epochs`}, ${times} times, for other layers: show all`,
         onclick: () => {
           if (open) this.unfolded.delete(first);

@@ -2,7 +2,6 @@
 import { bytes, grouped, h, percent } from '../dom.js';
 import { hex, type Lane, type MemoryData } from './data.js';
 
-// Queues as blocks in the lanes of their channels. A block can be dragged to another channel.
 const KINDS = ['input', 'parameter', 'constant', 'output', 'e2e', 'sparse tiles', 'sparse encoding'];
 
 function kindClass(kind: string): string {
@@ -29,7 +28,7 @@ function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number, chos
     if (queue.chip !== chip || queue.host !== lane.host || block.channel !== lane.channel) continue;
     const alive = data.alive(block.queue, epoch);
     bar.append(h('button', {
-      type: 'button', class: `tb-block ${kindClass(queue.kind)}${alive ? '' : ' tb-idle'}`, 'data-tb-queue': queue.name, 'data-tb-action': 'select-queue',
+      class: `tb-block ${kindClass(queue.kind)}${alive ? '' : ' tb-idle'}`, 'data-tb-queue': queue.name, 'data-tb-action': 'select-queue',
       'data-tb-address': block.address, style: `left:${percentOf(block.x)};width:${percentOf(block.w)}`,
       'aria-label': `${queue.name}, ${queue.kind}, ${bytes(queue.bytes)} at ${hex(block.address)}`,
       title: `${queue.name}\n${queue.kind}, ${bytes(queue.bytes)} at ${hex(block.address)}${alive ? '' : '\nnot needed in this epoch'}`
@@ -41,7 +40,7 @@ function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number, chos
     'aria-label': `${label}: ${bytes(held)} in queues${lane.host ? '' : `, ${share} of its bandwidth used in epoch ${epoch}`}`
   },
   lane.host ? h('span', { class: 'tb-lane-name' }, label) : h('button', {
-    type: 'button', class: 'tb-lane-name', 'data-tb-action': 'memory-lane', 'data-tb-lane': lane.channel, 'aria-pressed': String(chosen), title: 'Mark or unmark this channel'
+    class: 'tb-lane-name', 'data-tb-action': 'memory-lane', 'data-tb-lane': lane.channel, 'aria-pressed': String(chosen), title: 'Mark or unmark this channel'
   }, label), bar, h('span', { class: 'tb-lane-held' }, bytes(held)),
   lane.host ? h('span', { class: 'tb-lane-load' }) : h('span', {
     class: `tb-lane-load${load > 1 ? ' tb-worse' : ''}`, 'data-tb-metric': 'channel-load',

@@ -262,7 +262,7 @@ export class MemoryView {
   private header(): void {
     const { data, ops, store } = this;
     const mode = (id: Mode, label: string, title: string) => h('button', {
-      type: 'button', 'data-tb-action': `memory-${id}`, 'aria-pressed': String(this.mode === id), title,
+      'data-tb-action': `memory-${id}`, 'aria-pressed': String(this.mode === id), title,
       onclick: () => this.show(id)
     }, label);
     this.bar.replaceChildren(h('h3', {}, 'Memory'),

@@ -125,7 +125,7 @@ export function chooser(shown: () => string[], usual: () => string[], choose: (i
   };
   const line = h('div', { class: 'tb-bar', role: 'group', 'aria-label': 'Columns', hidden: true });
   const button = h('button', {
-    type: 'button', class: 'tb-button', 'data-tb-action': 'table-columns', 'aria-expanded': 'false', title: 'Choose the columns', onclick: () => {
+    class: 'tb-button', 'data-tb-action': 'table-columns', 'aria-expanded': 'false', title: 'Choose the columns', onclick: () => {
       line.hidden = !line.hidden;
       button.setAttribute('aria-expanded', String(!line.hidden));
       fill();
@@ -195,7 +195,7 @@ export function totalRow(ops: Ops, epoch: number, go: (epoch: number) => void): 
   ].filter(Boolean);
   return [
     h('span', { role: 'gridcell', class: 'tb-cell tb-total-head' }, h('button', {
-      type: 'button', class: 'tb-link', tabindex: -1, 'data-tb-action': 'table-epoch', title: 'Show this epoch on the grid', onclick: () => go(epoch)
+      class: 'tb-link', tabindex: -1, 'data-tb-action': 'table-epoch', title: 'Show this epoch on the grid', onclick: () => go(epoch)
     }, `Epoch ${epoch}`)),
     h('span', { role: 'gridcell', class: 'tb-cell tb-total-text', title: slowest < 0 ? undefined : `limits the epoch: ${ops.name[slowest]!}` }, words.join(' · '))
   ];

@@ -226,7 +226,7 @@ export class TableView {
       return h('div', {
         role: 'columnheader', class: column.text ? 'tb-cell' : 'tb-cell tb-right', style: `width:${column.width}px`,
         'aria-sort': active ? (this.sort.down ? 'descending' : 'ascending') : 'none'
-      }, h('button', { type: 'button', title: column.title, 'data-tb-action': `sort-${column.id}`, onclick: () => this.sortBy(column.id) },
+      }, h('button', { title: column.title, 'data-tb-action': `sort-${column.id}`, onclick: () => this.sortBy(column.id) },
         column.label, active ? h('i', { class: 'tb-arrow' }, this.sort.down ? '▼' : '▲') : ''));
     }));
     if (!ops) {
@@ -342,7 +342,7 @@ export class TableView {
       const stem = stemOf(ops.name[op]!);
       const open = this.unfolded.has(stem);
       cell.append(h('button', {
-        type: 'button', class: 'tb-alike', tabindex: -1, 'data-tb-alike': stem, 'aria-expanded': String(open),
+        class: 'tb-alike', tabindex: -1, 'data-tb-alike': stem, 'aria-expanded': String(open),
         title: open ? 'Fold repeated layers again' : `${row.alike.length} layers have this op; the row shows the first of them. Show all`
       }, h('b', {}, open ? '▾' : '▸'), ` × ${row.alike.length}`), elide(open || row.picked ? ops.name[op]! : stem, 32));
     } else if (id === 'weights' && this.store.edits) cell.append(...this.preload.of(ops, op, false));

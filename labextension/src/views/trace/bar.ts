@@ -70,13 +70,13 @@ interface BarParts {
 export function dress(parts: BarParts, view: TraceState & TraceActions): void {
   const { store, batch } = view;
   const button = (action: string, text: string, title: string, f: () => void, pressed?: boolean) => h('button', {
-    type: 'button', class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f,
+    class: 'tb-button', 'data-tb-action': action, title, 'aria-label': title, onclick: f,
     'aria-pressed': pressed === undefined ? undefined : String(pressed)
   }, text);
   const offered = (view.model?.frame.meta['batches'] as number[] | undefined) ?? [1, 8, 64];
   const batches = [...new Set([...offered, batch])].sort((a, b) => a - b);
   const choice = (action: string, text: string, title: string, on: boolean, f: () => void) => h('button', {
-    type: 'button', 'data-tb-action': action, title, 'aria-pressed': String(on), onclick: f
+    'data-tb-action': action, title, 'aria-pressed': String(on), onclick: f
   }, text);
   parts.bar.replaceChildren(h('h3', {}, 'Timeline'),
     store.host.live ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Inputs' }, ...batches.map(b =>
@@ -116,7 +116,7 @@ export function sliceTable(store: Store, frame: Frame, words: (cycles: number) =
   const whole = Math.max(1, end - start);
   const rows = names.slice(0, SHOWN).map((name, i) => h('tr', {
     'data-tb-op': name, class: store.selection.names.includes(name) ? 'tb-selected' : undefined, onclick: () => store.select([name], 'slice')
-  }, h('td', { title: name }, h('button', { type: 'button', class: 'tb-link' }, shortName(name))), h('td', { class: 'tb-right' }, String(epoch[i])),
+  }, h('td', { title: name }, h('button', { class: 'tb-link' }, shortName(name))), h('td', { class: 'tb-right' }, String(epoch[i])),
   ...kinds.map(kind => h('td', { class: 'tb-right', title: `${grouped(kind[i]!)} cycles`, 'data-tb-cycles': kind[i]!.toFixed(1) },
     kind[i]! >= 0.5 ? `${short(kind[i]!)} (${percent(kind[i]! / whole)})` : '')),
   h('td', { class: 'tb-right' }, String(inputs[i]))));
@@ -145,11 +145,11 @@ function entry(store: Store, stall: Stall, batch: number, show: (stall: Stall) =
   return h('li', { class: stall.critical ? 'tb-critical' : '', 'data-tb-stall': stall.fork },
     h('span', { class: 'tb-glyph', role: 'img', 'aria-label': stall.critical ? 'slows the epoch down' : 'harmless' }, stall.critical ? '!' : 'i'),
     h('div', {},
-      h('button', { type: 'button', class: 'tb-link', 'data-tb-action': 'trace-stall', title: stall.fork, onclick: () => show(stall) },
+      h('button', { class: 'tb-link', 'data-tb-action': 'trace-stall', title: stall.fork, onclick: () => show(stall) },
         `${shortName(stall.fork)} → ${shortName(stall.join)}`),
       ` epoch ${stall.epoch}: waits ${grouped(stall.cycles / batch)} cycles per input for space; the short branch (${way(stall.short)}) fills while the long branch (${way(stall.long)}) is slower `,
       store.host.live ? h('button', {
-        type: 'button', class: 'tb-button', 'data-tb-action': 'insert-nop',
+        class: 'tb-button', 'data-tb-action': 'insert-nop',
         title: `A nop between ${stall.source} and ${stall.target} buffers the short branch`,
         onclick: () => store.edit({ do: 'insert-nop', op: stall.source, to: [stall.target] })
       }, 'Insert buffering nop here') : ''));

@@ -65,7 +65,7 @@ export function compareCard(store: Store, op: string): HTMLElement | null {
   rows.push(['worst by stage', stages.map(([stage, pcc]) => `${stage} ${pcc.toFixed(4)}`).join(', ')]);
   const link = checks.first && checks.first !== op
     ? h('button', {
-        type: 'button', class: 'tb-link', 'data-tb-action': 'first-failure', title: checks.first,
+        class: 'tb-link', 'data-tb-action': 'first-failure', title: checks.first,
         onclick: () => store.select([checks.first], 'inspector')
       }, 'The first op that fails')
     : '';

@@ -43,7 +43,7 @@ function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): 
   return h('div', { class: `tb-trace-label tb-trace-op${state}`, style },
     many ? caret(row, marks, op.name) : h('span', { class: 'tb-caret' }),
     h('button', {
-      type: 'button', class: 'tb-trace-name', 'data-tb-op': op.name, 'data-tb-action': 'trace-op', title: `${op.name}${waits}`,
+      class: 'tb-trace-name', 'data-tb-op': op.name, 'data-tb-action': 'trace-op', title: `${op.name}${waits}`,
       'aria-pressed': String(marks.selected.has(row.op)),
       onclick: (event: MouseEvent) => marks.pick(op.name, event.ctrlKey || event.metaKey),
       onpointerenter: () => marks.hover(op.name), onpointerleave: () => marks.hover('')
@@ -54,7 +54,7 @@ function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): 
 function caret(row: Row, marks: Marks, name: string): HTMLElement {
   const open = marks.open(row);
   return h('button', {
-    type: 'button', class: 'tb-caret', 'data-tb-action': row.kind === 'epoch' ? 'trace-epoch' : 'trace-cores', 'aria-expanded': String(open),
+    class: 'tb-caret', 'data-tb-action': row.kind === 'epoch' ? 'trace-epoch' : 'trace-cores', 'aria-expanded': String(open),
     'aria-label': `${open ? 'close' : 'open'} ${name}`, onclick: () => marks.toggle(row)
   }, open ? '▾' : '▸');
 }

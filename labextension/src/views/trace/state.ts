@@ -8,7 +8,6 @@ import type { Row, Shown, TraceModel } from './model.js';
 import type { Tiles } from './tiles.js';
 import type { Unit, Window } from './time.js';
 
-// What the parts of the timeline share. Each part names what it needs of it by `Pick`.
 /** What is shown, and the ways to show something else. */
 export interface TraceState {
   readonly store: Store;

@@ -4,8 +4,7 @@ import { nothing, Overlay } from '../src/views/graph/paints.js';
 import { Scene } from '../src/views/graph/scene.js';
 import { GraphView } from '../src/views/graph/view.js';
 import { loadPaint } from '../src/views/theme.js';
-import { filled, frame } from './fixture.js';
-import { handFrame } from './handframe.js';
+import { filled, frame, handFrame } from './fixture.js';
 
 function overlay(names: string[], values: number[], low: number, high: number) {
   return handFrame('overlay', { name: 'watts', low, high }, [['overlay_name', 'text', names], ['overlay_value', 'f8', values]]);
