@@ -10,6 +10,16 @@ from typing import Any
 from tests.browser.conftest import PATIENCE, Lab, all_ran, centre, expect, in_kernel, open_and_run, playwright_api
 
 GRID = "[data-tb-view=grid]"
+PERCEPTRON = """
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import BringUp
+from tests.session.models import perceptron
+model, inputs = perceptron()
+session = Session(model, inputs, "{device}", name="mlp")
+session.compile()
+bring_up = BringUp(session, start=False)
+bring_up
+"""
 AGREED = """
 from tbuda_lab.widgets.handlers.session_hub import hub_of
 hub = hub_of(session)

@@ -21,17 +21,9 @@ from tests.browser.conftest import (
     settled,
     until,
 )
+from tests.browser.editing import PERCEPTRON
 
-CODE = """
-from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import BringUp
-from tests.session.models import perceptron
-model, inputs = perceptron()
-session = Session(model, inputs, "n300", name="mlp")
-session.compile()
-bring_up = BringUp(session, start=False)
-bring_up
-"""
+CODE = PERCEPTRON.format(device="n300")
 OP = "first.matmul"
 MEMORY, DIFF, PASSES, CLUSTER = (f"[data-tb-view={name}]" for name in ("memory", "diff", "passes", "cluster"))
 

@@ -25,6 +25,7 @@ from tests.browser.conftest import (
 )
 from tests.browser.editing import (
     GRID,
+    PERCEPTRON,
     answer,
     caught_up,
     hold,
@@ -35,16 +36,7 @@ from tests.browser.editing import (
     undo_all,
 )
 
-CODE = """
-from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import BringUp
-from tests.session.models import perceptron
-model, inputs = perceptron()
-session = Session(model, inputs, "n150", name="mlp")
-session.compile()
-bring_up = BringUp(session, start=False)
-bring_up
-"""
+CODE = PERCEPTRON.format(device="n150")
 OP = "first.matmul"
 BREAK = """
 from tbuda_lab.core.session import EpochBreak
