@@ -434,7 +434,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         try:
             result[name] = torch.from_numpy(array)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{path}: {name!r} holds {array.dtype}, which no tensor holds") from error
+            raise InputError(f"{path}: {name!r} holds {array.dtype}, a type that torch does not have") from error
     return result
 
 

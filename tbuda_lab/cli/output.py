@@ -76,8 +76,8 @@ _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 
 def _swap(new: Path, path: Path, results: Collection[str]) -> None:
     """Put a folder in the place of another; what only the old one has goes along, but for `results`."""
-    here = Path.cwd()
-    if path == here or path in here.parents or path.is_mount():
+    cwd = Path.cwd()
+    if path == cwd or path in cwd.parents or path.is_mount():
         for name in results:
             if not (new / name).exists() and (path / name).is_file():
                 (path / name).unlink()

@@ -29,7 +29,7 @@ def answers(*types: str) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
         for name in types:
             if name in HANDLERS:
-                raise ValueError(f"message {name!r} is answered already")
+                raise ValueError(f"message {name!r} has a handler already")
             HANDLERS[name] = handler
         return handler
 
@@ -46,7 +46,7 @@ def makes(key: str) -> Callable[[Maker], Maker]:
 
     def register(maker: Maker) -> Maker:
         if key in MAKERS:
-            raise ValueError(f"frame {key!r} is made already")
+            raise ValueError(f"frame {key!r} has a maker already")
         MAKERS[key] = maker
         return maker
 

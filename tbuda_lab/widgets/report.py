@@ -24,7 +24,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.handlers.frames import session_diff_frame, shown_links
 from tbuda_lab.widgets.pictures import fragments
-from tbuda_lab.widgets.pictures.diff import diff_twin
+from tbuda_lab.widgets.pictures.diff import diff_fragment
 from tbuda_lab.widgets.protocol import StatusBoard
 
 BATCH = 8
@@ -103,7 +103,7 @@ def write_page(text: str, path: str | pathlib.Path) -> pathlib.Path:
 
 
 def page_html(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str) -> str:
-    """The page of a session; where scripts are off, the static twins show."""
+    """The page of a session; where scripts are off, the static pictures show."""
     by_key = {f.key: f for f in frames}
     return document(title, frames, status, script, fragments.bringup_html(by_key) + fragments.problems_html(by_key))
 
@@ -161,7 +161,7 @@ def diff_html(diff: Diff) -> str:
     except FileNotFoundError:
         raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
     frame = diff_frame(diff)
-    return document(f"{diff.a} → {diff.b}", [frame], StatusBoard(()).message(), script, diff_twin(frame))
+    return document(f"{diff.a} → {diff.b}", [frame], StatusBoard(()).message(), script, diff_fragment(frame))
 
 
 PASSES = 1 << 20
@@ -249,9 +249,9 @@ def redacted(frames: Sequence[Frame], what: str) -> list[Frame]:
     if what == "nothing":
         return list(frames)
     names, shapes = what in ("names", "both"), what in ("shapes", "both")
-    gone = {"netlist", *(["memory"] if shapes else [])}
+    removed = {"netlist", *(["memory"] if shapes else [])}
     rename = _Renaming(frames, names, shapes)
-    return [rename.frame(f) for f in frames if f.key not in gone and not (shapes and f.key.startswith("links:"))]
+    return [rename.frame(f) for f in frames if f.key not in removed and not (shapes and f.key.startswith("links:"))]
 
 
 class _Renaming:

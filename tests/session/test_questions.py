@@ -136,7 +136,7 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
                 if broken.name.startswith("STACK_"):
                     stacks += 1
                     assert re.search(r" -> .*, operand \d through ([hv]stack \d|the stack of its t-stream)", names)
-                    assert RouteRule[broken.name].fix in text and "beside its present shape" in text
+                    assert RouteRule[broken.name].fix in text and "legal on this edge" in text
             agreed[wrong] += 1
     assert min(agreed.values()) > 20 and stacks > 0
 

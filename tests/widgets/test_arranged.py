@@ -63,7 +63,7 @@ def test_a_line_of_the_netlist_is_marked(session: Session) -> None:
     assert "<mark>" not in view.static().html
 
 
-def test_a_line_far_down_a_long_netlist_is_in_its_twin() -> None:
+def test_a_line_far_down_a_long_netlist_is_in_its_picture() -> None:
     texts = [f"line <{k}> {'.' * 40}" for k in range(1, 9001)]
     frames = {"netlist": netlist_frame("\n".join(texts))}
     for mark in (1, 5000, 9000):

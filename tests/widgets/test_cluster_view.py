@@ -1,4 +1,4 @@
-"""Chips on their way to a page: the frame on request, ops and epochs put on other chips, the twin."""
+"""Chips on their way to a page: the frame on request, ops and epochs put on other chips, the picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tbuda_lab.core.frames.analysisframes import cluster_frame
 from tbuda_lab.core.session import EpochBreak, Session
 from tbuda_lab.widgets.handlers import frames
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.views.cluster import cluster_twin
+from tbuda_lab.widgets.views.cluster import cluster_fragment
 from tests.session.models import encoder
 from tests.widgets.talk import answers, say
 
@@ -52,10 +52,10 @@ def test_a_chip_that_is_not_there_is_refused(hub: Hub) -> None:
     assert not message[0]["ok"] and "7" in message[0]["text"]
 
 
-def test_the_twin_names_chips_and_what_crosses(hub: Hub) -> None:
+def test_the_picture_names_chips_and_what_crosses(hub: Hub) -> None:
     result = hub.session.result
     frames = {f.key: f for f in session_frames(result, hub.session.device, ())}
-    html = cluster_twin(cluster_frame(result), frames["ops"])
+    html = cluster_fragment(cluster_frame(result), frames["ops"])
     assert "chip 0 · host" in html and "chip 1" in html and "KiB" in html and len(html) < 20_000
 
 

@@ -1,4 +1,4 @@
-"""Comparisons on their way to a page: frames, questions, checkpoints, twins."""
+"""Comparisons on their way to a page: frames, questions, checkpoints, pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tbuda_lab.widgets import report
 from tbuda_lab.widgets.handlers import frames
 from tbuda_lab.widgets.handlers.frames import next_name
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.pictures.diff import diff_twin
+from tbuda_lab.widgets.pictures.diff import diff_fragment
 from tbuda_lab.widgets.pictures.fragments import LIMIT
 from tbuda_lab.widgets.report import diff_html
 from tests.diff.hand import op, queue, side
@@ -52,14 +52,14 @@ def test_the_frame_says_what_the_comparison_says() -> None:
     np.testing.assert_array_equal(frame.columns["pair_a"], [0, 1])
 
 
-def test_the_twin_is_small_and_escapes_names() -> None:
+def test_the_picture_is_small_and_escapes_names() -> None:
     before = side("<a>", {f"op<{k}>": op(k // 4, (k // 4 % 2, k % 4)) for k in range(3000)})
     after = side("b", {f"op<{k}>": op(k // 4, (k // 4 % 2, k % 4), cycles=k + 101) for k in range(3000)})
-    html = diff_twin(diff_frame(compare_sides(before, after)))
+    html = diff_fragment(diff_frame(compare_sides(before, after)))
     assert len(html) < LIMIT and "<svg" in html and "op&lt;2999&gt;" in html
     assert "op<2" not in html and "<a>" not in html
     assert "and 2940 more" in html
-    assert "no op differs" in diff_twin(diff_frame(compare_sides(before, before)))
+    assert "no op differs" in diff_fragment(diff_frame(compare_sides(before, before)))
 
 
 def test_a_page_asks_and_every_view_gets_the_frame(hub: Hub) -> None:

@@ -9,7 +9,7 @@ from tbuda_lab.widgets.handlers import frames
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.pictures.fragments import LIMIT
 from tbuda_lab.widgets.pictures.svg import size_text
-from tbuda_lab.widgets.views.memory import memory_twin
+from tbuda_lab.widgets.views.memory import memory_fragment
 from tests.session.models import encoder
 from tests.widgets.talk import answers, say
 
@@ -36,10 +36,10 @@ def test_a_name_that_is_no_queue_is_refused(hub: Hub) -> None:
     assert not message[0]["ok"] and not hub.session.history
 
 
-def test_the_twin_is_small() -> None:
+def test_the_picture_is_small() -> None:
     options = CompileOptions(balancer_policy="SingleOpPerEpoch", enable_auto_fusing=False)  # the most queues
     session = Session(*encoder(4), "n150", options, name="<encoder>")
-    html = memory_twin(memory_frame(session.compile()))
+    html = memory_fragment(memory_frame(session.compile()))
     assert len(html) < LIMIT and html.count("<svg") == 1 and "ch 5" in html and "largest" not in html
     assert all(unit in html for unit in ("KiB", "%"))
     assert [size_text(v) for v in (12, 2048, 3 << 20, 5 << 30)] == ["12 B", "2.00 KiB", "3.00 MiB", "5.00 GiB"]

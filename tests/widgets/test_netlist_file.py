@@ -99,7 +99,7 @@ def test_files_that_are_no_netlists(text: str, tmp_path: Path) -> None:
     for frame in frames.values():
         frame.pack()
     assert frames["findings"].meta["errors"] > 0
-    assert "errors" in files.twin(frames)
+    assert "errors" in files.file_fragment(frames)
 
 
 @built

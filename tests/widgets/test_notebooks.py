@@ -81,7 +81,7 @@ def test_what_is_stored(path: Path, nbformat: Any) -> None:
     assert notebook.metadata.get("widgets") is None
     assert path.stat().st_size < MOST
     text = path.read_text()
-    assert "application/vnd.jupyter.widget-view" not in text, "a dead model would hide the static twin"
+    assert "application/vnd.jupyter.widget-view" not in text, "a dead model would hide the static picture"
     assert [path for shown in texts(notebook) for path in ABSOLUTE.findall(PICTURE.sub("", shown))] == []
     pictures = 0
     for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
@@ -90,8 +90,8 @@ def test_what_is_stored(path: Path, nbformat: Any) -> None:
         assert "execution" not in cell.metadata
         assert not [o for o in cell.outputs if o.output_type == "error" or o.get("name") == "stderr"]
         pictures += sum("<img" in o.get("data", {}).get("text/html", "") for o in cell.outputs)
-    assert pictures > 0, "no static twin is stored"
-    assert tool().AT_WORK not in text, "a view is stored without its picture: show its twin at the end"
+    assert pictures > 0, "no static picture is stored"
+    assert tool().AT_WORK not in text, "a view is stored without its picture: show its picture at the end"
 
 
 @pytest.mark.slow

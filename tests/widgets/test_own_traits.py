@@ -1,4 +1,4 @@
-"""States of timeline, memory, comparison and texts as Python tells them: refused where wrong, honoured by the twin."""
+"""States of timeline, memory, comparison and texts as Python tells them: refused where wrong, kept in the picture."""
 
 from __future__ import annotations
 

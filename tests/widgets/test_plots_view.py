@@ -73,7 +73,7 @@ def test_a_file_has_none() -> None:
     assert answers(say(FileHub([]), type="plots"), "refused")[0]["key"] == "plots"
 
 
-def test_the_view_and_its_twin(tmp_path: object) -> None:
+def test_the_view_and_its_picture(tmp_path: object) -> None:
     session = Session(*perceptron(), "n150", name="mlp")
     view = PlotsView(session)
     assert view.static().html == "<p>no placement yet</p>"

@@ -26,7 +26,7 @@ def test_the_page_gets_the_profile_and_then_the_edits(hub: Hub) -> None:
     assert answers(say(FileHub([]), type="profile"), "refused")[0]["key"] == "profile"
 
 
-def test_the_twin_adds_up_to_all_of_the_time() -> None:
+def test_the_picture_adds_up_to_all_of_the_time() -> None:
     session = Session(*perceptron(), "n150", name="mlp")
     view = ProfileView(session)
     assert view.static().html == "<p>no placement yet</p>"

@@ -35,7 +35,7 @@ def session() -> Session:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_every_view_has_a_small_twin_and_hardly_any_state(session: Session, name: str) -> None:
+def test_every_view_has_a_small_picture_and_hardly_any_state(session: Session, name: str) -> None:
     kind = getattr(widgets, name)
     view = kind(session) if name != "BringUp" else kind(session, start=False)
     bundle = view._repr_mimebundle_()

@@ -327,7 +327,7 @@ def test_the_view_says_what_happens_at_a_cycle_and_exports(session: Session, tmp
         widgets.RunTrace(session, batch=0)
 
 
-def test_the_twin_draws_every_op_of_the_epoch(found: EpochTrace) -> None:
+def test_the_picture_draws_every_op_of_the_epoch(found: EpochTrace) -> None:
     epoch = max(found.trace.epochs, key=lambda e: e.end - e.start).epoch
     root = ElementTree.fromstring(trace_svg(found, viewport_of(found)).replace("&nbsp;", " "))
     titles = [t.text for t in root.iter("{http://www.w3.org/2000/svg}title")]

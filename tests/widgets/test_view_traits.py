@@ -1,4 +1,4 @@
-"""Graph, grid and table as Python tells them: any pass, left to right, links, chips, groups; their calls and twins."""
+"""Graph, grid and table as Python tells them: passes, left to right, links, chips, groups; calls and pictures."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_links_that_there_are_not(session: Session) -> None:
         assert message[-1]["type"] == "refused" and message[-1]["key"] == "links"
 
 
-def test_the_twin_of_the_grid_has_links_above_the_threshold(session: Session) -> None:
+def test_the_picture_of_the_grid_has_links_above_the_threshold(session: Session) -> None:
     grid = EpochGrid(session)
     assert "NoC 0 →" not in grid.svg()
     grid.noc = "both"
@@ -209,7 +209,7 @@ def test_all_chips_beside_each_other(chips: int) -> None:
         grid.svg(99)
 
 
-def test_the_twin_shows_the_epoch_that_is_shown(session: Session) -> None:
+def test_the_picture_shows_the_epoch_that_is_shown(session: Session) -> None:
     grid = EpochGrid(session)
     grid.epoch = 1
     name = session.compile().placement.epochs[1].ops[0]

@@ -95,7 +95,7 @@ def test_nothing_bulky_is_synced(session: Session) -> None:
         assert len(json.dumps(state, default=str)) < 10_000
 
 
-def test_every_view_has_a_static_twin(session: Session) -> None:
+def test_every_view_has_a_static_picture(session: Session) -> None:
     op = next(iter(session.compile().placement.ops))
     for kind in (views.BringUp, views.GraphView, views.EpochGrid, views.OpTable, views.NetlistView, views.ProblemsView):
         view = kind(session)
@@ -127,7 +127,7 @@ def test_the_table_is_an_array_of_records(session: Session) -> None:
     assert slowest == max(rows, key=lambda row: row["cycles"])["name"]
 
 
-def test_before_the_compile_twins_say_so() -> None:
+def test_before_the_compile_pictures_say_so() -> None:
     session = Session(Mlp(), torch.randn(1, 64, 256), "n150", name="mlp")
     assert "no placement yet" in views.EpochGrid(session).static().html
     with pytest.raises(KeyError):

@@ -275,10 +275,10 @@ class LinkMap:
         rows, columns = self.by_flow.shape[-2:]
         step = -1 if noc else 1
         end = ((x + step) % columns, y) if axis == X else (x, (y + step) % rows)
-        here = self.by_flow[:, noc, axis, y, x]
-        order = [int(k) for k in np.argsort(-here, kind="stable") if here[k] > 0]
-        flows = tuple(NocFlow(*self.flows[k], float(here[k])) for k in order)
-        total = float(here.sum())
+        on_link = self.by_flow[:, noc, axis, y, x]
+        order = [int(k) for k in np.argsort(-on_link, kind="stable") if on_link[k] > 0]
+        flows = tuple(NocFlow(*self.flows[k], float(on_link[k])) for k in order)
+        total = float(on_link.sum())
         return LinkUse(noc, (x, y), end, total, total / max(1, self.cycles) / self.capacity, flows)
 
 

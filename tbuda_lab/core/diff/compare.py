@@ -180,11 +180,11 @@ def same_epochs(before: dict[str, int], after: dict[str, int]) -> dict[int, int]
             pair = (epoch, after[op])
             shared[pair] = shared.get(pair, 0) + 1
     same_epochs: dict[int, int] = {}
-    taken: set[int] = set()
+    matched: set[int] = set()
     for (old, new), _ in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
-        if old not in taken and new not in same_epochs:
+        if old not in matched and new not in same_epochs:
             same_epochs[new] = old
-            taken.add(old)
+            matched.add(old)
     return same_epochs
 
 

@@ -125,7 +125,7 @@ def _recorded(path: Path, n: Netlist) -> Cycles | None:
     by_op: Cycles = {}
     try:
         if not {"op", "kernel_cycles", "limiter_cycles"} <= set(reader.fieldnames or ()):
-            raise InputError(f"{file}: line 1: the columns op, kernel_cycles and limiter_cycles are wanted")
+            raise InputError(f"{file}: line 1: the columns op, kernel_cycles and limiter_cycles are needed")
         for row in reader:
             pair = int(row["kernel_cycles"]), int(row["limiter_cycles"])
             if not 0 <= min(pair) <= max(pair) < 1 << 63:

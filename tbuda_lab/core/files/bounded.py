@@ -19,7 +19,7 @@ def path_inside(folder: Path, name: Any) -> Path:
     """The path below `folder` that a page or a file names, relative to the current folder where `folder` is. Raises
     `InputError` for one that leaves it: absolute, by `..`, or by a symbolic link."""
     if not isinstance(name, str) or not name.strip() or "\0" in name:
-        raise InputError("a file has a name")
+        raise InputError("the name of the file is missing")
     pure = PurePosixPath(name.replace("\\", "/"))
     path = folder.joinpath(*pure.parts)
     inside = Path(os.path.realpath(folder))  # `Path.resolve` raises RuntimeError for links that lead to themselves

@@ -240,9 +240,9 @@ def links_frame(links: LinkMap, device: DeviceSpec) -> Frame:
     order = np.argsort(-total, axis=None, kind="stable")[: int(np.count_nonzero(total))]
     noc, axis, y, x = np.unravel_index(order, total.shape)
     size = total.reshape(-1)[order]
-    here = links.by_flow.reshape(len(links.flows), total.size)[:, order].T  # (links, flows)
-    users = np.argsort(-here, axis=1, kind="stable")[:, :USERS]
-    shares = np.take_along_axis(here, users, axis=1)
+    by_link = links.by_flow.reshape(len(links.flows), total.size)[:, order].T  # (links, flows)
+    users = np.argsort(-by_link, axis=1, kind="stable")[:, :USERS]
+    shares = np.take_along_axis(by_link, users, axis=1)
     users = np.where(shares > 0, users, -1)
     missing = USERS - users.shape[1]
     users = np.pad(users, ((0, 0), (0, missing)), constant_values=-1)
@@ -255,7 +255,7 @@ def links_frame(links: LinkMap, device: DeviceSpec) -> Frame:
         "link_y": y.astype("<u2"),
         "link_bytes": size.astype("<f8"),
         "link_load": (size / max(1, links.cycles) / links.capacity).astype("<f4"),
-        "link_flows": np.count_nonzero(here, axis=1).astype("<u2"),
+        "link_flows": np.count_nonzero(by_link, axis=1).astype("<u2"),
         "use_flow": users.reshape(-1).astype("<i2"),
         "use_bytes": shares.reshape(-1).astype("<f4"),
         "flow_producer": strings.column(p for p, _ in links.flows),

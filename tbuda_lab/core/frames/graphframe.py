@@ -134,8 +134,8 @@ def _label(node: Node, group: Group) -> str:
         stem, step = name.split(".dc.", 1)[0], name.rsplit(".dc.", 1)[1]
         words = [part for part in step.split(".") if not part.isdigit()]
         return ".".join(words if stem == group.path else [stem.rsplit(".", 1)[-1], *words])
-    rest = name.removeprefix(f"{group.path}.") if group.path else name
-    return rest if rest != name or not group.path else ".".join(name.split(".")[-2:])
+    suffix = name.removeprefix(f"{group.path}.") if group.path else name
+    return suffix if suffix != name or not group.path else ".".join(name.split(".")[-2:])
 
 
 def _shape(node: Node) -> str:

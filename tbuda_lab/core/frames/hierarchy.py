@@ -76,8 +76,8 @@ def hierarchy(graph: Graph) -> Hierarchy:
         if not torn:
             _count_repeats(folded)
             return folded
-        whole = {prefix: fold for prefix, fold in folds.items() if inside[prefix][:-1] not in torn}
-        folds = whole if len(whole) < len(folds) else {}
+        intact = {prefix: fold for prefix, fold in folds.items() if inside[prefix][:-1] not in torn}
+        folds = intact if len(intact) < len(folds) else {}
     return tree
 
 

@@ -91,19 +91,19 @@ def _ranks(children: int, nets: tuple[Net, ...]) -> list[int]:
     ready = [c for c in range(children) if not waiting[c]]
     rank = [0] * children
     sequence: list[int] = []
-    left = set(range(children))
-    while left:
+    remaining = set(range(children))
+    while remaining:
         if not ready:
-            heapq.heappush(ready, min(left))
+            heapq.heappush(ready, min(remaining))
         child = heapq.heappop(ready)
-        if child not in left:
+        if child not in remaining:
             continue
-        left.remove(child)
+        remaining.remove(child)
         sequence.append(child)
-        rank[child] = 1 + max((rank[b] for b in before[child] if b not in left), default=0)
+        rank[child] = 1 + max((rank[b] for b in before[child] if b not in remaining), default=0)
         for target in after[child]:
             waiting[target] -= 1
-            if waiting[target] == 0 and target in left:
+            if waiting[target] == 0 and target in remaining:
                 heapq.heappush(ready, target)
     entered = {t for net in nets if net.source < 0 for t in net.targets}
     for child in reversed(sequence):

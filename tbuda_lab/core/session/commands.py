@@ -50,7 +50,8 @@ class PlaceOp(Command):
 
     def __post_init__(self) -> None:
         if self.start is None and self.transpose is None and self.chip is None:
-            raise refuse(self.op, "a place without start, transposition and chip", "give one; ClearOp takes a pin away")
+            fix = "give one of them; ClearOp removes a pin"
+            raise refuse(self.op, "start, transposition and chip are all missing", fix)
         if isinstance(self.start, list):
             object.__setattr__(self, "start", tuple(self.start))
         fault = self._pin.parts()
@@ -108,7 +109,8 @@ class StreamOp(Command):
 
     def __post_init__(self) -> None:
         if self.direction is None and self.shape is None:
-            raise refuse(self.op, "t-streaming without direction and shape", "give one; ClearOp takes it away")
+            fix = "give one; ClearOp removes both"
+            raise refuse(self.op, "neither direction nor shape of the t-streaming is given", fix)
         self._check(self.op)
         if self.shape is not None:
             object.__setattr__(self, "shape", StreamShape.parse(self.shape).value)
@@ -178,7 +180,7 @@ class QueueChannel(Command):
     def __post_init__(self) -> None:
         numbers = [v for v in (self.channel, self.chip) if v is not None]
         if not numbers or not all(is_whole(v, 0) for v in numbers):
-            raise refuse(self.queue, "a queue goes to a channel or a chip, both numbers", "whole numbers from 0")
+            raise refuse(self.queue, "channel and chip of a queue are numbers", "give whole numbers from 0")
 
     def asks(self) -> tuple[tuple[str, Kind], ...]:
         return ((self.queue, QueuePin(self.chip, self.channel)),)
@@ -198,7 +200,7 @@ class InsertNop(Command):
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", read_readers(self.op, self.to))
         if not is_whole(self.count, 1):
-            raise refuse(self.op, f"a number of nops, not {self.count!r}", "a whole number from 1")
+            raise refuse(self.op, f"{self.count!r} is not a number of nops", "give a whole number from 1")
         self._check(self.op)
 
     def asks(self) -> tuple[tuple[str, Kind], ...]:
@@ -234,7 +236,7 @@ class FormatOp(Command):
 
     def __post_init__(self) -> None:
         if self.data_format is None and self.fidelity is None:
-            raise refuse(self.op, "a format without a format", "give a data format or a fidelity")
+            raise refuse(self.op, "neither data format nor fidelity is given", "give one of them")
         self._check(self.op)
 
     def asks(self) -> tuple[tuple[str, Kind], ...]:
@@ -256,7 +258,7 @@ class ClearOp(Command):
         valid = isinstance(self.kinds, tuple) and all(isinstance(k, str) and k in OVERRIDE_KINDS for k in self.kinds)
         if not valid:
             fix = f"kinds are among {', '.join(OVERRIDE_KINDS)}"
-            raise refuse(self.op, f"a list of kinds of override, not {self.kinds!r}", fix)
+            raise refuse(self.op, f"kinds is a list of kinds of override, not {self.kinds!r}", fix)
 
     @property
     def label(self) -> str:
@@ -309,7 +311,7 @@ class Reorder(Command):
 
     def __post_init__(self) -> None:
         if not (is_whole(self.at, 0) and is_whole(self.to, 0)):
-            raise refuse("overrides", f"places are numbers, not {self.at!r} and {self.to!r}", "they count from 0")
+            raise refuse("overrides", f"positions are numbers, not {self.at!r} and {self.to!r}", "they count from 0")
 
     @property
     def label(self) -> str:
@@ -318,7 +320,8 @@ class Reorder(Command):
     def apply(self, state: Request) -> Request:
         result = list(state.overrides)
         if max(self.at, self.to) >= len(result):
-            raise refuse("overrides", f"there is no place {max(self.at, self.to)}", f"there are {len(result)}, from 0")
+            message = f"there is no position {max(self.at, self.to)}"
+            raise refuse("overrides", message, f"there are {len(result)}, from 0")
         result.insert(self.to, result.pop(self.at))
         return dataclasses.replace(state, overrides=tuple(result))
 

@@ -252,7 +252,7 @@ def picked_by(session: Session, op: str) -> str:
     if op not in placed.problem.number:
         raise InputError(f"{op!r} is not an op of the placed graph")
     state = session._state.history.state
-    now = placed.ops()[op]
+    current = placed.ops()[op]
     matching = [o for o in session.overrides if o.matches([op])]
     fixed = {o.kind: o for o in matching}
     sentences: list[str] = []
@@ -265,7 +265,8 @@ def picked_by(session: Session, op: str) -> str:
         sentences.append(f"Also fixed: {', '.join(others)}.")
     policy = placed.policy or session.options.balancer_policy
     base = session.placed(dataclasses.replace(state, overrides=state.base)).ops().get(op)
-    if base is not None and (base.size, base.start, base.transposed) == (now.size, now.start, now.transposed):
+    place = current.size, current.start, current.transposed
+    if base is not None and (base.size, base.start, base.transposed) == place:
         sentences.append(f"The policy {policy} chose it for the whole model; later edits did not change it.")
     elif "op_size" in fixed or "op_placement" in fixed:
         sentences.append("An edit placed its epoch again and moved other ops as little as possible.")

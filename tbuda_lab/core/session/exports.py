@@ -261,7 +261,7 @@ def _write_parquet(session: Session, path: Path) -> None:
 def export_trace(session: Session, path: str | Path, *, batch: int = 8) -> None:
     """Write when each op works and what it waits for over `batch` inputs, as Chrome trace JSON."""
     if batch < 1:
-        raise InputError("a trace has one input at least")
+        raise InputError("a trace needs at least one input")
     simulate(session.compile(), batch).trace.to_chrome_trace(path)
 
 

@@ -159,8 +159,8 @@ def disabled(history: Sequence[EditStep]) -> tuple[Override, ...]:
         for command in step.commands:
             after = command.apply(state)
             if isinstance(command, Disable):
-                gone = [o for o in state.overrides if o not in after.overrides and isinstance(o.target, str)]
-                dropped |= {(o.kind, str(o.target)): o for o in gone}
+                removed = [o for o in state.overrides if o not in after.overrides and isinstance(o.target, str)]
+                dropped |= {(o.kind, str(o.target)): o for o in removed}
             elif isinstance(command, ClearOp):
                 dropped = {
                     k: o

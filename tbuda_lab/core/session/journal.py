@@ -241,7 +241,7 @@ class _JournalReader:
         while self._peek(at) != "}":
             key, at = self._value(at)
             if not isinstance(key, str):
-                self.fail(self.line(at), "a key is a text", "see the format in the documentation")
+                self.fail(self.line(at), "keys are strings", "see the format in the documentation")
             if key in head or (key == "commands" and commands):
                 self.fail(self.line(at), f"{key!r} occurs twice", "keep one")
             at = self._expect(":", at)

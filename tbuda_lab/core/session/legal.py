@@ -24,7 +24,6 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.session.whatif import time_of
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.placer.interactive.placed import Placed
     from tbuda_lab.core.session.session import Session
 
 
@@ -57,7 +56,7 @@ class OpChoices:
 
 def choices_of(session: Session, op: str) -> OpChoices:
     """What an op could be told at the shape it has. Raises `InputError` for a name that is not placed."""
-    placed, row = _now(session, op)
+    placed, row = _current_row(session, op)
     grid = (int(row["grid_r"]), int(row["grid_c"]))
     profile = placed.problem.profiles[placed.problem.number[op]]
     buffers = []
@@ -88,7 +87,7 @@ def choices_of(session: Session, op: str) -> OpChoices:
 
 def inner_steps(session: Session, op: str) -> tuple[tuple[int, int], ...]:
     """`Choices.u_kt` of a placed op."""
-    row = _now(session, op)[1]
+    row = _current_row(session, op)[1]
     if not int(row["u_kt"]):
         return ()
     steps = _at(_table(session, op, ("op_size", "u_kt")), (int(row["grid_r"]), int(row["grid_c"])))
@@ -97,7 +96,7 @@ def inner_steps(session: Session, op: str) -> tuple[tuple[int, int], ...]:
 
 def streams_of(session: Session, op: str) -> tuple[tuple[tuple[str, int, int], int], ...]:
     """`Choices.streams` of a placed op."""
-    row = _now(session, op)[1]
+    row = _current_row(session, op)[1]
     kinds = ("op_size", "t_stream_dir", "t_stream_shape")
     flows = _at(_table(session, op, kinds), (int(row["grid_r"]), int(row["grid_c"])))
     streams: dict[tuple[str, int, int], int] = {}
@@ -110,7 +109,7 @@ def streams_of(session: Session, op: str) -> tuple[tuple[tuple[str, int, int], i
     return tuple(sorted(streams.items(), key=lambda s: (s[0][1] * s[0][2], s[0])))
 
 
-def _now(session: Session, op: str) -> tuple[Placed, np.void]:
+def _current_row(session: Session, op: str) -> tuple[Placed, np.void]:
     """The placement and the op's candidate in it."""
     placed = session.placed()
     if op not in placed.problem.number:
@@ -262,7 +261,7 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     problem = placed.problem.with_table(number, table)
     index = placed.epoch_of(number)
     segment, facts = placed.segments[index], placed.epoch(index)
-    now = placed.problem.tables[number].rows[facts.rows[number]]
+    current = placed.problem.tables[number].rows[facts.rows[number]]
     spot = segment.spots[number - segment.first]
 
     best = _best(problem, number, table, (segment.first, segment.last), facts)
@@ -277,7 +276,7 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
     return LegalTable(
         op,
         index,
-        (int(now["grid_r"]), int(now["grid_c"])),
+        (int(current["grid_r"]), int(current["grid_c"])),
         (spot[0], spot[1]),
         spot[2],
         shapes,
@@ -416,12 +415,12 @@ def edge_refusals(
 def _shapes_text(problem: Problem, shapes: np.ndarray) -> str:
     """Which shapes (row * columns + column, from 0) go with a neighbour as it stands, the largest first."""
     if not len(shapes):
-        return "no shape is legal beside its present shape"
+        return "no shape is legal on this edge"
     sizes = np.stack([shapes // problem.device.cols + 1, shapes % problem.device.cols + 1], axis=1)
     order = np.lexsort((sizes[:, 1], sizes[:, 0], -sizes.prod(axis=1)))[:_FITTING]
     words = ", ".join(f"{r}x{c}" for r, c in sizes[order].tolist())
     more = f" and {len(shapes) - len(order)} more" if len(shapes) > len(order) else ""
-    return f"legal beside its present shape: {words}{more}"
+    return f"legal on this edge: {words}{more}"
 
 
 def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], load: Load) -> np.ndarray:
@@ -493,7 +492,7 @@ def _text(verdict: int, tiles: tuple[int, int]) -> ReasonText:
             "t-streaming, u_kt or another override of this op leaves no candidate of that shape",
             "change or remove that override",
         ),
-        ShapeReason.PIN: ("from where the op is pinned, that shape reaches beyond the grid", "move or remove the pin"),
+        ShapeReason.PIN: ("where the op is pinned that shape reaches beyond the grid", "move or remove the pin"),
     }
     meaning, fix = own[ShapeReason(verdict)]
     return ReasonText(verdict, ShapeReason(verdict).name, meaning, fix)

@@ -77,17 +77,17 @@ def check_ops(
     inputs = lowered_inputs(result, feed)
     checks: dict[str, OpCheck] = {}
     leaving = {node.sources[0] for node in result.lowered.outputs}
-    left: dict[str, torch.Tensor] = {}
+    unread: dict[str, torch.Tensor] = {}
     for node, reference in evaluate_ops(result.lowered, inputs):
         if node.name in leaving:
-            left[node.name] = reference
+            unread[node.name] = reference
         if node.name in got:
             checks[node.name] = _compared(node, reference.numpy(), whole_output(result, node.name, got.pop(node.name)))
     schedule = [n for n in result.placement.schedule if n in result.placement.ops]
     return OpChecks(
         tuple(checks[n] for n in schedule if n in checks),
         tuple(n for n in schedule if n not in checks),
-        _stages(result, feed, left),
+        _stages(result, feed, unread),
         min_pcc,
     )
 

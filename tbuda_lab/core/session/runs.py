@@ -149,7 +149,7 @@ class Runs:
     def timeline(self, batch: int = 1, per_run: int | None = None) -> EpochTrace:
         """See `Session.timeline`."""
         if batch < 1 or (per_run is not None and per_run < 1):
-            raise ValueError("a batch has one input at least")
+            raise ValueError("a batch needs at least one input")
         result = self._session.result if self._session.result is not None else self._session.compile()
         with self._state.edit_lock:
             timelines = self._timelines

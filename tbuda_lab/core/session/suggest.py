@@ -93,9 +93,9 @@ def hints(
             yield from _settings(session, placed, op, index)
         yield from _splits(placed, index, worst)
         # without it the epoch takes what its next op takes; an epoch that makes room for it gets no faster
-        rest = float(np.delete(took, worst - segment.first).max(initial=0.0))
-        if segment.limiter_cycles > rest:
-            yield from _in_time(session, placed, name, index, segment.limiter_cycles - rest, cancel)
+        rest_cycles = float(np.delete(took, worst - segment.first).max(initial=0.0))
+        if segment.limiter_cycles > rest_cycles:
+            yield from _in_time(session, placed, name, index, segment.limiter_cycles - rest_cycles, cancel)
 
 
 def _starts(placed: Placed) -> dict[str, int]:
@@ -110,7 +110,7 @@ def _in_time(
     others = sorted((e for e in epochs_of(placed, op) if e != index), key=lambda e: (used[e], e))
     for epoch in others[:2]:
         if cancel is not None and cancel.is_set():
-            raise Cancelled("looking for edits was cancelled")
+            raise Cancelled("the search for edits was cancelled")
         try:
             yield Hint("move", index, into_epoch(session, op, epoch), bound)
         except TbudaError:
@@ -309,7 +309,7 @@ class Search:
 
     def _late(self, fraction: float) -> bool:
         if self.cancel is not None and self.cancel.is_set():
-            raise Cancelled("looking for edits was cancelled")
+            raise Cancelled("the search for edits was cancelled")
         if self.progress is not None:
             self.progress(self.best(), fraction)
         return self.end is not None and time.monotonic() >= self.end
@@ -339,9 +339,9 @@ class Search:
         lists: list[tuple[Sequence[int], list[Hint]]] = []
         for epochs in kinds:
             of_slowest = resizes(self.session, self.placed, epochs[0])
-            known = {hint.commands for hint in of_slowest}
+            listed = {hint.commands for hint in of_slowest}
             on_chain = chain_resizes(self.session, self.placed, epochs[0], times[epochs[0]].limiting)
-            lists += [(epochs, of_slowest), (epochs, [hint for hint in on_chain if hint.commands not in known])]
+            lists += [(epochs, of_slowest), (epochs, [hint for hint in on_chain if hint.commands not in listed])]
         for one_list, (epochs, of_op) in enumerate(lists):
             queue += [(-hint.bound, epochs[0], at, one_list) for at, hint in enumerate(of_op[:_PER_EPOCH])]
         heapq.heapify(queue)

@@ -49,11 +49,11 @@ def into_epoch(
     if not 0 <= epoch < len(placed.segments):
         raise InputError(f"there is no epoch {epoch}; there are {len(placed.segments)}")
     at = number[op]
-    here = _epoch_of(placed, at)
+    own_epoch = _epoch_of(placed, at)
     pin = (PlaceOp(op, start, transpose),) if start is not None else ()
-    if epoch == here:
+    if epoch == own_epoch:
         return pin
-    if abs(epoch - here) > 1:
+    if abs(epoch - own_epoch) > 1:
         return (*_alone(session, placed, op, epoch), *pin)
     try:
         return (*_beside(session, placed, op, epoch), *pin)
@@ -88,9 +88,9 @@ def _alone(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comma
     problem, segments = placed.problem, placed.segments
     order, number = problem.order, problem.number
     legal = epochs_of(placed, op)
-    here = _epoch_of(placed, number[op])
+    own_epoch = _epoch_of(placed, number[op])
     if epoch not in legal:
-        if epoch < here:
+        if epoch < own_epoch:
             facts = [problem.facts[number[m]] for m in _together(placed, op)]
             late = max((p for f in facts for p in f.producers if p >= 0), key=lambda p: (_epoch_of(placed, p), p))
             why = f"it reads {order[late]}, which runs in epoch {_epoch_of(placed, late)}"
@@ -98,7 +98,7 @@ def _alone(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comma
             facts = [problem.facts[number[m]] for m in _together(placed, op)]
             soon = min((r for f in facts for r, _ in f.readers), key=lambda r: (_epoch_of(placed, r), r))
             why = f"{order[soon]} reads it in epoch {_epoch_of(placed, soon)}"
-        rest = [e for e in legal if e != here]
+        rest = [e for e in legal if e != own_epoch]
         text = f"epochs {', '.join(map(str, rest))}" if len(rest) > 1 else f"epoch {rest[0]}" if rest else "no other"
         raise refuse(op, f"it cannot run in epoch {epoch}: {why}", f"legal for it alone: {text}")
     together = _together(placed, op)
@@ -107,16 +107,16 @@ def _alone(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comma
         if o.kind == "schedule_constraint" and isinstance(o.target, tuple) and set(together) & set(o.target)
     ]  # fmt: skip
     edits: list[Command] = [Constrain(names, on=False) for names in old]
-    home = segments[here]
+    home = segments[own_epoch]
     if order[home.first] in together and any(
         o.kind == "epoch_break" and o.target == order[home.first] for o in session.overrides
     ):  # the break stays with those that stay
         edits.append(EpochBreak(order[home.first], on=False))
         rest_of = [order[n] for n in range(home.first, home.last) if order[n] not in together]
         edits += [EpochBreak(rest_of[0])] if rest_of else []
-    order_kept = _order_of(placed, op, together, here, epoch)
+    order_kept = _order_of(placed, op, together, own_epoch, epoch)
     start = order[segments[epoch].first]
-    if epoch > here and order_kept.ops[0] != start and any(
+    if epoch > own_epoch and order_kept.ops[0] != start and any(
         o.kind == "epoch_break" and o.target == start for o in session.overrides
     ):  # it goes before the op that begins the epoch, and so does the break
         edits += [EpochBreak(start, on=False), EpochBreak(together[0])]
@@ -178,16 +178,16 @@ def _beside(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comm
     """Into a neighbouring epoch, by the break between the two."""
     order = placed.problem.order
     at = placed.problem.number[op]
-    here = _epoch_of(placed, at)
-    later = epoch > here
-    border = order[placed.segments[max(here, epoch)].first]
+    own_epoch = _epoch_of(placed, at)
+    later = epoch > own_epoch
+    border = order[placed.segments[max(own_epoch, epoch)].first]
     mine = any(o.kind == "epoch_break" and o.target == border for o in session.overrides)
     if later:
-        if at == placed.segments[here].first and mine:
+        if at == placed.segments[own_epoch].first and mine:
             return (EpochBreak(border, on=False),)
         cut = EpochBreak(op)
-        if at == placed.segments[here].first:
-            raise refuse(op, f"it begins epoch {here} already", "move the ops after it instead")
+        if at == placed.segments[own_epoch].first:
+            raise refuse(op, f"it begins epoch {own_epoch} already", "move the ops after it instead")
         return (EpochBreak(border, on=False), cut) if mine else (cut,)
     if not mine:
         raise refuse(
@@ -195,7 +195,7 @@ def _beside(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comm
             "make ops of that epoch smaller, or place all epochs again",
         )  # fmt: skip
     after = at + 1
-    if after < placed.segments[here].last:
+    if after < placed.segments[own_epoch].last:
         return (EpochBreak(border, on=False), EpochBreak(order[after]))
     return (EpochBreak(border, on=False),)
 
@@ -230,10 +230,10 @@ def stops(session: Session, op: str, kind: str = "epoch_break", names: Sequence[
         raise InputError(f"{op!r} is not an op of the placed graph")
     at = number[op]
     numbers = [number[n] for n in names if n in number] if names else range(1, len(order))
-    for there in sorted(numbers, key=lambda n: (abs(n - at), n)):
-        name = order[there]
+    for position in sorted(numbers, key=lambda n: (abs(n - at), n)):
+        name = order[position]
         try:
-            after = placed if there == at else session.placed(state_after(session, *shift_break(op, name, kind)))
+            after = placed if position == at else session.placed(state_after(session, *shift_break(op, name, kind)))
         except TbudaError as error:
             first = error.diagnostics[0].message if error.diagnostics else str(error).splitlines()[0]
             yield Stop(name, 0, 0, 0, first)

@@ -223,11 +223,11 @@ def _dram(placed: Placed) -> tuple[int, int, float]:
 
 def _displaced(before: Placed, after: Placed) -> tuple[Displaced, ...]:
     """Ops with another place, size or epoch, in schedule order."""
-    was, now = before.ops(), after.ops()
-    same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
+    first, new = before.ops(), after.ops()
+    same = same_epochs({n: p.epoch for n, p in first.items()}, {n: p.epoch for n, p in new.items()})
     displaced: list[Displaced] = []
-    for name, spot in now.items():
-        old = was.get(name)
+    for name, spot in new.items():
+        old = first.get(name)
         if old is None or (old is spot and same.get(spot.epoch) == spot.epoch):
             continue
         if (old.start, old.size, old.transposed, old.chip, old.epoch) != (

@@ -133,18 +133,18 @@ class EditController:
         except TbudaError as error:
             reply: dict[str, Any] = {"ok": False, "text": refusal(error)}
         else:
-            was, now = before.ops(), after.ops()
-            same = same_epochs({n: p.epoch for n, p in was.items()}, {n: p.epoch for n, p in now.items()})
+            old, new = before.ops(), after.ops()
+            same = same_epochs({n: p.epoch for n, p in old.items()}, {n: p.epoch for n, p in new.items()})
             reply = {"ok": True, **effect_data(effect, same), "time": [_per_input(before), _per_input(after)]}
-            names = dict.fromkeys(op for c in commands if isinstance(op := getattr(c, "op", None), str) and op in now)
-            reply["own"] = [[n, same.get(now[n].epoch, -1), *now[n].start, *now[n].size] for n in names]
+            names = dict.fromkeys(op for c in commands if isinstance(op := getattr(c, "op", None), str) and op in new)
+            reply["own"] = [[n, same.get(new[n].epoch, -1), *new[n].start, *new[n].size] for n in names]
         if self._exact.get(view) == number:
             view.post({"type": "exact", "ask": number, **reply}, [])
             if content.get("live") is True and reply["ok"]:
-                self._look(view, number, commands)
+                self._preview(view, number, commands)
 
     # -- edits that are shown before they are made ---------------------------------------------------------------
-    def _look(self, view: Listener, number: Any, commands: tuple[Command, ...]) -> None:
+    def _preview(self, view: Listener, number: Any, commands: tuple[Command, ...]) -> None:
         """Compile what a drag rests on and show it everywhere; making the edit is a lookup then."""
         session = self.hub.session
         cancel = self._cancel = threading.Event()

@@ -133,14 +133,14 @@ def kinds_data() -> list[dict[str, Any]]:
 def _plan(session: Session, content: Mapping[str, Any]) -> session_exports.Export:
     path, settings = content.get("path"), content.get("settings")
     if path is not None and (not isinstance(path, str) or not path.strip() or "\0" in path):
-        raise InputError("a file has a name")
+        raise InputError("the name of the file is missing")
     if not isinstance(settings, Mapping):
         settings = {}
     return session_exports.plan(session, str(content.get("kind")), path, **{str(k): v for k, v in settings.items()})
 
 
 @answers("export_plan")
-def _say(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+def _describe_plan(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     head = {"type": "export_plan", "ask": content.get("ask"), "kind": content.get("kind")}
     try:
         plan = _plan(hub.session, content)
@@ -161,8 +161,8 @@ def _write(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     def work() -> None:
         try:
             plan = _plan(hub.session, content)
-            if _there(plan.path, content):
-                answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{plan.path} is there already."}
+            if _would_overwrite(plan.path, content):
+                answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{plan.path} exists already."}
             else:
                 path = plan.write()
                 answer = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
@@ -173,7 +173,7 @@ def _write(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     hub.edit_controller.submit(work)
 
 
-def _there(path: Path, content: Mapping[str, Any]) -> bool:
+def _would_overwrite(path: Path, content: Mapping[str, Any]) -> bool:
     return path.exists() and content.get("replace") is not True
 
 
@@ -181,15 +181,15 @@ def _there(path: Path, content: Mapping[str, Any]) -> bool:
 def _picture(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     """A PNG that the page painted, in parts: `part: [i, n]`, `data` in base64. Written when the last one is there."""
     try:
-        whole = _collect(view, content)
-        if whole is None:
+        image = _collect(view, content)
+        if image is None:
             return
         path = path_inside(Path(), content.get("path"))
-        if _there(path, content):
-            answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} is there already."}
+        if _would_overwrite(path, content):
+            answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} exists already."}
         else:
             with atomic_file(path) as file:
-                file.write_bytes(whole)
+                file.write_bytes(image)
             answer = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
     except TbudaError as error:
         answer = {"ok": False, "text": refusal(error)}
@@ -200,10 +200,10 @@ def _collect(view: Listener, content: Mapping[str, Any]) -> bytes | None:
     part, data = content.get("part"), content.get("data")
     numbers = part if isinstance(part, (list, tuple)) and all(type(v) is int for v in part) else ()
     if len(numbers) != 2 or not isinstance(data, str) or not isinstance(content.get("path"), str):
-        raise InputError("a picture comes in numbered parts")
+        raise InputError("a picture is sent in numbered parts")
     index, count = numbers
     if not 0 <= index < count <= 1024:
-        raise InputError("a picture comes in numbered parts")
+        raise InputError("a picture is sent in numbered parts")
     parts = _parts.setdefault(view, {})
     if index == 0:
         parts.clear()
@@ -216,8 +216,8 @@ def _collect(view: Listener, content: Mapping[str, Any]) -> bytes | None:
         raise InputError(f"a picture has at most {MAX_PICTURE >> 20} MiB")
     if len(parts) < count:
         return None
-    whole = b"".join(parts[i] for i in range(count))
+    image = b"".join(parts[i] for i in range(count))
     parts.clear()
-    if not whole.startswith(PNG):
+    if not image.startswith(PNG):
         raise InputError("that is not a PNG picture")
-    return whole
+    return image

@@ -78,10 +78,10 @@ class GcPolicy:
     def _collect_in_pause(self, usual: tuple[int, int, int]) -> None:
         while True:
             with self._lock:
-                left = self._last + self._pause - time.monotonic()
-                idle, requests = left <= 0 and not self._at_work, self._requests
+                remaining = self._last + self._pause - time.monotonic()
+                idle, requests = remaining <= 0 and not self._at_work, self._requests
             if not idle:
-                time.sleep(max(left, self._pause / 10))
+                time.sleep(max(remaining, self._pause / 10))
                 continue
             if gc.get_count()[2] > usual[2] and not self.busy():
                 gc.collect()  # without the lock: what goes may have a last word

@@ -29,10 +29,13 @@ from tbuda_lab.widgets.protocol import answers
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
 
-_TOLD = 0.25  # s between two parts of a long answer
+_PART_INTERVAL = 0.25  # s between two parts of a long answer
+_PROFILE_INTERVAL = 0.5  # s between two profiles while edits are searched
 _STOPS = 160  # places of a break that are tried
 _GHOSTS = 24  # displaced ops that a suggestion shows
 _GAINS = 40  # overrides whose gain is worked out
+EDITS = 16
+"""Edits that a profile searches for."""
 
 Answer = Callable[[Session, Mapping[str, Any]], dict[str, Any]]
 
@@ -78,7 +81,7 @@ def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             best = suggestions
             if hub.edit_controller is None or hub.edit_controller.waited_for:
                 stop.set()
-            elif len(suggestions) > last_count and time.monotonic() - last_report >= _TOLD:
+            elif len(suggestions) > last_count and time.monotonic() - last_report >= _PART_INTERVAL:
                 reply = {"list": suggestion_list(session, suggestions), "fraction": fraction}
                 view.post({**_head(content), "ok": True, "rev": session.rev, "done": False, **reply}, [])
                 last_report, last_count = time.monotonic(), len(suggestions)
@@ -92,7 +95,7 @@ def _suggest(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list[dict[str, Any]]:
     """Suggestions as views show them."""
-    suggestion_list: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     before = session.placed().ops()
     epochs = {n: p.epoch for n, p in before.items()}
     for hint in suggestions:
@@ -112,22 +115,9 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
                 spot, epoch = before[op], before[op].epoch
             if op in ops or epoch == hint.epoch:
                 spots.append([op, epoch, *spot.start, *spot.size])
-        suggestion_list.append(
-            {
-                "label": hint.label,
-                "kind": hint.kind,
-                "epoch": hint.epoch,
-                "ops": ops,
-                "python": "\n".join(c.python() for c in hint.commands),
-                "edits": [message_of(c) for c in hint.commands],
-                "spots": spots,
-                "gain": float(hint.gain),
-                **{k: v for k, v in effect_data(hint.effect, same).items() if k != "gain"},
-                "time": list(hint.cycles),
-                "batch": hint.batch,
-            }
-        )
-    return suggestion_list
+        effect = {k: v for k, v in effect_data(hint.effect, same).items() if k != "gain"}
+        result.append({**_edit(hint), "ops": ops, "spots": spots, **effect})
+    return result
 
 
 @answers("why")
@@ -242,7 +232,7 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             for count, stop in enumerate(stops(hub.session, str(content.get("op")), kind)):
                 breaks.append(list(stop))
                 now = time.monotonic()
-                if now - last_report >= _TOLD:
+                if now - last_report >= _PART_INTERVAL:
                     view.post({**head, "stops": breaks, "done": False}, [])
                     breaks, last_report = [], now
                 if controller.waited_for or count >= _STOPS:
@@ -253,11 +243,6 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         view.post({**head, "stops": breaks, "done": True}, [])
 
     controller.submit(work)
-
-
-EDITS = 16
-"""Edits that are looked for."""
-_PROFILES_SENT = 0.5  # seconds between two parts of an answer
 
 
 def profile_frame(session: Session, edits: list[Suggestion], search: float = 1.0) -> Frame:
@@ -300,6 +285,7 @@ def _columns(profile: Profile, index: Mapping[int, int], meta: dict[str, Any]) -
 
 
 def _edit(one: Suggestion) -> dict[str, Any]:
+    """An edit with its gain, as lists of suggestions and profiles show it."""
     return {
         "label": one.label, "kind": one.kind, "epoch": one.epoch, "gain": float(one.gain),
         "time": [float(c) for c in one.cycles], "batch": one.batch,
@@ -339,7 +325,7 @@ def _search(hub: Hub) -> None:
         if hub.edit_controller is None or hub.edit_controller.waited_for:
             done = fraction
             stop.set()
-        elif time.monotonic() - last_report >= _PROFILES_SENT:
+        elif time.monotonic() - last_report >= _PROFILE_INTERVAL:
             hub.publish([profile_frame(session, best, fraction)])
             last_report = time.monotonic()
 

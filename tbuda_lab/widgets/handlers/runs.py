@@ -235,16 +235,16 @@ class TraceService:
     def _make(self, hub: Hub, request: tuple[int, bool, int], views: list[Listener]) -> None:
         session = hub.session
         if session.result is None:
-            _say(views, "empty", "The timeline appears once the model is placed.")
+            _post_state(views, "empty", "The timeline appears once the model is placed.")
             return
-        _say(views, "working", f"Simulating {request[0]} input{'s' if request[0] > 1 else ''} …")
+        _post_state(views, "working", f"Simulating {request[0]} input{'s' if request[0] > 1 else ''} …")
         try:
             rev = session.rev
             per_run = None if request[1] else session.result.options.microbatch
             result = session.timeline(request[0], per_run)
             result.trace.pyramid  # noqa: B018 - built here, not when the first tile is asked for
         except TbudaError as error:
-            _say(views, "failed", str(error).splitlines()[0])
+            _post_state(views, "failed", str(error).splitlines()[0])
             return
         with self._lock:
             if request[2] != self._placement:
@@ -266,7 +266,7 @@ class TraceService:
                 self._request = (*self._request[:2], self._placement)
 
 
-def _say(views: list[Listener], state: str, text: str) -> None:
+def _post_state(views: list[Listener], state: str, text: str) -> None:
     for view in views:
         view.post({"type": "trace_state", "state": state, "text": text}, [])
 

@@ -31,8 +31,8 @@ def pairs_of(frame: Frame) -> list[tuple[int, Pair]]:
     differs = c["op_classes"] > 0
     result = []
     for a, b in zip(c["pair_a"].tolist(), c["pair_b"].tolist(), strict=True):
-        there = ((c["op_a_epoch"] == a) & (a >= 0)) | ((c["op_b_epoch"] == b) & (b >= 0))
-        result.append((int((differs & there).sum()), (a, b)))
+        in_pair = ((c["op_a_epoch"] == a) & (a >= 0)) | ((c["op_b_epoch"] == b) & (b >= 0))
+        result.append((int((differs & in_pair).sum()), (a, b)))
     return sorted(result, key=lambda item: -item[0])
 
 
@@ -44,8 +44,8 @@ def classes_of(frame: Frame, op: int) -> list[str]:
 
 def sides_of(pair: Pair, mode: str) -> list[tuple[str, int]]:
     """(side, epoch) of the grids that a mode draws: both for "split", else the second, or the one there is."""
-    there = [(side, epoch) for side, epoch in zip("ab", pair, strict=True) if epoch >= 0]
-    return there if mode == "split" else there[-1:]
+    existing = [(side, epoch) for side, epoch in zip("ab", pair, strict=True) if epoch >= 0]
+    return existing if mode == "split" else existing[-1:]
 
 
 def pair_svg(frame: Frame, pair: Pair, mode: str) -> str:
@@ -125,10 +125,10 @@ def _before(frame: Frame, epoch: int) -> list[str]:
     c = frame.columns
     parts = []
     for op in np.flatnonzero((c["op_a_epoch"] == epoch) & (c["op_a_rows"] > 0)).tolist():
-        gone = int(c["op_b_epoch"][op]) < 0
-        if gone or {"moved", "resized"} & set(classes_of(frame, op)):
+        absent = int(c["op_b_epoch"][op]) < 0
+        if absent or {"moved", "resized"} & set(classes_of(frame, op)):
             x, y, w, h = _box(frame, "a", op)
-            ink = PAINT["removed"][1] if gone else "#566376"
+            ink = PAINT["removed"][1] if absent else "#566376"
             name = escape(frame.strings[int(c["op_name"][op])])
             parts.append(
                 f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='none' stroke='{ink}' stroke-width='1.6' "
@@ -147,7 +147,7 @@ ROWS = 60
 PAIRS = 4
 
 
-def diff_twin(frame: Frame, mode: str = MODES[0]) -> str:
+def diff_fragment(frame: Frame, mode: str = MODES[0]) -> str:
     """A comparison frame as an HTML fragment. mode: one of `MODES`, how the grids are drawn."""
     meta = frame.meta
     names = " → ".join(escape(str(meta[side])) for side in "ab")

@@ -1,4 +1,4 @@
-"""Static twins as HTML fragments: what a reader sees where no script runs (converted notebooks, mail, paper)."""
+"""Static pictures as HTML fragments: what a reader sees where no script runs (converted notebooks, mail, paper)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.pictures.grid import epoch_svg
 from tbuda_lab.widgets.pictures.svg import short
 
-TWIN = "<div class='tb-twin'>"  # by this JupyterLab's side knows our pictures
+STORED_START = "<div class='tb-twin'>"  # JupyterLab's side finds our pictures by it
 LIMIT = 190_000  # characters of a fragment: a notebook must stay small
 AROUND = 20  # lines of a long text before the one that is marked
 
@@ -68,7 +68,7 @@ def stored_html(html: str) -> str:
     result = _PICTURE.sub(_image, html)
     while len(result) >= LIMIT and (folded := list(_MORE.finditer(result))):
         result = result[: folded[-1].start()] + result[folded[-1].end() :]
-    return f"{TWIN}{result}</div>"
+    return f"{STORED_START}{result}</div>"
 
 
 def _image(match: re.Match[str]) -> str:
@@ -113,9 +113,9 @@ def netlist_html(frames: Mapping[str, Frame], mark: int | None = None) -> str:
         if room < 0:
             break
         shown.append(f"<mark>{line}</mark>" if number == mark else line)
-    left = len(lines) - first - len(shown)
+    hidden = len(lines) - first - len(shown)
     before = f"<p>after {first:,} lines</p>" if first else ""
-    more = f"<p>and {left:,} more lines</p>" if left else ""
+    more = f"<p>and {hidden:,} more lines</p>" if hidden else ""
     state = " open" if mark is not None else ""
     return f"<details{state}><summary>Netlist</summary>{before}<pre>{chr(10).join(shown)}</pre>{more}</details>"
 
@@ -175,8 +175,8 @@ def table_html(frames: Mapping[str, Frame], group: bool = False, per_core: bool 
             body.append(_total(totals[epoch], len(heads)))
             last = epoch
         body.append(_row(c, i, per_core))
-    left = len(order) - len(shown)
-    more = f"<p>and {left:,} more</p>" if left else ""
+    hidden = len(order) - len(shown)
+    more = f"<p>and {hidden:,} more</p>" if hidden else ""
     head = "".join(f"<th>{h}</th>" for h in heads)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>{more}"
 

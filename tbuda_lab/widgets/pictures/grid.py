@@ -89,15 +89,15 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
             drawn.add(cores)
             parts.append(f"<defs><path id='{cores}' d='{_cells(meta, top)}' {CORES}/></defs>")
         x, y = place % per_row * (width + GAP) + GAP / 2, place // per_row * (high + HEAD + GAP) + HEAD
-        here = on.get(chip)
-        cycles = "rests" if here is None else f"epoch {here}, {short(float(times[here]))} cycles"
-        mark = "▲ " if here is not None and times[here] >= slowest else ""
+        number = on.get(chip)
+        cycles = "rests" if number is None else f"epoch {number}, {short(float(times[number]))} cycles"
+        mark = "▲ " if number is not None and times[number] >= slowest else ""
         parts.append(
             f"<g transform='translate({x} {y})'><text y='-5' font-size='10.5' fill='#17202e'>"
             f"<tspan font-weight='600'>chip {chip}</tspan> {mark}{cycles}</text><use href='#{cores}'/>"
         )
-        if here is not None:
-            parts += [_small(frame, op, top) for op in np.flatnonzero(c["op_epoch"] == here).tolist()]
+        if number is not None:
+            parts += [_small(frame, op, top) for op in np.flatnonzero(c["op_epoch"] == number).tolist()]
         parts += [
             f"<rect y='{y + .5}' width='{width}' height='{SMALL_STRIP - 1}' fill='url(#h)'/>" for y, _ in strips
         ]

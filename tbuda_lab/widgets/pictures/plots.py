@@ -72,7 +72,7 @@ def utilisation(session: Session) -> Figure:
     return utilisation
 
 
-PARTS = (("steady", LIMITER, "work at the pace of the slowest op"), ("fill", "#e0a458", "filling and emptying"),
+PARTS = (("steady", LIMITER, "work at the rate of the slowest op"), ("fill", "#e0a458", "filling and emptying"),
          ("stall", "#8f4fb0", "full buffers"), ("switch", MUTED, "switching epochs"))
 """Parts of the simulated time of an epoch, as they are stacked."""
 

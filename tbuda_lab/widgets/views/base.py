@@ -77,7 +77,7 @@ class View(anywidget.AnyWidget):
     def session(self) -> Session:
         """The session shown. Raises `InputError` for a view of a file."""
         if not hasattr(self.hub, "session"):
-            raise InputError(f"{self!r} shows a file: there is no session behind it")
+            raise InputError(f"{self!r} shows a file, which has no session")
         return self.hub.session
 
     @property
@@ -90,8 +90,8 @@ class View(anywidget.AnyWidget):
         self.hub.select(names)
 
     def static(self) -> StaticView:
-        """The static twin; display it where the notebook will be converted or read without a kernel."""
-        return StaticView(self._twin(self.hub.frames), repr(self))
+        """The static picture; display it where the notebook will be converted or read without a kernel."""
+        return StaticView(self._fragment(self.hub.frames), repr(self))
 
     # -- the hub's side ----------------------------------------------------------------------------------------
     def post(self, message: dict[str, Any], buffers: Sequence[bytes]) -> None:
@@ -121,15 +121,15 @@ class View(anywidget.AnyWidget):
         """Code of a cell is about to change the session. What a later cell does is not in this view's picture: it keeps
         the state that there was when the cells up to its own had run."""
         if self._stored_html is None and 0 < self._cell < cell and "ops" in self.hub.frames:
-            self._stored_html = fragments.stored_html(self._twin(self.hub.frames))
+            self._stored_html = fragments.stored_html(self._fragment(self.hub.frames))
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         raise NotImplementedError
 
     def stored_html(self) -> str:
         """What a notebook keeps beside the live view: the picture of now, or of the time before code of a later cell
         changed the session."""
-        return self._stored_html or fragments.stored_html(self._twin(self.hub.frames))
+        return self._stored_html or fragments.stored_html(self._fragment(self.hub.frames))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.hub.session.name!r} on {self.hub.session.device.name})"

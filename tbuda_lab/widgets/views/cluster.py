@@ -70,12 +70,12 @@ class ClusterView(View):
             frame = cluster_frame(result, self.session.rev)
         return frame
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         frame = self._frame(frames)
         if frame is None or "ops" not in frames:
             return "<p>no placement yet</p>"
         last = frames["ops"].columns["epoch_temporal"].size - 1
-        return cluster_twin(frame, frames["ops"], max(0, min(self.epoch, last)))
+        return cluster_fragment(frame, frames["ops"], max(0, min(self.epoch, last)))
 
 
 CARD_W, CARD_H, GAP_X, GAP_Y = 156, 150, 96, 34
@@ -84,7 +84,7 @@ EDGE = 4
 LOADS = 10  # shades of ops on a card
 
 
-def cluster_twin(frame: Frame, ops: Frame, epoch: int = 0) -> str:
+def cluster_fragment(frame: Frame, ops: Frame, epoch: int = 0) -> str:
     """Chips of a cluster frame, with what runs at the time of an epoch of the placement frame, as an HTML fragment."""
     times = ops.columns["epoch_temporal"]
     text = f"<p>Temporal epoch {int(times[epoch])} of {int(times.max()) + 1}</p>" if times.size else ""
@@ -100,13 +100,13 @@ def cluster_svg(frame: Frame, ops: Frame, epoch: int = 0) -> str:
     times = ops.columns["epoch_temporal"]
     if not 0 <= epoch < max(1, times.size):
         raise IndexError(f"there is no epoch {epoch}; there are {times.size}")
-    now = np.flatnonzero(times == times[epoch]) if times.size else np.empty(0, int)
+    concurrent = np.flatnonzero(times == times[epoch]) if times.size else np.empty(0, int)
     spot = {int(k): (int(x), int(y)) for k, x, y in zip(c["chip_id"], c["chip_x"], c["chip_y"], strict=True)}
     place = {k: (x * (CARD_W + GAP_X) + EDGE, y * (CARD_H + GAP_Y) + EDGE) for k, (x, y) in spot.items()}
     parts = [f"<g {FONT}>", *_links(frame, place)]
     for k, chip in enumerate(c["chip_id"].tolist()):
-        here = now[ops.columns["epoch_chip"][now] == chip].tolist()
-        parts.append(_card(frame, ops, k, place[chip], here))
+        chip_epochs = concurrent[ops.columns["epoch_chip"][concurrent] == chip].tolist()
+        parts.append(_card(frame, ops, k, place[chip], chip_epochs))
     width = max(x for x, _ in place.values()) + CARD_W + EDGE
     height = max(y for _, y in place.values()) + CARD_H + EDGE
     title = f"Chips and links, temporal epoch {int(times[epoch]) if times.size else 0}"
@@ -167,8 +167,8 @@ def _mini(ops: Frame, x: float, y: float, here: list[int]) -> str:
     shades = np.round(LOADS * op_load(ops)[1][chosen]).astype(int)
     for shade in np.unique(shades).tolist():
         paint = load_paint(shade / LOADS)
-        alike = chosen[shades == shade]
-        row, col, rows, cols = (c[f"op_{n}"][alike].astype(float) for n in ("row", "col", "rows", "cols"))
+        same_shade = chosen[shades == shade]
+        row, col, rows, cols = (c[f"op_{n}"][same_shade].astype(float) for n in ("row", "col", "rows", "cols"))
         left, top, wide, high = x + col * w + 0.4, y + row * h + 0.4, cols * w - 0.8, rows * h - 0.8
         d = "".join(
             f"M{a:.1f} {b:.1f}h{p:.1f}v{q:.1f}h{-p:.1f}z" for a, b, p, q in zip(left, top, wide, high, strict=True)

@@ -16,7 +16,7 @@ from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers.frames import session_diff_frame, states_of
-from tbuda_lab.widgets.pictures.diff import MODES, diff_twin, pair_svg, pairs_of
+from tbuda_lab.widgets.pictures.diff import MODES, diff_fragment, pair_svg, pairs_of
 from tbuda_lab.widgets.views.base import View
 from tbuda_lab.widgets.views.files import FileHub
 
@@ -84,7 +84,7 @@ class DiffView(View):
             return
         if not isinstance(source, Diff):
             if a == "start":
-                raise InputError(f"{os.fspath(source)} is compared with what? Give a second netlist file or folder")
+                raise InputError(f"{os.fspath(source)} needs a second netlist file or folder to compare with")
             source = compare_sides(*file_sides(Path(source), Path(a), arch=arch))
         self._fixed = source
         self._open(FileHub([diff_frame(source)]), height)
@@ -112,8 +112,8 @@ class DiffView(View):
         frame = diff_frame(self.diff)
         pairs = [pair for _, pair in pairs_of(frame) if epoch is None or pair[1] == epoch]
         if not pairs:
-            there = sorted(int(b) for b in frame.columns["pair_b"] if b >= 0)
-            raise InputError(f"{self.b} has no epoch {epoch}; there are {', '.join(map(str, there))}")
+            epochs = sorted(int(b) for b in frame.columns["pair_b"] if b >= 0)
+            raise InputError(f"{self.b} has no epoch {epoch}; there are {', '.join(map(str, epochs))}")
         return pair_svg(frame, pairs[0], self.mode)
 
     def to_markdown(self) -> str:
@@ -123,12 +123,12 @@ class DiffView(View):
     def __repr__(self) -> str:
         return super().__repr__() if self._fixed is None else f"DiffView({self._fixed.a!r}, {self._fixed.b!r})"
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         if self._fixed is not None:
-            return diff_twin(frames["diff"], self.mode)
+            return diff_fragment(frames["diff"], self.mode)
         if self.session.result is None:
             return "<p>nothing compared yet</p>"
         try:
-            return diff_twin(diff_frame(self.diff), self.mode)
+            return diff_fragment(diff_frame(self.diff), self.mode)
         except TbudaError as error:
             return f"<p>{escape(str(error).splitlines()[0])}</p>"

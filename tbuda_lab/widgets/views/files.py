@@ -29,8 +29,8 @@ from tbuda_lab.widgets.pictures.svg import short
 from tbuda_lab.widgets.protocol import StatusBoard
 from tbuda_lab.widgets.views.base import StaticView, View
 
-ROWS = 60       # of a table of the static twin
-PICTURES = 24   # grids of the static twin
+ROWS = 60       # of a table of the static picture
+PICTURES = 24   # grids of the static picture
 
 
 def open_netlist(path: str | pathlib.Path, *, arch: str | None = None, profile: str = "backend",
@@ -122,7 +122,7 @@ class NetlistFile(View):
         except FileNotFoundError:
             raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
         frames = {**self.hub.frames, **{f.key: f for f in self.hub.frames_on_demand("memory")}}
-        return document(self.path.name, list(frames.values()), self.hub.board.message(), script, self._twin(frames))
+        return document(self.path.name, list(frames.values()), self.hub.board.message(), script, self._fragment(frames))
 
     def to_html(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes `html()`, whole or not at all; returns the path. Raises `OutputError`."""
@@ -135,7 +135,7 @@ class NetlistFile(View):
         return epoch_svg(self.hub.frames["ops"], epoch)
 
     def static(self) -> StaticView:
-        return StaticView(self._twin(self.hub.frames), repr(self))
+        return StaticView(self._fragment(self.hub.frames), repr(self))
 
     def show(self, epoch: int) -> None:
         """Shows a graph of the netlist in the grid, counted in file order."""
@@ -145,11 +145,11 @@ class NetlistFile(View):
         meta = self.hub.frames["findings"].meta
         return f"NetlistFile({self.path.name!r}: {meta['errors']} errors, {meta['warnings']} warnings)"
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
-        return twin(frames)
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
+        return file_fragment(frames)
 
 
-def twin(frames: Mapping[str, Frame]) -> str:
+def file_fragment(frames: Mapping[str, Frame]) -> str:
     """The file without a script: numbers, findings, grids, graph, queues, programs, as far as there is room."""
     summary = frames["summary"].meta
     counts = " · ".join(f"{count} {what}" for count, what in summary["counts"])
@@ -256,12 +256,13 @@ class ImageFile(View):
         self._open(FileHub(image_frames(self.image)), height)
 
     def static(self) -> StaticView:
-        return StaticView(self._twin(self.hub.frames), repr(self))
+        return StaticView(self._fragment(self.hub.frames), repr(self))
 
     def __repr__(self) -> str:
         return f"ImageFile({pathlib.Path(self.image.path).name!r}: {len(self.image.members)} files)"
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>"
                        for what, value in frames["image"].meta["facts"])
-        return f"<table>{rows}</table>" + (twin(frames) if "netlist" in frames else "<p>no netlist in this image</p>")
+        netlist = file_fragment(frames) if "netlist" in frames else "<p>no netlist in this image</p>"
+        return f"<table>{rows}</table>{netlist}"

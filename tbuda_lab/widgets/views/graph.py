@@ -160,7 +160,7 @@ class GraphView(GraphTraits, View):
         groups = opened(frame, self.depth, self.collapsed)
         return graph_svg(frame, groups, direction=self.direction, show_tms=self.show_tms)
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         frame = next((frames[key] for key in GRAPHS if key in frames), None)
         if self.pass_name and hasattr(self.hub, "session"):
             with contextlib.suppress(KeyError, TbudaError):  # else the stage, as the page shows it then

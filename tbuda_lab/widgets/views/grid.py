@@ -83,7 +83,7 @@ class EpochGrid(GridTraits, View):
         self.epoch = epoch
         self.post({"type": "show", "epoch": epoch}, [])
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         if "ops" not in frames:
             return "<p>no placement yet</p>"
         count = frames["ops"].columns["epoch_cycles"].size

@@ -60,9 +60,9 @@ class MemoryView(View):
     def _of_the_device(self, proposal: Any) -> int | None:
         value: int | None = proposal["value"]
         frame = self.hub.frames.get("memory") if value is not None else None
-        there = [value] if frame is None else [c for kind, c, *_ in frame.meta["channels"] if kind == "dram"]
-        if value is not None and value not in there:
-            raise traitlets.TraitError(f"there is no DRAM channel {value}; there are {', '.join(map(str, there))}")
+        channels = [value] if frame is None else [c for kind, c, *_ in frame.meta["channels"] if kind == "dram"]
+        if value is not None and value not in channels:
+            raise traitlets.TraitError(f"there is no DRAM channel {value}; there are {', '.join(map(str, channels))}")
         return value
 
     def __init__(
@@ -127,7 +127,7 @@ class MemoryView(View):
                 frame = memory_frame(result, self.session.rev)
         return frame
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         frame, ops = self._frame(frames), frames.get("ops")
         if frame is None:
             return "<p>no placement yet</p>"
@@ -135,7 +135,7 @@ class MemoryView(View):
         if self.mode == "l1" and ops is not None:
             epoch = min(self.epoch, ops.columns["epoch_cycles"].size - 1)
             heat = f"<p>L1 of epoch {epoch}: share of what buffers may use</p>{heat_svg(ops, frame, epoch, self.core)}"
-        return heat + memory_twin(frame, self.channel, LIMIT - len(heat))
+        return heat + memory_fragment(frame, self.channel, LIMIT - len(heat))
 
 
 TABLE_ROWS = 40
@@ -147,7 +147,7 @@ PAINT = {
 }  # fmt: skip
 
 
-def memory_twin(frame: Frame, channel: int | None = None, limit: int = LIMIT) -> str:
+def memory_fragment(frame: Frame, channel: int | None = None, limit: int = LIMIT) -> str:
     """A memory frame as an HTML fragment of at most `limit` characters or so. channel: marked."""
     parts = [_ops(frame)]
     budget = limit - len(parts[0]) - 20_000

@@ -46,14 +46,14 @@ class PassStepper(View):
         is no pass."""
         return self.trace.steps[self.trace.find(self.pass_name or 0)].changes
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         listed, shown = frames.get("passes"), frames.get("passgraph")
         if listed is None and self.session.result is not None:
             listed = passes_frame(self.trace, self.session.rev)
-        return passes_twin(listed, shown)
+        return passes_fragment(listed, shown)
 
 
-def passes_twin(listed: Frame | None, shown: Frame | None) -> str:
+def passes_fragment(listed: Frame | None, shown: Frame | None) -> str:
     """The list as a table, and the graph that was looked at."""
     if listed is None:
         return "<p>no passes yet</p>"

@@ -12,7 +12,7 @@ from tbuda_lab.core.session.profile import bound_costs, epoch_costs
 from tbuda_lab.widgets.pictures.plots import all_plots
 from tbuda_lab.widgets.views.base import View
 
-ROWS = 100  # epochs of the twin
+ROWS = 100  # epochs in the table
 
 
 class PlotsView(View):
@@ -25,11 +25,11 @@ class PlotsView(View):
         """The figures, for `bokeh.io.show` or a layout of one's own. Raises `OutputError` without Bokeh."""
         return all_plots(self.session)
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
-        return plots_twin(self.session)
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
+        return plots_fragment(self.session)
 
 
-def plots_twin(session: Session) -> str:
+def plots_fragment(session: Session) -> str:
     """The numbers behind the plots as tables."""
     if session.result is None:
         return "<p>no placement yet</p>"

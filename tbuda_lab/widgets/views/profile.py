@@ -12,7 +12,7 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session.profile import Profile
 from tbuda_lab.widgets.views.base import View
 
-ROWS = 60  # of the twin
+ROWS = 60  # of a table
 
 
 class ProfileView(View):
@@ -28,7 +28,7 @@ class ProfileView(View):
     by = traitlets.Enum(("op", "module"), "op").tag(sync=True)
     fold_layers = traitlets.Bool(None, allow_none=True).tag(sync=True)
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         if self.session.result is None:
             return "<p>no placement yet</p>"
         profile = self.session.profile()
@@ -60,5 +60,5 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[object, ...]], more: int)
     body = "".join(
         f"<tr>{''.join(f'<td>{cell(t, v)}</td>' for t, v in zip(head, row, strict=True))}</tr>" for row in rows
     )
-    rest = f"<p>and {more} more</p>" if more > 0 else ""
-    return f"<table><tr>{''.join(f'<th>{t}</th>' for t in head)}</tr>{body}</table>{rest}"
+    more_text = f"<p>and {more} more</p>" if more > 0 else ""
+    return f"<table><tr>{''.join(f'<th>{t}</th>' for t in head)}</tr>{body}</table>{more_text}"

@@ -83,7 +83,7 @@ class Programs:
         train, and for a number that its program does not set.
         """
         if steps < 1:
-            raise InputError(f"a program runs once at least, not {steps} times")
+            raise InputError(f"a program runs at least once, not {steps} times")
         k = next(k for k, s in self._sessions.items() if s is session)
         if not self.graphs[k].trains:
             raise InputError(f"graph {self.titles[k]!r} does not train: Session.run runs it")
@@ -157,7 +157,7 @@ class ProgramView(View):
         """Show another graph, by its title. Raises `InputError`."""
         move(self, self.programs.session(title))
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         return program_html(frames.get("program"))
 
 

@@ -68,5 +68,5 @@ class OpTable(View):
         writer.writerows(rows)
         return out.getvalue()
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         return table_html(frames, self.group == "epoch", self.per_core)

@@ -138,7 +138,7 @@ class RunTrace(TraceTraits, View):
         self.trace.trace.to_chrome_trace(path)
         return pathlib.Path(path)
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         if self.session.result is None:
             return "<p>no placement yet</p>"
         try:
@@ -173,19 +173,19 @@ def viewport_of(
     end), with its ops, or with those of `only` from whatever epoch. Raises `InputError` where nothing runs."""
     trace = epoch_trace.trace
     end = epoch_trace.cycles if t1 is None else min(t1, epoch_trace.cycles)
-    whole = t0 <= 0 and end >= epoch_trace.cycles
-    there = [e for e in trace.epochs if min(e.end, end) > max(e.start, t0)]
-    if not there:
+    everything = t0 <= 0 and end >= epoch_trace.cycles
+    epochs = [e for e in trace.epochs if min(e.end, end) > max(e.start, t0)]
+    if not epochs:
         raise InputError(f"nothing runs from cycle {t0:g} to {end:g}; the trace has {epoch_trace.cycles} cycles")
-    most = max(there, key=lambda e: (min(e.end, end) - max(e.start, t0), -e.start))
-    if whole:  # the longest, and of rounds of the loop the first
-        most = next(e for e in there if e.epoch == max(there, key=lambda r: (r.end - r.start, -r.epoch)).epoch)
+    most = max(epochs, key=lambda e: (min(e.end, end) - max(e.start, t0), -e.start))
+    if everything:  # the longest, and of rounds of the loop the first
+        most = next(e for e in epochs if e.epoch == max(epochs, key=lambda r: (r.end - r.start, -r.epoch)).epoch)
     names = set(only)
     lanes = [i for i, op in enumerate(trace.ops) if (op.name in names if names else op.epoch == most.epoch)]
-    start, stop = (most.start, most.end) if whole else (int(t0), int(np.ceil(end)))
-    if names and whole:
+    start, stop = (most.start, most.end) if everything else (int(t0), int(np.ceil(end)))
+    if names and everything:
         start, stop = 0, epoch_trace.cycles
-    ops = f"the ops of epoch {most.epoch}{', the longest' if whole else ''}" if not names else f"{len(names)} ops"
+    ops = f"the ops of epoch {most.epoch}{', the longest' if everything else ''}" if not names else f"{len(names)} ops"
     words = "all epochs, and " + ops if rows else "all epochs"
     return Viewport(most.epoch, start, stop, tuple(lanes) if rows else (), words)
 

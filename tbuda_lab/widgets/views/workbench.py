@@ -166,7 +166,7 @@ class BringUp(DockTraits, GridTraits, GraphTraits, View):
 
         return write_report(self.session, path, self.hub.comparisons)
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         return fragments.bringup_html(frames)
 
 
@@ -198,7 +198,7 @@ class NetlistView(View):
         result = self.session.compile()
         return netlists.check(netlists.loads(netlists.dumps(result.netlist)), result.device, "strict")
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         return fragments.netlist_html(frames, self.line)
 
 
@@ -225,7 +225,7 @@ class OverridesPanel(View):
         """Add the overrides of a JSON file as one undo step; returns them. Raises `InputError` for another file."""
         return self.session.load_overrides(path)
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         return fragments.overrides_html(frames)
 
 
@@ -246,5 +246,5 @@ class ProblemsView(View):
         """All of them, whatever `filter` says; the same as `session.problems`."""
         return list(self.session.problems)
 
-    def _twin(self, frames: Mapping[str, Frame]) -> str:
+    def _fragment(self, frames: Mapping[str, Frame]) -> str:
         return fragments.problems_html(frames, self.filter)

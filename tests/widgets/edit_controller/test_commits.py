@@ -72,7 +72,7 @@ def test_move_break_and_clear(hub: Hub) -> None:
     assert len(session.history) == steps
 
 
-def test_what_the_static_twin_says(hub: Hub) -> None:
+def test_what_the_static_picture_says(hub: Hub) -> None:
     assert answer(say(hub, type="edit", do="resize", op=OP, size=[2, 4]))[0]
     html = overrides_html(hub.frames)
     assert "<td>2x4</td><td>2x4</td><td>obtained</td>" in html and overrides_html({}) == "<p>no overrides</p>"
@@ -168,10 +168,10 @@ def test_where_a_break_could_stand(hub: Hub) -> None:
     matches = {s[0]: s[1:] for p in parts for s in p["stops"]}
     assert next(iter(matches)) == order[1] and set(matches) == set(order[1:])
     for name in order[1:]:
-        twin = Session(session.trace(), session.sample_inputs, session.device, overrides=[])
-        twin.compile()
-        twin.apply(EpochBreak(name))
-        cycles = twin.placed().limiter_cycles
+        again = Session(session.trace(), session.sample_inputs, session.device, overrides=[])
+        again.compile()
+        again.apply(EpochBreak(name))
+        cycles = again.placed().limiter_cycles
         assert matches[name] == [len(cycles), max(cycles), sum(cycles), ""]
     assert answer(say(hub, type="edit", do="shift-break", op=order[1], to=order[-1]))[0]
     assert session.result.placement.epochs[1].ops == (order[-1],)
