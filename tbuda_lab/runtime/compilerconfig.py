@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
 import os
 import re
 import warnings
@@ -206,6 +207,8 @@ class CompilerConfig:
         values["precision"] = rules_of(self.precision, level, self.effective("amp_light"), family)
         if level and default_df is None:  # a level has a format of its own for what no rule names
             values["default_df_override"] = DataFormat.Float16_b if level == 1 else DataFormat.Float16
+        if not all(isinstance(group, tuple) and len(group) == 3 for group in self.fracture_groups):
+            raise PipelineError("fracture_groups is filled by insert_fracture_group")
         values["fracture_groups"] = tuple(self.fracture_groups)
         values["op_names_manual_fuse"] = tuple(self.op_names_manual_fuse)
         if values["default_dram_parameters"] is None and microbatch > 1:
@@ -214,8 +217,16 @@ class CompilerConfig:
         return CompileOptions(**values | {"microbatch": microbatch, "fp32_fallback": fp32_fallback})
 
     def effective(self, name: str) -> Any:
-        """An option as the environment has it, else as it was set."""
-        return environment().get(name, getattr(self, name))
+        """An option as the environment has it, else as it was set. Raises `PipelineError` for a number that is no
+        member where an option is one of an enumeration."""
+        value = environment().get(name, getattr(self, name))
+        kind = type(getattr(_DEFAULTS, name))
+        if not issubclass(kind, enum.Enum) or isinstance(value, kind):
+            return value
+        members = {member.value: member for member in kind}
+        if value not in members:
+            raise PipelineError(f"{name} is one of {', '.join(kind.__members__)}, not {value!r}")
+        return members[value]
 
     def resolved(self, graph: Graph) -> tuple[Override, ...]:
         """All override records for one traced graph."""
@@ -227,6 +238,7 @@ class CompilerConfig:
 
 
 _FIELDS = frozenset(CompilerConfig.__annotations__)
+_DEFAULTS = CompilerConfig()
 
 
 def _level(text: str) -> int:

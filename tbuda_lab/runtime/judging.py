@@ -78,7 +78,7 @@ def judge(name: str, golden: Any, calculated: Any, cfg: Any) -> Verdict:
     scale = float(want.abs().max()) if want.numel() else 0.0
     rtol = setting(None, cfg, "rtol", dtype, 0.0)
     atol = setting(None, cfg, "atol", dtype, setting(None, cfg, "relative_atol", dtype, 0.1) * scale)
-    close = bool(torch.allclose(want, got, rtol=rtol, atol=atol, equal_nan=True))
+    close = min(rtol, atol) >= 0 and bool(torch.allclose(want, got, rtol=rtol, atol=atol, equal_nan=True))
     callback = getattr(cfg, "golden_compare_callback", None)
     if callback is not None:
         close = bool(callback(want, got))

@@ -59,6 +59,8 @@ NATURAL = {
     "PYBUDA_FORCE_SEQUENTIAL": "everything runs in the calling thread anyway",
     "PYBUDA_FORCE_THREADS": "everything runs in the calling thread",
     "PYBUDA_MICROBATCH_LOOPING": "the program loops over the microbatch anyway",
+    "LOGGER_LEVEL": "messages go to Python's loggers below tbuda_lab: logging.getLogger('tbuda_lab').setLevel",
+    "TT_BACKEND_OVERLAY_MAX_EXTRA_BLOB_SIZE": "no overlay blobs are made",
 }
 
 _warned: set[str] = set()
@@ -85,7 +87,9 @@ def warn_options(config: Any) -> None:
 
 
 def warn_environment(config: Any) -> None:
-    """Warn of every `PYBUDA_*` switch in the environment that nothing reads; `known`: those that a compile reads."""
+    """Warn of every switch of PyBuda's or its backend's in the environment that nothing reads. config: those that a
+    compile reads."""
     for name in sorted(os.environ):
-        if name.startswith("PYBUDA_") and name not in config and name not in READ_ELSEWHERE:
+        theirs = name.startswith(("PYBUDA_", "TT_BACKEND_")) or name in NATURAL
+        if theirs and name not in config and name not in READ_ELSEWHERE:
             warn_once(name, NATURAL.get(name, "no code here reads this switch"))

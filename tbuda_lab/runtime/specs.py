@@ -55,7 +55,7 @@ def device_spec(
     chips = list(chip_ids) if chip_ids and list(chip_ids) != [0] else None
     path = cluster or settings.backend_cluster_descriptor_path or None
     spec = load_device(name, chips=chips, cluster=path)
-    masks = settings.harvesting_masks
+    masks = settings.harvesting_masks or ((settings.harvesting_mask,) if settings.harvesting_mask else ())
     params = runtime_params or settings.backend_runtime_params_path
     if params and (store or settings.store_backend_db_to_yaml) and not Path(params).exists():
         device_spec = _with_rows_off(name, chips, path, spec, masks)

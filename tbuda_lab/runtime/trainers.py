@@ -25,6 +25,7 @@ from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.runtime.errors import PipelineError, not_supported
+from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -206,6 +207,9 @@ class TTTraining(DeviceTraining):
         device = self.device
         self._sample = sample, targets, sends_back
         settings = config._get_global_compiler_config()
+        if settings.op_intermediates_to_save:
+            warn_once("op_intermediates_to_save", "a device that trains keeps no intermediates: run_inference of the "
+                      "placed module gives them, and VerifyConfig(intermediates=True) judges those of a training")
         drops = bool(settings.enable_tvm_dropout)
         self.model = frontend.from_pybuda(device.modules, sample, training=True, drops=drops)
         warn_modes(device, self.model)

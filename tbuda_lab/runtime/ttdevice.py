@@ -34,7 +34,7 @@ from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Device, Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
 from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported
-from tbuda_lab.runtime.intermediates import IntermediateOutputs
+from tbuda_lab.runtime.intermediates import IntermediateOutputs, add_taps, taps
 from tbuda_lab.runtime.internals import QUEUE_TYPES
 from tbuda_lab.runtime.loopback import LoopbackCaches
 from tbuda_lab.runtime.settings import warn_environment, warn_options
@@ -168,6 +168,7 @@ class TTDevice(Device):
             if isinstance(module, PyTorchModule):
                 module.module.eval()  # as the device runs it
         graph = self.trace(sample)
+        add_taps(graph, settings.op_intermediates_to_save)
         microbatch = sum(1 for _ in elements(graph, frontend.feeds(graph, sample))) * microbatch_size
         self._runner = None
         options = settings.options(microbatch, self.fp32_fallback)
@@ -255,7 +256,8 @@ class TTDevice(Device):
             return tuple(torch.zeros_like(value) for value in self._run_hosted(sample))
         assert self._result is not None
         self._caches.begin(self._result.graph, sample, settings.loopback_outputs)
-        return blank_outputs(self._result.graph, self._microbatch)
+        outputs = blank_outputs(self._result.graph, self._microbatch)
+        return outputs[: len(outputs) - len(taps(self._result.graph))]
 
     def _run_hosted(self, inputs: Inputs) -> Outputs:
         if isinstance(self._hosted, HostRunner):
@@ -328,8 +330,9 @@ class TTDevice(Device):
             outputs = in_model_dtypes(result.graph, self._runner.run([inputs])[0])
         finally:
             self._runner.executor.on_op = None
-        CONTEXT.intermediates.put(intermediates.tensors())
-        return outputs
+        own = len(outputs) - len(intermediates.taps)
+        CONTEXT.intermediates.put(intermediates.tensors(outputs[own:]))
+        return outputs[:own]
 
     def generate_one(self, inputs: Inputs, start: int) -> Outputs:
         """Outputs for one input but for those that `loopback_outputs` names: {input: number of the output}. Such an
@@ -467,6 +470,9 @@ class TTDevice(Device):
 
         if training:
             self._prepare_training_image(sample_inputs, sample_targets, microbatch_count)
+        elif config._get_global_compiler_config().op_intermediates_to_save:
+            raise not_supported("op_intermediates_to_save in an image",
+                                "write the image without, and read intermediates by run_inference of the placed model")
         else:
             self.compile_for_inputs(self.sample(sample_inputs))
         image = TTDeviceImage.create_image_from_device(

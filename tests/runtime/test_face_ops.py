@@ -152,6 +152,32 @@ def test_a_tapout_queue_has_what_the_op_gives() -> None:
         module.insert_tapout_queue_for_op("root", 1)
 
 
+def test_tapout_queues_of_ops_that_passes_fold_or_take_apart() -> None:
+    """A relu and a bias would go into the matmul, whose name then stands for other numbers; a softmax becomes several
+    ops."""
+    weights = torch.randn(64, 64, generator=torch.Generator().manual_seed(4)) / 8
+
+    def forward(x):
+        product = op.Matmul("product", x, Parameter(weights, name="w"))
+        moved = op.Add("moved", product, Parameter(torch.ones(64), name="b"))
+        return op.Reshape("last", op.Softmax("soft", op.Relu("relu", moved), dim=-1), (1, 32, 128))
+
+    module = Calls("m", forward)
+    x = torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(5))
+    want = {"product": x @ weights, "moved": x @ weights + 1, "relu": (x @ weights + 1).relu()}
+    want["soft"] = want["relu"].softmax(-1)
+    handles = {name: module.insert_tapout_queue_for_op(name) for name in want}
+    tt0 = TTDevice("tt0", module=module)
+    tt0.push_to_inputs(x)
+    out = pybuda.run_inference().get()
+    assert len(out) == 1 and out[0].value().shape == (2, 32, 128)
+    retained = pybuda.get_intermediates_queue().get_nowait()
+    for name, value in want.items():
+        torch.testing.assert_close(retained[handles[name]].value()[:, 0], value, rtol=0.02, atol=0.02)
+    with pytest.raises(NotImplementedError, match="in an image"):
+        tt0.compile_to_image("never.tti", sample_inputs=[x])
+
+
 def test_shapes_in_tiles() -> None:
     shape = value(torch.ones(2, 33, 64)).shape
     assert (shape.w, shape.z, shape.r, shape.c, shape.rt, shape.ct, shape.volume()) == (1, 2, 33, 64, 2, 2, 4224)

@@ -37,6 +37,7 @@ class Roots(PyBudaModule):
 def test_both_measures_must_hold() -> None:
     golden = torch.linspace(1, 2, 100)
     cfg = VerifyConfig()
+    assert judge("none is small enough", golden, golden, VerifyConfig(atol=-1.0)).reason == "the error is too large"
     assert judge("same", golden, golden + 0.01, cfg).reason == ""
     offset = judge("offset", golden, golden + 1.0, cfg)
     assert offset.pcc == pytest.approx(1.0)

@@ -105,6 +105,31 @@ def test_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
         TTDevice("u", module=Small()).compile_for_inputs((X,))
 
 
+def test_values_set_on_the_object_are_held_to_what_there_is() -> None:
+    """What `set_configuration_options` would refuse, and a mask of harvested rows, as attributes."""
+    settings = config._get_global_compiler_config()
+    settings.compile_depth = 15  # type: ignore[assignment]
+    with pytest.raises(PipelineError, match="compile_depth is one of INIT_COMPILE"):
+        TTDevice("tt0", module=Small()).run_forward((X,))
+    settings.compile_depth = CompileDepth.FULL
+    settings.fracture_groups = [([("mm", -1, 2)], [])]
+    with pytest.raises(PipelineError, match="insert_fracture_group"):
+        TTDevice("tt1", module=Small()).run_forward((X,))
+    settings.fracture_groups = []
+    settings.harvesting_mask = 1 << 11 | 1 << 1
+    device = TTDevice("tt2", module=Small())
+    device.run_forward((X,))
+    assert device.get_device_config().get_harvested_cfg() == [2050]
+    assert device.get_compiled_results().result.device.rows == 8
+
+
+@pytest.mark.parametrize("name", ["TT_BACKEND_OVERLAY_MAX_EXTRA_BLOB_SIZE", "LOGGER_LEVEL"])
+def test_switches_of_the_backend_are_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.warns(UserWarning, match=f"{name} has no effect"):
+        TTDevice("tt0", module=Small()).run_forward((X,))
+
+
 def test_consteval_off_leaves_the_models_ops_on_the_device() -> None:
     folded = TTDevice("t", module=Small()).compile_for_inputs((X,))
     config._get_global_compiler_config().enable_consteval = False
