@@ -61,7 +61,7 @@ def test_the_repeated_path_is_the_cheapest_of_all_that_repeat(seed: int) -> None
                 end = start + copies * span
                 middle = copies * least(costs, start, start + span)
                 expected = min(expected, least(costs, 0, start) + middle + least(costs, end, ops))
-    path, cost = repeated_path(costs, layers)
+    path, cost = repeated_path(costs, (layers,))
     assert cost == pytest.approx(expected)
     assert cost_of(costs, path) == pytest.approx(cost)
     assert [first for first, _ in path] == [0, *(last for _, last in path[:-1])]
@@ -71,18 +71,47 @@ def test_the_repeated_path_is_the_cheapest_of_all_that_repeat(seed: int) -> None
     assert cost_of(costs, free) == pytest.approx(lowest)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_several_stretches_repeat_as_far_as_the_cost_allows(seed: int) -> None:
+    """Two stretches with an op between: both repeat, the cheaper one alone, or none."""
+    rng = np.random.default_rng(seed)
+    one, two = Layers(2, 0, 6), Layers(3, 7, 13)
+    first, second = random_costs(rng, one, 7, 3), random_costs(rng, Layers(3, 0, 6), 6, 3)
+    costs = [*first, *((lasts + 7, cycles) for lasts, cycles in second)]
+    alone = [repeated_path(costs, (layers,))[1] for layers in (one, two)]
+    free = cheapest_path(costs)[1]
+    path, cost = repeated_path(costs, (one, two))
+    assert cost_of(costs, path) == pytest.approx(cost)
+    assert cost == pytest.approx(alone[0] + alone[1] - free)  # no run crosses both
+    assert [begin for begin, _ in path] == [0, *(last for _, last in path[:-1])] and path[-1][1] == 13
+    least = min(alone)
+    allowed = repeated_path(costs, (one, two), least)[1]
+    assert allowed == pytest.approx(least)  # what the cheaper one costs leaves nothing for the other
+    if least > free:
+        assert repeated_path(costs, (one, two), free) == ([], np.inf)
+
+
+def test_each_part_of_a_schedule_has_its_own_layers() -> None:
+    """Forward, then backward with other layers, and updates of two kinds of weights one after the other."""
+    forward, backward, updates = [1, *[2, 3] * 6], [*[4, 5, 6] * 6, 7], [*[8, 9] * 7, *[10, 11, 12, 13] * 6]
+    kinds = [*forward, *backward, *updates]
+    parts = (0, len(forward), len(forward) + len(backward))
+    assert equal_layers(kinds, parts) == (Layers(2, 1, 13), Layers(3, 13, 31), Layers(2, 32, 46), Layers(4, 46, 70))
+    assert equal_layers(kinds) == ()
+
+
 def test_layers_are_found_where_they_repeat_often_enough() -> None:
     layer = [5, 6, 6, 7]
-    assert equal_layers([1, 2, *layer * 6, 9]) == Layers(4, 2, 26)
-    assert equal_layers([1, 2, *layer * 6, 5, 6, 9]) == Layers(4, 2, 28)
-    assert equal_layers([1, 2, *layer * 5, 9]) is None  # too few
-    assert equal_layers([*range(30), *layer * 6]) is None  # less than half of the ops
-    assert equal_layers([]) is None
-    assert equal_layers([3] * 40) == Layers(2, 0, 40)
+    assert equal_layers([1, 2, *layer * 6, 9]) == (Layers(4, 2, 26),)
+    assert equal_layers([1, 2, *layer * 6, 5, 6, 9]) == (Layers(4, 2, 28),)
+    assert equal_layers([1, 2, *layer * 5, 9]) == ()  # too few
+    assert equal_layers([*range(30), *layer * 6]) == ()  # less than half of the ops
+    assert equal_layers([]) == ()
+    assert equal_layers([3] * 40) == (Layers(2, 0, 40),)
 
 
 def test_no_path_where_some_ops_are_in_no_run() -> None:
     costs = [(np.array([at + 1]), np.array([1.0])) for at in range(12)]
     costs[5] = (np.zeros(0, np.int64), np.zeros(0))
-    assert repeated_path(costs, Layers(2, 0, 12)) == ([], np.inf)
+    assert repeated_path(costs, (Layers(2, 0, 12),)) == ([], np.inf)
     assert cheapest_path(costs)[0] == []

@@ -1,5 +1,6 @@
 """Cuts that repeat: where a schedule consists of equal layers, one layer is cut into epochs and its cuts are taken over
-by the others, so that few different epochs have to be made real.
+by the others, so that few different epochs have to be made real. A training schedule has several such stretches: layers
+forward, layers backward, and the updates of the weights.
 
 Freely chosen cuts drift: epochs of 1.1 layers each differ from one another in every layer, and each has to be placed
 and priced anew. A path that repeats costs a little more by its bounds, if at all, and what was found out about one of
@@ -9,6 +10,7 @@ its epochs holds for every copy.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,10 +33,33 @@ class Layers:
     last: int
 
 
-def equal_layers(kinds: Sequence[int]) -> Layers | None:
-    """The shortest period of which at least `_COPIES` follow each other over half of all ops or more; None where there
-    is none. kinds: by op, a number for what it is."""
+def equal_layers(kinds: Sequence[int], parts: Sequence[int] = (0,)) -> tuple[Layers, ...]:
+    """The stretches of a schedule that consist of equal layers, in order.
+
+    kinds: by op, a number for what it is; parts: where each part of the schedule begins (forward, backward, optimizer).
+    Of a schedule in one part only a stretch counts that is half of it or more; in several each is searched for its
+    longest stretch, then what is before and behind it.
+    """
     ops = np.asarray(kinds)
+    if len(parts) < 2:
+        whole = _longest(ops, len(ops) // 2)
+        return () if whole is None else (whole,)
+    return tuple(layers for first, last in itertools.pairwise((*parts, len(ops)))
+                 for layers in _stretches(ops[first:last], first))
+
+
+def _stretches(ops: np.ndarray, at: int) -> list[Layers]:
+    """The stretches of ops that are numbered from `at` on, in order."""
+    longest = _longest(ops)
+    if longest is None:
+        return []
+    here = dataclasses.replace(longest, first=longest.first + at, last=longest.last + at)
+    return [*_stretches(ops[: longest.first], at), here, *_stretches(ops[longest.last :], here.last)]
+
+
+def _longest(ops: np.ndarray, least: int = 0) -> Layers | None:
+    """The longest stretch of at least `_COPIES` layers, with its shortest period; None where there is none.
+    least: ops it has at least."""
     best: Layers | None = None
     for period in range(2, len(ops) // _COPIES + 1):
         differs = np.flatnonzero(np.concatenate(([True], ops[period:] != ops[:-period], [True])))
@@ -42,7 +67,7 @@ def equal_layers(kinds: Sequence[int]) -> Layers | None:
         first, last = int(differs[longest]), int(differs[longest + 1]) - 1 + period
         # a multiple of the period reaches as far: another one has to reach a layer further
         reaches = 0 if best is None else best.last - best.first + best.period
-        if last - first >= max(_COPIES * period, len(ops) // 2) and last - first > reaches:
+        if last - first >= max(_COPIES * period, least) and last - first > reaches:
             best = Layers(period, first, last)
     return best
 
@@ -53,12 +78,38 @@ def cheapest_path(costs: Costs) -> tuple[list[tuple[int, int]], float]:
     return _way(back, len(costs)), float(ahead[-1])
 
 
-def repeated_path(costs: Costs, layers: Layers) -> tuple[list[tuple[int, int]], float]:
-    """The cheapest way through all ops that takes the same cuts in every layer, or in every pair of layers, and what it
-    costs by its runs; empty if there is none. What is before the first layer and behind the last one is cut freely."""
-    ahead, back = _least_before(costs)
-    behind, forth = _least_behind(costs)
-    dense = _dense(costs)
+def repeated_path(
+    costs: Costs, stretches: Sequence[Layers], most: float = np.inf
+) -> tuple[list[tuple[int, int]], float]:
+    """The cheapest way through all ops that takes the same cuts in every layer, or in every pair of layers, of a
+    stretch, and what it costs by its runs; empty if there is none. What is before, between and behind is cut freely.
+
+    most: what it may cost; of several stretches those that cost least by repeating repeat, as many as that allows.
+    """
+    (ahead, _), behind, dense = _least_before(costs), _least_behind(costs), _dense(costs)
+    ways = [way for layers in stretches if (way := _repeated(costs, dense, ahead, behind, layers))]
+    total = free = float(ahead[-1])
+    chosen: list[list[tuple[int, int]]] = []
+    for cost, runs in sorted(ways):
+        if total + cost - free <= most:
+            total += cost - free
+            chosen.append(runs)
+    if not chosen:
+        return [], np.inf
+    path: list[tuple[int, int]] = []
+    for runs in sorted(chosen):
+        path += [*_between(costs, path[-1][1] if path else 0, runs[0][0]), *runs]
+    path += _between(costs, path[-1][1], len(costs))
+    whole = all(a[1] == b[0] for a, b in itertools.pairwise([(0, 0), *path, (len(costs), 0)]))
+    cost = _cost(costs, path) if whole else np.inf
+    return (path, cost) if np.isfinite(cost) else ([], np.inf)
+
+
+def _repeated(
+    costs: Costs, dense: np.ndarray, ahead: np.ndarray, behind: np.ndarray, layers: Layers
+) -> tuple[float, list[tuple[int, int]]] | None:
+    """What a way through all ops costs that repeats in one stretch and is cheapest elsewhere, and its runs in the
+    stretch; None if there is none. ahead, behind: (ops + 1,) least cost before and from each op."""
     best: tuple[float, int, int, list[tuple[int, int]]] | None = None
     for together in range(1, _TOGETHER + 1):
         span = together * layers.period
@@ -74,17 +125,18 @@ def repeated_path(costs: Costs, layers: Layers) -> tuple[list[tuple[int, int]], 
             cycle = [(start + a, start + b) for a, b in _way(came[at], span)]
             best = float(total[at]), start, int(copies[at]), cycle
     if best is None:
-        return [], np.inf
-    _, start, copies_, cycle = best
+        return None
+    _, start, count, cycle = best
     span = cycle[-1][1] - start
-    path = _way(back, start)
-    path += [(a + copy * span, b + copy * span) for copy in range(copies_) for a, b in cycle]
-    at = start + copies_ * span
-    while at < len(costs):
-        path.append((at, int(forth[at])))
-        at = path[-1][1]
-    cost = _cost(costs, path)
-    return (path, cost) if np.isfinite(cost) else ([], np.inf)
+    way = [(a + copy * span, b + copy * span) for copy in range(count) for a, b in cycle]
+    cost = float(ahead[start]) + _cost(costs, way) + float(behind[way[-1][1]])
+    return (cost, way) if np.isfinite(cost) else None
+
+
+def _between(costs: Costs, first: int, last: int) -> list[tuple[int, int]]:
+    """The cheapest runs from one op to before another; empty if there are none."""
+    part = [(ends[ends <= last] - first, cycles[ends <= last]) for ends, cycles in costs[first:last]]
+    return [(a + first, b + first) for a, b in cheapest_path(part)[0]]
 
 
 def _cost(costs: Costs, path: Sequence[tuple[int, int]]) -> float:
@@ -121,17 +173,15 @@ def _least_before(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
     return least, back
 
 
-def _least_behind(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """(ops + 1,) least cost of all ops from each on, and where the run from there ends."""
-    least, forth = np.full(len(costs) + 1, np.inf), np.full(len(costs) + 1, -1)
+def _least_behind(costs: Costs) -> np.ndarray:
+    """(ops + 1,) least cost of all ops from each on."""
+    least = np.full(len(costs) + 1, np.inf)
     least[-1] = 0.0
     for first in range(len(costs) - 1, -1, -1):
         lasts, cycles = costs[first]
         if len(lasts):
-            total = cycles + least[lasts]
-            at = int(total.argmin())
-            least[first], forth[first] = total[at], lasts[at]
-    return least, forth
+            least[first] = (cycles + least[lasts]).min()
+    return least
 
 
 def _dense(costs: Costs) -> np.ndarray:

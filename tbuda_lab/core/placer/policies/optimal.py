@@ -19,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.graph.phases import first_of_each
 from tbuda_lab.core.placer.memory.host_link import share_link
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, place_rows, polish
@@ -48,6 +49,13 @@ _MORE = 10  # runs made real after the path is settled, in case another one is b
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 _REPEATED = 1.02
 """Times the cost of the cheapest cuts that cuts which repeat from layer to layer may cost."""
+_LONG = 2000
+"""Ops of a training schedule from which on its parts are cut alike from layer to layer, and the search ends when little
+is left to gain. On one wormhole_b0, 12 layers of BERT-base: with AdamW (3,153 ops) that takes a fifth less time and the
+step is 2.5 % faster; with SGD (1,617 ops) it would be 2.8 % slower."""
+_NEAR_ENOUGH = 0.005
+"""Part of what all epochs cost by which those of a long schedule may be dearer than they are thought to be at best.
+Half of AdamW's search for BERT-base went into the last 0.1 %."""
 _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
 
 
@@ -67,7 +75,9 @@ class Optimal:
         self.real: dict[tuple[int, int], Segment | None] = {}
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
-        self._layers = equal_layers(problem.kinds)
+        self._long = bool(problem.phase) and len(problem.order) >= _LONG
+        begins = first_of_each(problem.order, problem.phase) if self._long else frozenset()
+        self._layers = equal_layers(problem.kinds, [at for at, op in enumerate(problem.order) if op in begins] or (0,))
 
     def on(self, problem: Problem, ops: range | None = None) -> Optimal:
         """The same for the problem in another order, or for runs of some of its ops."""
@@ -162,21 +172,28 @@ class Optimal:
         self.real[first, last] = segment
         self._costs.keep(first, last, segment, (first, last) in self.finished)
 
-    def _path(self, guess: RunEstimate | None) -> list[tuple[int, int]]:
-        """The cheapest way through all ops, see `RunCosts.costs`, or one that repeats and hardly costs more; empty if
-        there is none."""
+    def _path(self, guess: RunEstimate | None) -> tuple[list[tuple[int, int]], float]:
+        """The cheapest way through all ops, see `RunCosts.costs`, or one that repeats and hardly costs more, and what
+        it costs; empty if there is none. On several chips the cost is nan."""
         costs = self._costs.costs(guess)
         if len(self.problem.device.chips) > 1:
             possible = [np.isfinite(cycles) for _, cycles in costs]
             result = divide([(e[ok], c[ok]) for (e, c), ok in zip(costs, possible, strict=True)], rules(self.problem))
             if result is not None:
-                return [(first, last) for first, last, _ in result]
+                return [(first, last) for first, last, _ in result], float("nan")
         path, cost = cheapest_path(costs)
-        if self._layers is not None:
-            repeated, most = repeated_path(costs, self._layers)
-            if repeated and most <= _REPEATED * cost:
-                return repeated
-        return path
+        if self._layers:
+            repeated, total = repeated_path(costs, self._layers, _REPEATED * cost)
+            if repeated and total <= _REPEATED * cost:
+                return repeated, total
+        return path, cost
+
+    def _near(self, cost: float) -> bool:
+        """Whether a long schedule has a path of finished epochs that is hardly dearer than what the best one is thought
+        to cost."""
+        if not self._long or not np.isfinite(cost):
+            return False
+        return cheapest_path(self._costs.costs(None))[1] <= (1 + _NEAR_ENOUGH) * cost
 
     def run(self) -> list[Segment]:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
@@ -194,10 +211,12 @@ class Optimal:
         sceptical, more = False, _MORE
         while True:
             guess = RunEstimate(1.0, 1.0) if sceptical else self._guess()
-            path = self._path(guess)
+            path, cost = self._path(guess)
             if not path:
                 self._explain()
             todo = [span for span in path if span not in self.finished]
+            if todo and not sceptical and self._near(cost):
+                return self.settle(self._path(None)[0])
             if not todo:
                 if sceptical or guess.bound <= 1.0:
                     break
@@ -209,7 +228,7 @@ class Optimal:
                 more -= sceptical
             self.check(0.5 + 0.4 * (1 - max(0, budget) / (60 + 3 * n)))
             if more <= 0 or budget <= 0 or problem.late:
-                path = self._path(None)
+                path, _ = self._path(None)
                 if path:
                     break
                 budget, more = max(budget, n), max(more, n)
