@@ -157,7 +157,7 @@ def test_tapout_queues_of_ops_that_passes_fold_or_take_apart() -> None:
     ops."""
     weights = torch.randn(64, 64, generator=torch.Generator().manual_seed(4)) / 8
 
-    def forward(x):
+    def forward(x: Tensor) -> Tensor:
         product = op.Matmul("product", x, Parameter(weights, name="w"))
         moved = op.Add("moved", product, Parameter(torch.ones(64), name="b"))
         return op.Reshape("last", op.Softmax("soft", op.Relu("relu", moved), dim=-1), (1, 32, 128))

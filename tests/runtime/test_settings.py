@@ -16,6 +16,7 @@ import yaml
 import tbuda_lab
 import tbuda_lab as pybuda
 from tbuda_lab.core.frontend.pybuda import Parameter, Tensor
+from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.pybuda import op
 from tbuda_lab.runtime import config
@@ -121,6 +122,55 @@ def test_values_set_on_the_object_are_held_to_what_there_is() -> None:
     device.run_forward((X,))
     assert device.get_device_config().get_harvested_cfg() == [2050]
     assert device.get_compiled_results().result.device.rows == 8
+
+
+def test_stages_are_functions_that_name_the_next() -> None:
+    """PyBuda's names in its order; what each leaves is what one compile to that depth has, and its graph means the same
+    until it is lowered."""
+    names = [
+        "init_compile", "generate_initial_graph", "run_post_initial_graph_pass", "run_consteval_pass",
+        "run_post_pattern_matcher", "run_optimization_pass", "run_autograd_pass", "run_post_autograd_pass",
+        "run_pre_lowering_pass", "run_pre_placer_pass", "run_balancer_and_placer", "run_pre_netlist_pass",
+        "generate_netlist", "run_backend_golden_verify",
+    ]  # fmt: skip
+    functions = [getattr(pybuda.compile, name) for name in names]
+    assert [f.__name__ for f in functions] == names
+    settings = CompilerConfig(match_subgraph_patterns=1)
+    context = pybuda.compile.CompileContext(TTDevice("tt0", module=Small()), "small", (X,), settings)
+    with pytest.raises(PipelineError, match="needs init_compile"):
+        functions[1](context)
+    depth, taken = CompileDepth.INIT_COMPILE, []
+    while depth < CompileDepth.FULL:
+        taken.append(depth)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "match_subgraph_patterns has no effect")
+            depth = functions[depth](context)
+        if CompileDepth.GENERATE_INITIAL_GRAPH <= taken[-1] <= CompileDepth.PRE_LOWERING_PASS:
+            assert context.graph is not None
+            (feed,) = [node.name for node in context.graph.inputs]
+            (value,) = evaluate(context.graph, {feed: X}).values()
+            torch.testing.assert_close(value, torch.nn.functional.gelu(X @ torch.ones(64, 32).exp()))
+        assert (context.netlist is None) == (taken[-1] < CompileDepth.GENERATE_NETLIST)
+    assert taken == [d for d in CompileDepth if d not in (CompileDepth.AUTOGRAD, CompileDepth.FULL)]
+    assert context.lowered_graph is not None and "mm" in context.lowered_graph
+    assert context.results is not None and context.results.outputs[0].value().shape == (1, 32, 32)
+    assert all(context.stages[name].report for name in ("generate_initial_graph", "balancer_pass", "generate_netlist"))
+    with pytest.raises(PipelineError, match="comes before"):
+        functions[3](context)
+
+
+def test_a_compile_of_a_context_ends_where_the_depth_says() -> None:
+    settings = CompilerConfig(compile_depth=CompileDepth.OPTIMIZED_GRAPH, enable_consteval=False)
+    context = pybuda.compile.CompileContext(TTDevice("tt0", module=Small()), "small", (X,), settings)
+    results = pybuda.compile.pybuda_compile_from_context(context)
+    assert list(context.stages) == ["init_compile", "generate_initial_graph", "post_initial_graph_pass",
+                                    "optimized_graph"]
+    assert results.netlist_filename is None and context.placed is None
+    settings = CompilerConfig(enable_training=True, compile_depth=CompileDepth.AUTOGRAD)
+    training = pybuda.compile.CompileContext(TTDevice("tt1", module=Small()), "small", (X,), settings)
+    pybuda.compile.pybuda_compile_from_context(training)
+    graph = training.stages["autograd"].graph
+    assert graph is not None and any(op.name.startswith("bw_") for op in graph.ops)
 
 
 @pytest.mark.parametrize("name", ["TT_BACKEND_OVERLAY_MAX_EXTRA_BLOB_SIZE", "LOGGER_LEVEL"])
