@@ -195,7 +195,8 @@ def compile_time(layers: int = 12) -> None:
         compiled(module, x, kind if kind != "inference" else "sgd", df=DataFormat.Float16_b,
                  training=kind != "inference")  # fmt: skip
         times[kind] = time.process_time() - begin
-    shown = ", ".join(f"{kind} {seconds:.1f} s ({seconds / times['inference']:.2f} x)" for kind, seconds in times.items())
+    least = times["inference"]
+    shown = ", ".join(f"{kind} {seconds:.1f} s ({seconds / least:.2f} x)" for kind, seconds in times.items())
     print(f"compile    {layers} BERT-base layers: {shown}")
 
 
