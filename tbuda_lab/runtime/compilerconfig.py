@@ -194,7 +194,14 @@ class CompilerConfig:
         self.overrides.append(OverrideCall(kind, one, value))
 
     def options(self, microbatch: int = 1, fp32_fallback: DataFormat = DataFormat.Float16_b) -> CompileOptions:
-        """The options of a compile, environment switches applied."""
+        """The options of a compile, environment switches applied. Raises `PipelineError` for a value of another type
+        than the option has."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if str(field.type) == "bool" and not isinstance(value, int):
+                raise PipelineError(f"{field.name} is True or False, not {value!r}")
+            if str(field.type) == "DataFormat | None" and not isinstance(value, DataFormat | None):
+                raise PipelineError(f"{field.name} is a DataFormat or None, not {value!r}")
         option_names = {f.name for f in dataclasses.fields(CompileOptions)}
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in option_names}
         values |= {name: value for name, value in environment().items() if name in option_names}

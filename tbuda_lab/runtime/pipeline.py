@@ -48,6 +48,7 @@ def run_inference(
     Raises `PipelineError` when there is nothing to run on, and the errors of compiling and running.
     """
     count = input_count if num_inputs is None else num_inputs
+    trainingloop.check_count("run_inference", "input_count", count)
     only_present = _sequential if sequential is None else sequential
     if module is not None:
         _place_alone(module)
@@ -136,6 +137,7 @@ def initialize_pipeline(
 
 def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     """Run inputs that have been pushed; what is missing runs as it is pushed (0: any number)."""
+    trainingloop.check_count("run_forward", "input_count", input_count)
     _check_pipeline()
     if CONTEXT.training:
         trainingloop.forward(input_count)
@@ -328,6 +330,7 @@ def run_generate(
     back; a device keeps them from input to input, and they are not among its outputs. write_index, tokens_per_iter and
     token_id: see `Device.generate`. Raises `PipelineError` where fewer inputs wait.
     """
+    trainingloop.check_count("run_generate", "input_count", input_count)
     _check_pipeline()
     out, first = _output_queue(None), CONTEXT.devices[0]
     count = len(first.inputs) if input_count == 0 else input_count

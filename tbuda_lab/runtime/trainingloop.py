@@ -115,12 +115,19 @@ def _loss(value: torch.Tensor) -> Any:
                                     else value)  # fmt: skip
 
 
+def check_count(call: str, name: str, value: Any, least: int = 0) -> None:
+    """Raises `PipelineError` where an argument is no whole number from `least` on."""
+    if not isinstance(value, int) or value < least:
+        raise PipelineError(f"{call}: {name} is a whole number from {least}, not {value!r}")
+
+
 def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: bool = False) -> None:
     """The backward pass of the oldest inputs that ran forward. zero_grad: sums of gradients begin anew with the first.
 
     Raises `PipelineError` before `initialize_pipeline(training=True)`, or when fewer inputs wait.
     """
     steps = trained(CONTEXT.devices)
+    check_count("run_backward", "input_count", input_count)
     for turn in range(input_count):
         gradients: Gradients | None = None
         for number in range(len(steps) - 1, -1, -1):
@@ -169,8 +176,7 @@ def run_training(
     counts = {"epochs": epochs, "steps": steps, "accumulation_steps": accumulation_steps,
               "microbatch_count": microbatch_count}  # fmt: skip
     for name, value in counts.items():
-        if not isinstance(value, int) or value < 1:
-            raise PipelineError(f"run_training: {name} is a whole number from 1, not {value!r}")
+        check_count("run_training", name, value, 1)
     if _verify_cfg is not None and _verify_cfg.enabled:
         warn_once("run_training(_verify_cfg)", VERIFIED_BY)
     if _perf_trace:

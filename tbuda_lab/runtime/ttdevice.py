@@ -37,7 +37,7 @@ from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported
 from tbuda_lab.runtime.intermediates import IntermediateOutputs, add_taps, taps
 from tbuda_lab.runtime.internals import QUEUE_TYPES
 from tbuda_lab.runtime.loopback import LoopbackCaches
-from tbuda_lab.runtime.settings import warn_environment, warn_options
+from tbuda_lab.runtime.settings import warn_environment, warn_once, warn_options
 from tbuda_lab.runtime.specs import check_chips, default_arch, device_spec
 from tbuda_lab.runtime.torch_backend import BrokenModel, HostRunner, depends_on_data, nothing_for_device
 from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
@@ -158,6 +158,8 @@ class TTDevice(Device):
         settings = config._get_global_compiler_config()
         warn_options(settings)
         warn_environment(ENVIRONMENT)
+        if len(self.spec.chips) == 1 and any(call.kind == "chip_break" for call in settings.overrides):
+            warn_once("set_chip_break", f"device {self.name!r} has one chip; give it more by chip_ids or num_chips")
         if settings.enable_training:
             self.trainer = self.training()
             self.trainer.prepare(sample, None, True, 1)

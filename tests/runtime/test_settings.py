@@ -124,6 +124,32 @@ def test_values_set_on_the_object_are_held_to_what_there_is() -> None:
     assert device.get_compiled_results().result.device.rows == 8
 
 
+@pytest.mark.parametrize(("name", "value"), [("default_df_override", "Bfp8_b"), ("enable_auto_fusing", "no")])
+def test_options_have_types(name: str, value: Any) -> None:
+    pybuda.set_configuration_options(**{name: value})
+    with pytest.raises(PipelineError, match=f"{name} is .*, not '{value}'"):
+        TTDevice("tt0", module=Small()).run_forward((X,))
+
+
+def test_a_chip_break_needs_another_chip() -> None:
+    pybuda.set_chip_break("act")
+    with pytest.warns(UserWarning, match="set_chip_break has no effect: device 'tt0' has one chip"):
+        TTDevice("tt0", module=Small()).run_forward((X,))
+    two = TTDevice("tt1", module=Small(), arch=pybuda.BackendDevice.Wormhole_B0, chip_ids=[0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        two.run_forward((X,))
+    assert {op.chip for op in two.get_compiled_results().result.placement.ops.values()} == {0, 1}
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "2"])
+@pytest.mark.parametrize("call", ["run_inference", "run_forward", "run_generate"])
+def test_counts_of_inputs_are_whole_numbers(call: str, count: Any) -> None:
+    TTDevice("tt0", module=Small()).push_to_inputs(X)
+    with pytest.raises(PipelineError, match=f"{call}: input_count is a whole number from 0"):
+        getattr(pybuda, call)(input_count=count)
+
+
 def test_stages_are_functions_that_name_the_next() -> None:
     """PyBuda's names in its order; what each leaves is what one compile to that depth has, and its graph means the same
     until it is lowered."""
