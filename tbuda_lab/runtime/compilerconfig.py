@@ -210,6 +210,8 @@ class CompilerConfig:
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))
         level, default_df = self.effective("amp_level"), self.effective("default_df_override")
+        if level not in (None, 0, 1, 2):
+            raise PipelineError(f"amp_level is 0, 1 or 2, not {level!r}")
         family = "" if default_df is None else default_df.family
         values["precision"] = rules_of(self.precision, level, self.effective("amp_light"), family)
         if level and default_df is None:  # a level has a format of its own for what no rule names
@@ -250,7 +252,7 @@ _DEFAULTS = CompilerConfig()
 
 def _level(text: str) -> int:
     if text not in ("0", "1", "2", "3"):
-        raise PipelineError(f"an AMP level is 0, 1, 2 or 3, not {text!r}")
+        raise PipelineError(f"a level of mixed precision is 0, 1, 2 or (PYBUDA_AMP_LIGHT) 3, not {text!r}")
     return int(text)
 
 

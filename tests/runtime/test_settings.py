@@ -131,6 +131,12 @@ def test_options_have_types(name: str, value: Any) -> None:
         TTDevice("tt0", module=Small()).run_forward((X,))
 
 
+def test_there_is_no_third_amp_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYBUDA_AMP_LEVEL", "3")
+    with pytest.raises(PipelineError, match="amp_level is 0, 1 or 2, not 3"):
+        TTDevice("tt0", module=Small()).run_forward((X,))
+
+
 def test_a_chip_break_needs_another_chip() -> None:
     pybuda.set_chip_break("act")
     with pytest.warns(UserWarning, match="set_chip_break has no effect: device 'tt0' has one chip"):
