@@ -102,7 +102,7 @@ def judge(folder: Path) -> int:
     """Prints the table of the netlists in a folder; the number of findings that are errors."""
     from tbuda_lab.core import netlist as netlists
     from tbuda_lab.core.netlist.check.context import CheckContext
-    from tbuda_lab.core.netlist.check.facts import facts_of, leading_arch
+    from tbuda_lab.core.netlist.check.registry import facts_of, leading_arch
     from tbuda_lab.core.netlist.check.routing import input_edge
     from tbuda_lab.core.netlist.expand import expand
     from tbuda_lab.core.netlist.tables import Tables

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.errors import Cancelled, InputError, QueueError
-from tbuda_lab.core.netlist.check.facts import facts_of, leading_arch
+from tbuda_lab.core.netlist.check.registry import facts_of, leading_arch
 from tbuda_lab.core.netlist.expand import expand
 from tbuda_lab.core.netlist.schema import Blocking, Execute, Netlist
 from tbuda_lab.sim import executions, topology

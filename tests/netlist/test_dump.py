@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.groups import queue_groups
 from tbuda_lab.core.netlist.schema import Netlist, OpInput
+from tbuda_lab.core.netlist.tables import queue_groups
 from tests.netlist import builders as b
 
 CANONICAL = """\

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core import netlist
 from tbuda_lab.core.formats import DataFormat as D
 from tbuda_lab.core.netlist.schema import Buffer, Execute, OpInput, Tm
-from tbuda_lab.core.netlist.shapes import NetlistShapeError, apply_tms, operand_shape
-from tbuda_lab.core.netlist.sizes import l1_use, queue_buffer_bytes
+from tbuda_lab.core.netlist.sizes import NetlistShapeError, apply_tms, l1_use, operand_shape, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables
 from tests.netlist import builders as b
 

@@ -19,10 +19,9 @@ from tbuda_lab.core.epochsim.compiled import SimulatedCompile
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul
-from tbuda_lab.core.netlist.groups import queue_groups
 from tbuda_lab.core.netlist.schema import Execute, Netlist, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import l1_buffers, queue_buffer_bytes
-from tbuda_lab.core.netlist.tables import Tables
+from tbuda_lab.core.netlist.tables import Tables, queue_groups
 from tbuda_lab.core.overrides import Override
 
 KINDS = ("output", "intermediate", "parameter", "input")

@@ -17,12 +17,11 @@ from tbuda_lab.core.frames.graphframe import graph_frame
 from tbuda_lab.core.frames.netlistgrid import ops_frame
 from tbuda_lab.core.frames.snapshot import SEVERITIES, device_text
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Op, Origin
-from tbuda_lab.core.netlist.check.facts import NetlistFacts, facts_of, leading_arch
+from tbuda_lab.core.netlist.check.registry import NetlistFacts, facts_of, leading_arch
 from tbuda_lab.core.netlist.dump import program_lines
-from tbuda_lab.core.netlist.groups import queue_groups
 from tbuda_lab.core.netlist.schema import Finding, Netlist, NetOp, OpInput, Queue
 from tbuda_lab.core.netlist.sizes import queue_buffer_bytes
-from tbuda_lab.core.netlist.tables import FULL_TILE, Tables
+from tbuda_lab.core.netlist.tables import FULL_TILE, Tables, queue_groups
 
 _MANY = 12  # parameters and constants beyond are listed with their readers instead of being drawn
 

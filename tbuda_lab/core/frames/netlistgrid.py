@@ -15,10 +15,9 @@ from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.opsframe import total_cycles
 from tbuda_lab.core.netlist.check.special import rectangle
-from tbuda_lab.core.netlist.epochs import linked_graphs
 from tbuda_lab.core.netlist.schema import Execute, FusedOp, Netlist, NetOp, SubOp
 from tbuda_lab.core.netlist.sizes import l1_use
-from tbuda_lab.core.netlist.tables import Tables
+from tbuda_lab.core.netlist.tables import Tables, linked_graphs
 
 _MOST = 1 << 20  # of a count in a file that is shown, not compiled
 

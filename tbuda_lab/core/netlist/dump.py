@@ -11,7 +11,6 @@ import yaml
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist import writer
-from tbuda_lab.core.netlist.groups import GROUPS, queue_groups
 from tbuda_lab.core.netlist.schema import (
     Allocate,
     Blocking,
@@ -32,6 +31,7 @@ from tbuda_lab.core.netlist.schema import (
     Var,
     VarInst,
 )
+from tbuda_lab.core.netlist.tables import GROUPS, queue_groups
 
 T = TypeVar("T")
 

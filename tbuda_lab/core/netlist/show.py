@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tbuda_lab.core.errors import InputError, counted
-from tbuda_lab.core.netlist.check.facts import NetlistFacts, facts_of, leading_arch
+from tbuda_lab.core.netlist.check.registry import NetlistFacts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.dump import program_lines
-from tbuda_lab.core.netlist.epochs import linked_graphs
-from tbuda_lab.core.netlist.groups import queue_groups
 from tbuda_lab.core.netlist.schema import Execute, NetGraph, Netlist, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import queue_buffer_bytes
-from tbuda_lab.core.netlist.tables import Tables
+from tbuda_lab.core.netlist.tables import Tables, linked_graphs, queue_groups
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MOST_SIDE = 64  # cores of a drawn grid; ops beyond are listed only

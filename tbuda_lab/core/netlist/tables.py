@@ -1,12 +1,19 @@
-"""Lookups over a netlist that every consumer needs: who reads, who writes, which graph, which tile size."""
+"""Lookups over a netlist that every consumer needs: who reads, who writes, which graph, which tile size, in which group
+PyBuda lists a queue, which graphs run at the same time (temporal epochs)."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 from functools import cached_property
 
 from tbuda_lab.core.netlist.schema import (
+    Allocate,
+    Deallocate,
+    EndLoop,
     Execute,
+    Loop,
     NetGraph,
     Netlist,
     NetOp,
@@ -88,3 +95,102 @@ class Tables:
         if source in self.n.queues:
             return self.n.queues[source].target_device
         return self.graph_of[source].target_device if source in self.graph_of else -1
+
+
+GROUPS = ("input", "output", "parameter", "constant", "epoch_to_epoch", "accumulator")
+
+
+def queue_groups(n: Netlist) -> dict[str, str]:
+    """The group of every queue, from what feeds it, what reads it and how programs set its pointers.
+
+    An op-fed queue is `epoch_to_epoch` if an op reads it, else `output`; an op-fed ram of a gradient op is an
+    `accumulator`. A host-fed ram is a `parameter`; a host-fed queue whose read pointer never moves is a `constant`.
+    """
+    read = {i.source for _, op in n.ops() for i in op.inputs}
+    gradients = {op.name for _, op in n.ops() if op.gradient_op}
+    settings: dict[str, QueueSetting] = {}
+    for program in n.programs:
+        for instruction in program.instructions:
+            if isinstance(instruction, Execute):
+                for name, setting in (instruction.settings or {}).items():
+                    settings.setdefault(name, setting)
+    return {q.name: _group(q, q.name in read, q.input in gradients, settings.get(q.name)) for q in n.queues.values()}
+
+
+def _group(q: Queue, is_read: bool, gradient: bool, setting: QueueSetting | None) -> str:
+    if q.input != "HOST":
+        if gradient and q.type == "ram":
+            return "accumulator"
+        return "epoch_to_epoch" if is_read and q.loc != "host" else "output"
+    if q.type == "ram":
+        return "parameter"
+    pointer = setting.fields.get("rd_ptr_global") if setting else None
+    fixed = isinstance(pointer, int) or (isinstance(pointer, str) and pointer.startswith("$c_"))
+    return "constant" if fixed and q.entries == 1 else "input"
+
+
+class _Groups:
+    """Union-find over graph names; a group is listed in file order."""
+
+    def __init__(self, n: Netlist) -> None:
+        self.n = n
+        self.parent = {name: name for name in n.graphs}
+
+    def find(self, name: str) -> str:
+        while self.parent[name] != name:
+            self.parent[name] = self.parent[self.parent[name]]
+            name = self.parent[name]
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        self.parent[self.find(one)] = self.find(other)
+
+    def listed(self) -> list[tuple[str, ...]]:
+        groups: dict[str, list[str]] = {}
+        for name in self.n.graphs:
+            groups.setdefault(self.find(name), []).append(name)
+        return [tuple(members) for members in groups.values()]
+
+
+def _linked(n: Netlist) -> _Groups:
+    graph_of = {op.name: graph.name for graph, op in n.ops()}
+    groups = _Groups(n)
+    for graph, op in n.ops():
+        for i in op.inputs:
+            other = graph_of.get(i.source)
+            if other is not None and other != graph.name and i.source not in n.queues:
+                groups.join(other, graph.name)
+    return groups
+
+
+def linked_graphs(n: Netlist) -> list[tuple[str, ...]]:
+    """The groups of graphs connected by op-to-op links, in file order; a graph without such links is a group of one."""
+    return _linked(n).listed()
+
+
+def merged_graphs(n: Netlist) -> list[tuple[str, ...]]:
+    """The groups that the backend makes on every arch but grayskull (netlist-format.md#groups-of-epochs): linked
+    graphs, and those whose executes follow one another in a program and that share no chip."""
+    groups = _linked(n)
+    devices: dict[str, set[int]] = {}
+    for name, graph in n.graphs.items():
+        listed = graph.target_device if isinstance(graph.target_device, list) else [graph.target_device]
+        devices.setdefault(groups.find(name), set()).update(listed)
+    for program in n.programs:
+        for first, second in _neighbours(program, n):
+            a, b = groups.find(first), groups.find(second)
+            if a != b and not devices[a] & devices[b]:
+                groups.join(b, a)
+                devices[groups.find(a)] = devices[a] | devices[b]
+    return groups.listed()
+
+
+def _neighbours(program: Program, n: Netlist) -> Iterator[tuple[str, str]]:
+    """Graphs executed one after the other, with no loop and no allocation in between."""
+    order: list[str | None] = []
+    for item in program.instructions:
+        if isinstance(item, Execute) and item.graph in n.graphs:
+            order.append(item.graph)
+        elif isinstance(item, (Loop, EndLoop, Allocate, Deallocate)):
+            order.append(None)
+    yield from ((a, b) for a, b in itertools.pairwise(order) if a and b)

@@ -17,7 +17,7 @@ from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.analysisframes import file_memory_frame
 from tbuda_lab.core.frames.netlistfile import netlist_frames
-from tbuda_lab.core.netlist.check.facts import facts_of, leading_arch
+from tbuda_lab.core.netlist.check.registry import facts_of, leading_arch
 from tbuda_lab.core.netlist.image import Image, image_facts, read_image
 from tbuda_lab.core.netlist.schema import Finding, Netlist
 from tbuda_lab.widgets.handlers.session_hub import Hub

@@ -2,12 +2,9 @@
 
 from tbuda_lab.core.netlist.check import (
     attributes,
-    chips,
     formats,
     fused,
-    fused_buffers,
     graphs,
-    integers,
     placement,
     programs,
     queues,
@@ -17,10 +14,17 @@ from tbuda_lab.core.netlist.check import (
     tiles,
     workload,
 )
-from tbuda_lab.core.netlist.check.cache import CheckCache
-from tbuda_lab.core.netlist.check.facts import ARCHS, NetlistFacts, facts_of
-from tbuda_lab.core.netlist.check.registry import PROFILES, RULES, Rule, describe, ordered
-from tbuda_lab.core.netlist.check.run import check
+from tbuda_lab.core.netlist.check.registry import (
+    ARCHS,
+    PROFILES,
+    RULES,
+    NetlistFacts,
+    Rule,
+    describe,
+    facts_of,
+    ordered,
+)
+from tbuda_lab.core.netlist.check.run import CheckCache, check
 
 __all__ = [
     "ARCHS",
@@ -31,14 +35,11 @@ __all__ = [
     "Rule",
     "attributes",
     "check",
-    "chips",
     "describe",
     "facts_of",
     "formats",
     "fused",
-    "fused_buffers",
     "graphs",
-    "integers",
     "ordered",
     "placement",
     "programs",

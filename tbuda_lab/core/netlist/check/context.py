@@ -6,10 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.check.facts import NetlistFacts
-from tbuda_lab.core.netlist.epochs import linked_graphs, merged_graphs
+from tbuda_lab.core.netlist.check.registry import NetlistFacts
 from tbuda_lab.core.netlist.schema import NetOp, Param, Program, SubOp, TileDim
-from tbuda_lab.core.netlist.tables import ProgramSetting, Tables
+from tbuda_lab.core.netlist.tables import ProgramSetting, Tables, linked_graphs, merged_graphs
 
 WIDE = frozenset((DataFormat.Float32, DataFormat.Int32))
 INTEGERS = frozenset((DataFormat.Int8, DataFormat.UInt8, DataFormat.UInt16, DataFormat.Int32))

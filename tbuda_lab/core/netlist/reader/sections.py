@@ -9,8 +9,7 @@ import yaml
 from tbuda_lab.core.errors import InputError, NetlistError
 from tbuda_lab.core.files import Fault, Limits, bounded_text, compose_yaml
 from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, is_null, kind_of
-from tbuda_lab.core.netlist.reader.fused import read_fused_ops
-from tbuda_lab.core.netlist.reader.graphs import read_graphs
+from tbuda_lab.core.netlist.reader.graphs import read_fused_ops, read_graphs
 from tbuda_lab.core.netlist.reader.programs import read_programs
 from tbuda_lab.core.netlist.reader.queues import read_queues
 from tbuda_lab.core.netlist.schema import Finding, Netlist

@@ -18,7 +18,7 @@ A slice without any tile has one empty strip. See routing.md#sparse-encodings.
 
 from tbuda_lab.core.netlist.sparse.decode import DecodedTiles, decode_stream, decode_to_csr
 from tbuda_lab.core.netlist.sparse.encode import SparseEncoding, encode_picker
-from tbuda_lab.core.netlist.sparse.statistics import PickerProfile, SparseStatistics, fits, statistics
+from tbuda_lab.core.netlist.sparse.layout import PickerProfile, SparseStatistics, fits, statistics
 
 __all__ = [
     "DecodedTiles",

@@ -1,7 +1,9 @@
-"""Constants of the word stream, and how a picker's entries fall into tiles."""
+"""How a picker's entries fall into tiles, the constants of the word stream, and how many tiles, ublocks and strips of a
+picker are not empty, for all candidates of an op at once."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -74,3 +76,118 @@ def masks_to_tiles(masks: U32) -> npt.NDArray[np.float32]:
     """(..., 32) row masks to (..., 32, 32) values 0 and 1."""
     shifts = np.arange(TILE, dtype=np.uint32)
     return ((masks[..., None] >> shifts) & np.uint32(1)).astype(np.float32)
+
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseStatistics:
+    """Totals over all grid rows and slices, int64 arrays of the candidates' shape; `distinct` is the number of
+    different sparse tiles on the grid row that has most, `strip_tiles` the tiles of the fullest strip, `fits`
+    whether the 16-bit words suffice (a strip's ublocks are taken at their largest possible number)."""
+
+    nz_tiles: I64
+    nz_ublocks: I64
+    nz_strips: I64
+    distinct: I64
+    strip_tiles: I64
+    fits: BoolArray
+
+
+class PickerProfile:
+    """A picker's tiles, worked out once; `statistics` then serves any number of candidates."""
+
+    def __init__(self, coo: npt.ArrayLike) -> None:
+        entries = as_entries(coo)
+        self.t, out_rt, in_rt = ((int(v) + d - 1) // d for v, d in zip(
+            entries.max(axis=0) + 1 if entries.size else np.ones(3, np.int64), (1, TILE, TILE), strict=True))
+        key = (entries[:, 0] * out_rt + entries[:, 1] // TILE) * in_rt + entries[:, 2] // TILE
+        key = np.unique((key * TILE + entries[:, 1] % TILE) * TILE + entries[:, 2] % TILE)
+        tile = key // (TILE * TILE)
+        first = starts(tile)
+        self._hash = mask_hashes(tile_masks(np.cumsum(first) - 1, key // TILE % TILE, key % TILE, int(first.sum())))
+        tile = tile[first]
+        self.slice, self.out_tile, self.in_tile = tile // in_rt // out_rt, tile // in_rt % out_rt, tile % in_rt
+        self._blocks: dict[tuple[int, int], tuple[int, int]] = {}
+        self._distinct: dict[int, int] = {}
+
+    @property
+    def tiles(self) -> int:
+        """Number of tiles that hold a one."""
+        return int(self.slice.size)
+
+    def blocks(self, rows: int, u_kt: int) -> tuple[int, int]:
+        """(blocks of `rows` x `u_kt` tiles that are not empty, tiles of the fullest) over all slices."""
+        entry = self._blocks.get((rows, u_kt))
+        if entry is None:
+            entry = self._blocks[rows, u_kt] = self._count(rows, u_kt)
+        return entry
+
+    def distinct(self, rows: int) -> int:
+        """Most different tiles among the tiles of one core row of `rows` tile rows."""
+        entry = self._distinct.get(rows)
+        if entry is None:
+            core = self.out_tile // rows
+            order = np.lexsort((self._hash, core))
+            new = starts(core[order], self._hash[order])
+            entry = int(np.bincount(core[order][new]).max()) if core.size else 1
+            self._distinct[rows] = entry
+        return entry
+
+    def statistics(self, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike,
+                   u_kt: npt.ArrayLike) -> SparseStatistics:
+        """Counts for candidates: `rt` tile rows of the output (before any streaming by rows, which changes no
+        count), rows of the grid, ublock rows and u_kt as broadcastable arrays. When an op streams by rows, grid_r
+        is the product of grid rows and streaming factor."""
+        grid, ublock, inner = np.broadcast_arrays(np.asarray(grid_r, np.int64), np.asarray(ublock_r, np.int64),
+                                                  np.asarray(u_kt, np.int64))
+        rows = np.maximum(rt // np.maximum(grid, 1), 1)
+        table = np.stack([rows.ravel(), ublock.ravel(), inner.ravel()], axis=1)
+        cases, back = np.unique(table, axis=0, return_inverse=True)
+        result = np.empty((cases.shape[0], 6), np.int64)
+        for i, (r, u, k) in enumerate(cases.tolist()):  # distinct candidates, each pair counted once
+            strips, strip_tiles = self.blocks(r, k)
+            ublocks, ublock_tiles = self.blocks(u, k)
+            distinct = self.distinct(r)
+            result[i] = self.tiles, ublocks, strips, distinct, strip_tiles, self._fits(r, u, k, distinct, strip_tiles,
+                                                                                     ublock_tiles)
+        spread = result[back.reshape(-1)].reshape(*grid.shape, 6)
+        return SparseStatistics(spread[..., 0], spread[..., 1], spread[..., 2], spread[..., 3], spread[..., 4],
+                                spread[..., 5].astype(np.bool_))
+
+    def _count(self, rows: int, u_kt: int) -> tuple[int, int]:
+        if not self.tiles:
+            return 0, 0
+        row, column = self.out_tile // rows, self.in_tile // u_kt
+        height, width = int(row.max()) + 1, int(column.max()) + 1
+        key = (self.slice * height + row) * width + column
+        size = self.t * height * width
+        if size <= 32 * key.size:
+            counts = np.bincount(key, minlength=size)
+            return int(np.count_nonzero(counts)), int(counts.max())
+        key = np.sort(key)
+        first = np.flatnonzero(starts(key))
+        return first.size, int(np.diff(np.append(first, key.size)).max())
+
+    @staticmethod
+    def _fits(rows: int, ublock_r: int, u_kt: int, distinct: int, strip_tiles: int, ublock_tiles: int) -> bool:
+        """The widths that `encode_picker` needs, with as many ublocks in a strip as it can have."""
+        mblock_m = max(rows // max(ublock_r, 1), 1)
+        pointer_bits, index_bits = max(1, (distinct - 1).bit_length()), max(1, (mblock_m - 1).bit_length())
+        low_bits = (ublock_r - 1).bit_length() + max(1, (u_kt - 1).bit_length())
+        words = STRIP_WORDS + strip_tiles + min(strip_tiles, mblock_m)
+        return (pointer_bits + low_bits <= 16 and index_bits < 16 and ublock_tiles <= 1 << (16 - index_bits)
+                and words <= PAGE_WORDS)
+
+
+def statistics(coo: npt.ArrayLike, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike,
+               u_kt: npt.ArrayLike) -> SparseStatistics:
+    """`PickerProfile(coo).statistics(...)` for a single call."""
+    return PickerProfile(coo).statistics(rt=rt, grid_r=grid_r, ublock_r=ublock_r, u_kt=u_kt)
+
+
+def fits(coo: npt.ArrayLike, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike,
+         u_kt: npt.ArrayLike) -> BoolArray:
+    """Which candidates' 16-bit encoding words suffice."""
+    return statistics(coo, rt=rt, grid_r=grid_r, ublock_r=ublock_r, u_kt=u_kt).fits
