@@ -81,7 +81,7 @@ def run_image(arguments: argparse.Namespace) -> int:
     from tbuda_lab.core import frontend
     from tbuda_lab.core.runner import Runner
     from tbuda_lab.core.tti import load_image
-    from tbuda_lab.core.tti.sample import sample_of
+    from tbuda_lab.core.tti.weights import sample_of
     from tbuda_lab.sim.files import write_archive
 
     refuse_flags(arguments, "an image says for which device it was compiled, and how")

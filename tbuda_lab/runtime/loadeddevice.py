@@ -19,7 +19,7 @@ from tbuda_lab.core.graph.phases import LOSS
 from tbuda_lab.core.runner import Runnable, Runner
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.tti import Loaded, ModuleFacts
-from tbuda_lab.core.tti.sample import sample_of
+from tbuda_lab.core.tti.weights import sample_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values

@@ -321,6 +321,6 @@ def test_tensors_let_go_of_their_data() -> None:
 
 def test_a_model_without_declared_shapes_is_refused() -> None:
     with pytest.raises(ModelError, match="tensorflow"):
-        from tbuda_lab.core.frontend.pybuda.tensorflow import TFModule
+        from tbuda_lab.core.frontend.pybuda.foreign import TFModule
 
         TFModule("m", object())

@@ -11,7 +11,7 @@ from torch import nn
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend import feeds, from_any, from_torch
-from tbuda_lab.core.frontend.pybuda.tensorflow import graph_outputs
+from tbuda_lab.core.frontend.pybuda.foreign import graph_outputs
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.session import Session

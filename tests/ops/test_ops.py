@@ -10,7 +10,7 @@ from tbuda_lab.core.errors import UnsupportedOp
 from tbuda_lab.core.graph import REGISTRY, Edge, Graph, Node, NodeKind, Origin, ShapeError, verify
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import evaluate
-from tbuda_lab.core.passes.decompose import Decompose
+from tbuda_lab.core.passes.canonical import Decompose
 from tests.ops.cases import CASES, Case
 
 CANONICAL = {

@@ -11,8 +11,7 @@ from tbuda_lab.core.graph import Graph, parse_graph, print_graph, verify
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes import PIPELINE, Pass
-from tbuda_lab.core.passes.cleanup import TameConstants
-from tbuda_lab.core.passes.decompose import Decompose
+from tbuda_lab.core.passes.canonical import Decompose, TameConstants
 from tbuda_lab.core.passes.fracture import Fracture
 
 PAIRS = sorted((Path(__file__).parent / "pairs").glob("*.txt"))

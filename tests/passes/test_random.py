@@ -12,8 +12,7 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, parse_graph, print
 from tbuda_lab.core.graph.text import array_table, equal
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.evaluate import evaluate
-from tbuda_lab.core.passes.shuffle import Shuffle
-from tbuda_lab.core.passes.tms import SimplifyMoves
+from tbuda_lab.core.passes.tms import Shuffle, SimplifyMoves
 
 SIZES = (1, 2, 3, 4, 32, 64)
 

@@ -13,7 +13,7 @@ from tbuda_lab.core.frames.graphframe import CHANGES, pass_frame, passes_frame
 from tbuda_lab.core.graph.diff import diff
 from tbuda_lab.core.graph.text import print_graph
 from tbuda_lab.core.passes import Pass, Report, pipeline
-from tbuda_lab.core.passes.steps import PassTrace, light, trace_passes
+from tbuda_lab.core.passes.pipeline import PassTrace, light, trace_passes
 from tbuda_lab.core.session import Session
 from tests.session.models import encoder
 

@@ -14,7 +14,7 @@ import tbuda_lab as pybuda
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.passes import Report
-from tbuda_lab.core.passes.cleanup import RemoveNoOps
+from tbuda_lab.core.passes.canonical import RemoveNoOps
 from tbuda_lab.pybuda import op
 from tbuda_lab.runtime.enums import DeviceMode
 from tbuda_lab.runtime.judging import NO_EFFECT, judge

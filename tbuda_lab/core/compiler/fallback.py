@@ -27,7 +27,7 @@ from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Buffer
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.passes.prologue import host_values
+from tbuda_lab.core.passes.host import host_values
 
 Place = Literal["host", "device"]
 SENT = ".sent"

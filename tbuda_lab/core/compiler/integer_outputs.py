@@ -13,7 +13,7 @@ from tbuda_lab.core.ops.binary import ComparisonOp
 from tbuda_lab.core.ops.reduce import Argmax, ReduceSum
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import LogicalNot
-from tbuda_lab.core.passes.prologue import host_values
+from tbuda_lab.core.passes.host import host_values
 
 WHOLE = "an output of whole numbers, which formats of the device would round"
 EXACT_WHOLE = {

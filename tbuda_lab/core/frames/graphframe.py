@@ -14,7 +14,7 @@ from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.hierarchy import Group, Hierarchy, hierarchy
 from tbuda_lab.core.frames.layout import Net, Order, arrange
 from tbuda_lab.core.graph import Graph, Node, NodeKind, Payload
-from tbuda_lab.core.passes.steps import PassTrace
+from tbuda_lab.core.passes.pipeline import PassTrace
 
 KINDS = tuple(k.value for k in NodeKind)
 FIRST_OPEN = 30  # items that a first view may show

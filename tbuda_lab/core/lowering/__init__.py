@@ -14,9 +14,8 @@ from tbuda_lab.core.lowering.dataformats import assign
 from tbuda_lab.core.lowering.fuse import addressed, fuse, inner_names
 from tbuda_lab.core.lowering.grow import grow
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwUnary
-from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop
+from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop, separate
 from tbuda_lab.core.lowering.precision import apply_rules
-from tbuda_lab.core.lowering.separate import separate
 from tbuda_lab.core.lowering.split import split_pairs, split_parts
 from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.options import CompileOptions

@@ -16,8 +16,7 @@ from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload,
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, WRITES
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice
-from tbuda_lab.core.lowering.tm_rules import simplify
-from tbuda_lab.core.lowering.values import TileValue, collapse, tiles_of
+from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
 
 MAX_DENSE_SELECTION_TILES = 4096

@@ -20,14 +20,11 @@ from tbuda_lab.core.ops.binary import (
     Where,
 )
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, PatchesRows, ToRows
-from tbuda_lab.core.ops.embedding import Embedding, EmbeddingBag
-from tbuda_lab.core.ops.hostcall import HostCall
+from tbuda_lab.core.ops.host import Embedding, EmbeddingBag, FloorDivide, HostCall, Remainder
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
-from tbuda_lab.core.ops.integer import FloorDivide, Remainder
-from tbuda_lab.core.ops.matmul import Matmul
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows
-from tbuda_lab.core.ops.reduce import Argmax, CumSum, ReduceAvg, ReduceMax, ReduceSum
+from tbuda_lab.core.ops.reduce import Argmax, CumSum, Matmul, ReduceAvg, ReduceMax, ReduceSum
 from tbuda_lab.core.ops.slices import HSlice, HStack, Interleave, Stack, VSlice, VStack
 from tbuda_lab.core.ops.tm import (
     BroadcastTo,

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import Names, NdOp, need_rank, window
-from tbuda_lab.core.ops.matmul import Matmul
+from tbuda_lab.core.ops.reduce import Matmul
 from tbuda_lab.core.ops.tm import Concatenate, GatherRows, Index, Transpose
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tbuda_lab.core.ops.conv import (
     per_image,
     to_nchw,
 )
-from tbuda_lab.core.ops.matmul import Matmul
+from tbuda_lab.core.ops.reduce import Matmul
 from tbuda_lab.core.ops.slices import HSlice
 from tbuda_lab.core.ops.tm import GatherRows, Index
 

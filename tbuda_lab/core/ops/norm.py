@@ -11,8 +11,7 @@ from torch.nn import functional
 from tbuda_lab.core.graph import Shape, ShapeError, broadcast_shapes, op
 from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative
 from tbuda_lab.core.ops.conv import FromRows, ToRows, per_image
-from tbuda_lab.core.ops.matmul import Matmul
-from tbuda_lab.core.ops.reduce import ReduceAvg, ReduceMax, ReduceSum
+from tbuda_lab.core.ops.reduce import Matmul, ReduceAvg, ReduceMax, ReduceSum
 from tbuda_lab.core.ops.unary import Exp, Log, Reciprocal, Sqrt
 
 if TYPE_CHECKING:

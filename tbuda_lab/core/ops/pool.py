@@ -27,8 +27,7 @@ from tbuda_lab.core.ops.conv import (
     to_nchw,
     window_positions,
 )
-from tbuda_lab.core.ops.matmul import Matmul
-from tbuda_lab.core.ops.reduce import ReduceAvg, ReduceMax
+from tbuda_lab.core.ops.reduce import Matmul, ReduceAvg, ReduceMax
 from tbuda_lab.core.ops.tm import Concatenate, GatherRows
 
 if TYPE_CHECKING:

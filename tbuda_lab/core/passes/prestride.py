@@ -1,4 +1,5 @@
-"""The first convolution of an image reads patches that the host cuts, and picks few pixels or none."""
+"""What convolutions do about their borders and strides: zero padding becomes the convolution's own, and the first one
+of an image reads patches that the host cuts, and picks few pixels or none."""
 
 from __future__ import annotations
 
@@ -6,10 +7,37 @@ import dataclasses
 import itertools
 
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.ops import ConvRows, Pad, PatchesRows, Reshape, Transpose
+from tbuda_lab.core.ops import Conv2d, ConvRows, Pad, PatchesRows, Reshape, Transpose
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
-from tbuda_lab.core.passes.host_moves import MOVES, enlarges
+from tbuda_lab.core.passes.host import HOST_MOVES, enlarges
+
+
+@dataclasses.dataclass(frozen=True)
+class FusePadConv(Pass):
+    """A constant zero pad of height and width whose reader is a conv2d is added to its padding."""
+
+    name = "fuse_pad_conv"
+    doc = "Fold zero padding of the image into the convolution that reads it"
+
+    def apply(self, graph: Graph) -> Report:
+        def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
+            if not isinstance(node.op, Conv2d):
+                return None
+            source = r.new[operands[0]]
+            pad = source.op
+            if not isinstance(pad, Pad) or pad.mode != "constant" or pad.value != 0:
+                return None
+            image = pad.pads[1:3] if node.op.channel_last else pad.pads[2:4]
+            if pad.pads[0] != (0, 0) or pad.pads[3 if node.op.channel_last else 1] != (0, 0):
+                return None
+            (top, bottom), (left, right) = image
+            own = node.op.padding
+            sides = (own[0] + left, own[1] + right, own[2] + top, own[3] + bottom)
+            return r.keep(node, dataclasses.replace(node.op, padding=sides), (source.sources[0], *operands[1:]))
+
+        return Report(self.name, Rewriter(graph, self.options).run(visit))
+
 
 WHOLE_FROM = 512
 """Tile rows of output from which on a first convolution gets whole patches, of any width."""
@@ -104,7 +132,7 @@ def _fed_by_host(r: Rewriter, node: Node) -> bool:
     name = node.sources[0]
     while r.old[name].kind is NodeKind.OP:
         at = r.old[name]
-        if r.single_user(name) is None or not isinstance(at.op, MOVES) or enlarges(at, r.old[at.sources[0]]):
+        if r.single_user(name) is None or not isinstance(at.op, HOST_MOVES) or enlarges(at, r.old[at.sources[0]]):
             return False
         name = at.sources[0]
     return r.old[name].kind is NodeKind.INPUT and r.single_user(name) is not None

@@ -62,7 +62,7 @@ def open_image(
     """
     from tbuda_lab.core.tti import load_image
     from tbuda_lab.core.tti.loaded import with_parameters
-    from tbuda_lab.core.tti.sample import sample_of
+    from tbuda_lab.core.tti.weights import sample_of
 
     loaded = load_image(path)
     graph = with_parameters(loaded.graph, {n: _array(v) for n, v in (parameters or {}).items()})

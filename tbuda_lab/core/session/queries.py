@@ -17,7 +17,7 @@ from tbuda_lab.core.epochsim import BatchTime, batch_time
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.passes.steps import PassTrace, trace_passes
+from tbuda_lab.core.passes.pipeline import PassTrace, trace_passes
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.runcontrol import no_collections
 from tbuda_lab.core.session.command import Command

@@ -24,7 +24,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override, refuse_malformed
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
-from tbuda_lab.core.passes.steps import PassTrace
+from tbuda_lab.core.passes.pipeline import PassTrace
 from tbuda_lab.core.placer.interactive.placed import Placed
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner

@@ -18,9 +18,9 @@ from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity, round_to
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Node, NodeKind
+from tbuda_lab.core.lowering.dataformats import legal_formats
 from tbuda_lab.core.lowering.evaluate import evaluate_ops
 from tbuda_lab.core.lowering.hwops import HwMatmul
-from tbuda_lab.core.lowering.opformats import legal_formats
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import PrecisionRule
 from tbuda_lab.core.runner import Runner, filled, refuse_without_weights

@@ -11,7 +11,7 @@ import traitlets
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.graphframe import pass_frame, passes_frame
 from tbuda_lab.core.graph.diff import GraphDiff
-from tbuda_lab.core.passes.steps import PassTrace
+from tbuda_lab.core.passes.pipeline import PassTrace
 from tbuda_lab.widgets.pictures.fragments import LIMIT
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.views.base import View

@@ -19,7 +19,7 @@ from tbuda_lab.core.frontend.aten.call import (
     maps,
 )
 from tbuda_lab.core.ops import Equal, Matmul, Multiply, ReduceSum
-from tbuda_lab.core.ops.hostcall import COMPLEX_CALLS, FALLBACK_CALLS, INTEGER_CALLS, HostCall
+from tbuda_lab.core.ops.host import COMPLEX_CALLS, FALLBACK_CALLS, INTEGER_CALLS, HostCall
 
 MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder", "scatter_add"}
 

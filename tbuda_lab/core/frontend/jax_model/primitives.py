@@ -14,7 +14,7 @@ from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, Fold
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import Shape
 from tbuda_lab.core.ops import BroadcastTo, ReduceMax, Reshape
-from tbuda_lab.core.ops.hostcall import HostCall
+from tbuda_lab.core.ops.host import HostCall
 
 
 @dataclasses.dataclass

@@ -1,6 +1,6 @@
 """ONNX models in: `from_onnx`."""
 
-from tbuda_lab.core.frontend.onnx import elementwise, networks, quantised, recurrent, resize, sequences, shapes
+from tbuda_lab.core.frontend.onnx import elementwise, networks, quantised, recurrent, resize, shapes
 from tbuda_lab.core.frontend.onnx.importer import CONTROL, from_onnx
 from tbuda_lab.core.frontend.onnx.node import TABLE
 

@@ -4,14 +4,15 @@ from tbuda_lab.core.frontend.pybuda.foreign import (
     ForeignModule,
     JaxModule,
     OnnxModule,
+    TFGraphDefModule,
     TFLiteModule,
+    TFModule,
     opened,
     tensors,
 )
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda, with_loss
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, TensorShape, to_pt_tensors, to_torch
-from tbuda_lab.core.frontend.pybuda.tensorflow import TFGraphDefModule, TFModule
 from tbuda_lab.core.frontend.pybuda.tracer import apply
 
 __all__ = [

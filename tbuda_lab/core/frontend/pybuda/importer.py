@@ -24,10 +24,9 @@ from tbuda_lab.core.graph.phases import DROPOUT, LOSS, TRAINABLE
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Add, Maximum, Minimum, Multiply, Subtract
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose
-from tbuda_lab.core.ops.matmul import Matmul
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AvgPool2d, MaxPool2d
-from tbuda_lab.core.ops.reduce import ReduceAvg
+from tbuda_lab.core.ops.reduce import Matmul, ReduceAvg
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Cast, Gelu
 

@@ -23,7 +23,7 @@ from tbuda_lab.core.frontend.torch_model.export import IGNORED, ITEM, SIZE, VALU
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.ops import Cast, HostCall, Reshape
-from tbuda_lab.core.ops.hostcall import HOST_FORMS
+from tbuda_lab.core.ops.host import HOST_FORMS
 
 
 class _Poison:
