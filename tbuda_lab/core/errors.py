@@ -98,3 +98,19 @@ def need_known(*names: tuple[str, str, Sequence[str]]) -> None:
                 for what, name, legal in wrong
             ],
         )
+
+
+class NotSupported(TbudaError, NotImplementedError):
+    """A call of the PyBuda API that is known and not supported; the message says what to use instead."""
+
+
+def not_supported(what: str, instead: str = "") -> NotSupported:
+    return NotSupported(f"{what} is not supported{f'; {instead}' if instead else ''}")
+
+
+class PipelineError(TbudaError, RuntimeError):
+    """Devices, modules and inputs that do not go together."""
+
+
+class BatchError(InputError, RuntimeError):
+    """An input that is not like the one the pipeline was compiled for."""

@@ -9,6 +9,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler.staged import StagedCompile, StageResult
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Tensor, with_loss
 from tbuda_lab.core.graph import Graph
@@ -19,7 +20,6 @@ from tbuda_lab.runtime.compile_outputs import stops_early
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
-from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.judging import judge, judge_outputs, require
 from tbuda_lab.runtime.results import CompileResults
 from tbuda_lab.runtime.ttdevice import TTDevice

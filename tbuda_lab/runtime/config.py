@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.options import PrecisionRule
-from tbuda_lab.runtime import query, settings
-from tbuda_lab.runtime.compilerconfig import CompilerConfig, OpNames
+from tbuda_lab.runtime import compilerconfig, query
+from tbuda_lab.runtime.compilerconfig import NO_EFFECT, CompilerConfig, OpNames
 from tbuda_lab.runtime.enums import DRAMPlacementAlgorithm, PerfTraceLevel
-from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.query import NodePredicateBuilder
-from tbuda_lab.runtime.settings import NO_EFFECT
 
 # -- the global configuration ------------------------------------------------------------------------------------
 _CONFIG = CompilerConfig()
@@ -32,7 +31,7 @@ def _set_global_compiler_config(config: CompilerConfig) -> None:
 
 
 def _clear_global_compiler_config() -> None:
-    settings.reset_warnings()
+    compilerconfig.reset_warnings()
     _set_global_compiler_config(CompilerConfig())
 
 
@@ -117,7 +116,7 @@ def set_configuration_options(
         config.harvesting_mask = functools.reduce(operator.or_, config.harvesting_masks, 0)
     for name, value in values.items():
         if name in NO_EFFECT and value != getattr(CompilerConfig(), name, None):
-            settings.warn_once(name, NO_EFFECT[name])
+            compilerconfig.warn_once(name, NO_EFFECT[name])
         field = RENAMED.get(name, name)
         if hasattr(config, field):
             setattr(config, field, value)

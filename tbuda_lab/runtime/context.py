@@ -8,8 +8,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.errors import PipelineError
 
 if TYPE_CHECKING:
     from tbuda_lab.core.frontend.pybuda import Module

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, to_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import LOSS, WRITES
+from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.internals import DeviceInternals
-from tbuda_lab.runtime.settings import warn_once
 
 if TYPE_CHECKING:
     from tbuda_lab.runtime.trainers import DeviceTraining

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.tti import ImageFacts, Loaded, as_trained, load_image, loaded_of, module_facts, write_image
 from tbuda_lab.core.tti.loaded import on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, TTIDumpFormat
-from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.training import optimizer_of
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.pybuda import Tensor, to_torch
 from tbuda_lab.runtime.context import CONTEXT, new_output_queue
-from tbuda_lab.runtime.errors import PipelineError, not_supported
 
 if TYPE_CHECKING:
     from tbuda_lab.runtime.device import Device

@@ -10,7 +10,7 @@ import torch
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, PipelineError, not_supported
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frontend import feeds, reference
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, SomeTensor, Tensor, to_torch
@@ -24,7 +24,6 @@ from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
-from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.image import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
 from tbuda_lab.runtime.trainers import TTTraining
 from tbuda_lab.runtime.ttdevice import TTDevice

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.runtime.device import Inputs, Outputs
-from tbuda_lab.runtime.errors import PipelineError
 
 
 def input_names(graph: Graph) -> list[str]:

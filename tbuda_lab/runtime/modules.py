@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend import pybuda
 from tbuda_lab.core.frontend.pybuda import Module, SomeTensor, Tensor
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.errors import PipelineError, not_supported
-from tbuda_lab.runtime.settings import warn_once
 
 
 class _Runs:

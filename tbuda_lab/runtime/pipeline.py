@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
 from tbuda_lab.runtime import context, trainingloop
 from tbuda_lab.runtime.compile_outputs import write_trace
+from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT, new_output_queue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.enums import BackendType, PerfTraceLevel
-from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.judging import judge_outputs
 from tbuda_lab.runtime.results import netlist_folder
-from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 Queue = queue.Queue

@@ -6,9 +6,9 @@ import dataclasses
 import re
 from typing import Any
 
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.options import pattern_fault
-from tbuda_lab.runtime.errors import PipelineError
 
 
 @dataclasses.dataclass(frozen=True)

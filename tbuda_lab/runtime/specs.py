@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.device import MOST_CHIPS, DeviceSpec, load_device
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, PipelineError
 from tbuda_lab.core.files import yaml_map
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile_outputs import write_runtime_params
 from tbuda_lab.runtime.enums import BackendDevice
-from tbuda_lab.runtime.errors import PipelineError
 
 _MASK = re.compile(r"system-device(\d+)-harvesting_mask")
 

@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, with_loss
 from tbuda_lab.core.graph import Graph, Node
@@ -23,9 +24,8 @@ from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.runner import Runnable
 from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, blank_outputs, in_model_dtypes, microbatch_of
-from tbuda_lab.runtime.errors import PipelineError, not_supported
-from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 Gradients = tuple[torch.Tensor | None, ...]

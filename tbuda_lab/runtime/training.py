@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.pybuda import Parameter
 from tbuda_lab.core.options import OptimizerOptions
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
-from tbuda_lab.runtime.errors import PipelineError, not_supported
 
 
 class Optimizer:

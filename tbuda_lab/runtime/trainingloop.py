@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Tensor
+from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT, PipelineQueue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
-from tbuda_lab.runtime.errors import PipelineError
-from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.trainers import ROOM, Gradients, trained
 
 VERIFIED_BY = "`verify_module` with a training config compares losses, gradients and weights with torch"

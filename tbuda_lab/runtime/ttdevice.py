@@ -16,7 +16,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
 from tbuda_lab.core.compiler.staged import StagedCompile
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import ModelError, UnsupportedOp
+from tbuda_lab.core.errors import BatchError, ModelError, PipelineError, UnsupportedOp, not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
 from tbuda_lab.core.frontend.pybuda import Module, PyBudaModule, PyTorchModule, Tensor
@@ -29,15 +29,13 @@ from tbuda_lab.core.passes.fracture import named_by_place
 from tbuda_lab.core.runner import Runner, SplitRunner
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile_outputs import compile_to_depth, stops_early, write_files
-from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment
+from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment, warn_environment, warn_once, warn_options
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Device, Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
-from tbuda_lab.runtime.errors import BatchError, PipelineError, not_supported
-from tbuda_lab.runtime.intermediates import IntermediateOutputs, add_taps, taps
 from tbuda_lab.runtime.internals import QUEUE_TYPES
 from tbuda_lab.runtime.loopback import LoopbackCaches
-from tbuda_lab.runtime.settings import warn_environment, warn_once, warn_options
+from tbuda_lab.runtime.results import IntermediateOutputs, add_taps, taps
 from tbuda_lab.runtime.specs import check_chips, default_arch, device_spec
 from tbuda_lab.runtime.torch_backend import BrokenModel, HostRunner, depends_on_data, nothing_for_device
 from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer

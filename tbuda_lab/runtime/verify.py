@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, to_torch
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.device import CPUDevice, Device
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode, TestKind
-from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.judging import judge_ops, judge_outputs, judge_passes, warn_fields
 from tbuda_lab.runtime.ttdevice import TTDevice
 from tbuda_lab.runtime.verify_training import place_loss, recomputing, set_optimizers, verify_training

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
+from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
 from tbuda_lab.core.frontend.torch_model.export import evaluation
@@ -20,11 +21,10 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import joined
 from tbuda_lab.core.trainer.split import HostWeight
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import CPUDevice, Device
-from tbuda_lab.runtime.errors import PipelineError, not_supported
 from tbuda_lab.runtime.judging import Verdict, judge, require
-from tbuda_lab.runtime.settings import warn_once
 from tbuda_lab.runtime.trainers import ROOM, trained
 from tbuda_lab.runtime.training import Optimizer, get_optimizer_type_from_string
 from tbuda_lab.runtime.ttdevice import TTDevice

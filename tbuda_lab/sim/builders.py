@@ -12,12 +12,11 @@ from tbuda_lab.core.netlist.schema import FusedOp, NetOp
 from tbuda_lab.sim.arrays import Array, as_number, repeated_column, rows_to_words, shape_text
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
-from tbuda_lab.sim.kernels import blas, eltwise
+from tbuda_lab.sim.kernels import eltwise, matmul
 from tbuda_lab.sim.kernels import matmul as mm
 from tbuda_lab.sim.kernels.eltwise import reduce, topk
 from tbuda_lab.sim.numerics import Convert
-from tbuda_lab.sim.picked import PickedRows, as_array, depthwise_rows
-from tbuda_lab.sim.sparse import build_sparse, same_memory
+from tbuda_lab.sim.sparse import PickedRows, as_array, build_sparse, depthwise_rows, same_memory
 from tbuda_lab.sim.splice import build_splice
 from tbuda_lab.sim.tms import hstack
 
@@ -188,7 +187,7 @@ def _matmul(context: OpContext) -> Kernel:
             out = np.empty((*a.shape[:3], b.shape[3]), np.float32)
 
             def fill(inputs: slice, slices: slice, rows: slice) -> None:
-                blas.product(a[inputs, slices, rows][0, 0], weights, out[inputs, slices, rows][0, 0])
+                matmul.product(a[inputs, slices, rows][0, 0], weights, out[inputs, slices, rows][0, 0])
 
             return finish(out, args[2:], fill)
         out = mm.matmul(left, right) if spill is None else mm.blocked_matmul(left, right, m_k, spill)

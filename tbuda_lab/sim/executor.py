@@ -20,9 +20,9 @@ from tbuda_lab.sim.arrays import Array, misfit, shape_text, too_large
 from tbuda_lab.sim.executions import Execution
 from tbuda_lab.sim.io import QueueIo, RamIo
 from tbuda_lab.sim.numerics import Numerics
-from tbuda_lab.sim.picked import as_array
 from tbuda_lab.sim.plan import EpochPlan, PlanStep, Write, check_shape, plan_epoch
 from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, check_params
+from tbuda_lab.sim.sparse import as_array
 
 OnOp = Callable[[str, Array], None]
 OnStep = Callable[[str, int], None]

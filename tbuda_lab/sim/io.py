@@ -25,7 +25,7 @@ from tbuda_lab.sim.arrays import (
     too_large,
     words_to_rows,
 )
-from tbuda_lab.sim.kernels.blas import spread_rows
+from tbuda_lab.sim.kernels.matmul import spread_rows
 
 
 class Pending:

@@ -26,7 +26,7 @@ from tbuda_lab.sim.arrays import (
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext
 from tbuda_lab.sim.io import Io, QueueIo, RamIo, ViewIo
 from tbuda_lab.sim.numerics import Convert, Numerics
-from tbuda_lab.sim.picked import PickedRows
+from tbuda_lab.sim.sparse import PickedRows
 
 ELTWISE = BINARY | SFPU | UNARY
 _POINTER = 64  # bytes that a pointer's way through one input takes

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from tbuda_lab.core.cost.blocks import F64, Block
+from tbuda_lab.core.cost.model import F64, Block
 from tbuda_lab.core.cost.tables import Fit, Key
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.tools.measurements import Sheet, read_sheet

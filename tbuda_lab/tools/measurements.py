@@ -15,8 +15,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.cost.blocks import F64, Block, format_class
-from tbuda_lab.core.cost.model import KINDS, cycles
+from tbuda_lab.core.cost.model import F64, KINDS, Block, cycles, format_class
 from tbuda_lab.core.cost.tables import Key, Table
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import bounded_text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.balancer.parameters import load_times, preloads
+from tbuda_lab.core.balancer.l1 import load_times, preloads
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul
@@ -40,7 +40,7 @@ def test_every_combination_of_parameters_is_a_candidate_once() -> None:
 
 def test_four_parameters_are_tried_together_and_one_by_one() -> None:
     """Of many parameters not every combination: all, none, all but one, one alone."""
-    from tbuda_lab.core.balancer.parameters import preload_choices
+    from tbuda_lab.core.balancer.l1 import preload_choices
 
     assert len(preload_choices([0, 1])) == 4 and len(set(preload_choices([0, 1, 2]))) == 8
     assert set(preload_choices([0, 1, 2, 3])) == {0b1111, 0b0111, 0b1011, 0b1101, 0b1110, 1, 2, 4, 8, 0}

@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.dialects import programfile
-from tbuda_lab.dialects.program import HostProgramRun
-from tbuda_lab.dialects.programfile import read_programs
+from tbuda_lab.dialects import program
+from tbuda_lab.dialects.program import HostProgramRun, read_programs
 from tbuda_lab.samba.pef import read_pef
 from tests.fuzz.compiled import pef
 from tests.tti.models import write_tar
 
 Graph = dict[str, Any]
-RECORD, TEXT = programfile.MEMBER, "unzipped_tti/net.graph"
+RECORD, TEXT = program.MEMBER, "unzipped_tti/net.graph"
 
 
 def written(folder: Path, edit: Callable[[Graph], Any], text: tuple[str, str] = ("", "")) -> Path:
@@ -91,13 +90,13 @@ def test_weights_are_not_made_up_without_end(tmp_path: Path) -> None:
 
 def test_one_file_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs may name the same file, which is not read once for each of thousands."""
-    monkeypatch.setattr(programfile, "REREAD", 1 << 16)
+    monkeypatch.setattr(program, "REREAD", 1 << 16)
     path = written(tmp_path, lambda graph: None)
     assert len(read_programs(path)) == 1 + ("other_mapping" in json.loads(pef()[RECORD])["graphs"][0])
     files = dict(pef())
     record = json.loads(files[RECORD])
     record["graphs"] *= 200
     files[RECORD] = json.dumps(copy.deepcopy(record)).encode()
-    monkeypatch.setattr(programfile, "REREAD", -2 * len(files[RECORD]) + (1 << 16))
+    monkeypatch.setattr(program, "REREAD", -2 * len(files[RECORD]) + (1 << 16))
     with pytest.raises(InputError, match="once more would take"):
         read_programs(write_tar(tmp_path / "x.pef", files))

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from tbuda_lab import pybuda
-from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.errors import InputError, ModelError, NotSupported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tbuda_lab.pybuda import TFGraphDefModule, TFModule
-from tbuda_lab.runtime.errors import NotSupported
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf2onnx")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tbuda_lab as pybuda
-from tbuda_lab.core.errors import UnsupportedOp
+from tbuda_lab.core.errors import NotSupported, PipelineError, UnsupportedOp
 from tbuda_lab.core.frontend.pybuda import Parameter, PyBudaModule, Tensor, from_pybuda
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -16,7 +16,6 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes.fracture import Fracture
 from tbuda_lab.pybuda import op
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.errors import NotSupported, PipelineError
 
 X = torch.randn(1, 2, 64, 96, generator=torch.Generator().manual_seed(1))
 

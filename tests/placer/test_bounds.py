@@ -14,7 +14,7 @@ from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.batch_bound import Ways, time_bound
 from tbuda_lab.core.placer.model.bounds import NoPacking, least_runs, no_packing
-from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.balancer.buffer_reads import BufferReads
 from tbuda_lab.core.balancer.edges import EdgeReason, pipe, stream_verdict
+from tbuda_lab.core.balancer.layout import BufferReads
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.frontend import from_torch

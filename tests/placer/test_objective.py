@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tbuda_lab.core.balancer.parameters import is_small
+from tbuda_lab.core.balancer.l1 import is_small
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.epochsim.batchtime import batch_time

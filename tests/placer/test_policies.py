@@ -25,12 +25,11 @@ from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES, op_runs
 from tbuda_lab.core.placer.policies.candidates import Candidates
-from tbuda_lab.core.placer.policies.nlp import nlp_target
-from tbuda_lab.core.placer.policies.op_runs import CheapestCuts, CostBound
+from tbuda_lab.core.placer.policies.op_runs import CheapestCuts, CostBound, forget_searches
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.portfolio import never_worse
+from tbuda_lab.core.placer.policies.preferences import nlp_target
 from tbuda_lab.core.placer.policies.ribbon import CandidateFacts, Ribbon, prefers
-from tbuda_lab.core.placer.policies.run_bounds import forget_searches
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES, slowest_stage
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 from tests import pairs

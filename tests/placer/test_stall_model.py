@@ -16,23 +16,23 @@ from tbuda_lab.core.balancer.bandwidth import HOST
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim.build import build
-from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.tm import broadcast
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.memory.host_link import uses_host
-from tbuda_lab.core.placer.model.choices import Needs
+from tbuda_lab.core.placer.model.costs import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
-from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, objective, weighed
+from tbuda_lab.core.placer.policies.op_runs import KERNEL_WEIGHT, objective, weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, trial
-from tbuda_lab.core.placer.stalls.reconvergence import reconvergences
+from tbuda_lab.core.placer.stalls.fork_join import reconvergences
 from tbuda_lab.core.placer.stalls.stall_model import RunStalls, StallModel
 from tbuda_lab.core.placer.stalls.stall_repair import priced, repair_stalls
 from tests import pairs

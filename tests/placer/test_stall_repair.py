@@ -24,7 +24,7 @@ from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 from tbuda_lab.core.placer import place, place_and_repair
-from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import Problem, Schedule, op_facts
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, measure

@@ -16,7 +16,7 @@ from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows
-from tbuda_lab.core.placer.policies.objective import weighed
+from tbuda_lab.core.placer.policies.op_runs import weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.swaps import improve, reordered
 from tests.placer.graphs import Sketch, encoder

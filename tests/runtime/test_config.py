@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tbuda_lab as pybuda
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.errors import PipelineError
 
 
 class Chain(pybuda.PyBudaModule):

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import tbuda_lab.pybuda as pybuda
-from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.errors import PipelineError, TbudaError
 from tbuda_lab.pybuda import BackendDevice, BackendType, DataFormat, MathFidelity, Tensor, TTDevice, VerifyConfig
 from tbuda_lab.pybuda.op.eval import sparse_utils
-from tbuda_lab.runtime.errors import PipelineError
 
 
 class Net(pybuda.PyBudaModule):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import tbuda_lab.pybuda as pybuda
-from tbuda_lab.runtime.errors import NotSupported
+from tbuda_lab.core.errors import NotSupported
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,10 @@ import torch
 from torch.nn import functional
 
 import tbuda_lab as pybuda
-from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.errors import InputError, ModelError, PipelineError
 from tbuda_lab.core.frontend.pybuda import Parameter, PyBudaModule, Tensor
 from tbuda_lab.pybuda import op
 from tbuda_lab.pybuda.op.eval.sparse_utils import conv2d_padding_to_canonical
-from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.modules import PyBudaModule as Placed
 from tbuda_lab.runtime.ttdevice import TTDevice
 

@@ -13,12 +13,11 @@ from torch import nn
 import tbuda_lab.pybuda as pybuda
 from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import UnsupportedOp
+from tbuda_lab.core.errors import BatchError, NotSupported, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import SplitRunner
-from tbuda_lab.runtime.errors import BatchError, NotSupported
 from tests.frontend.ops_zoo import Fn
 
 FLOAT = CompileOptions(default_df_override=DataFormat.Float32)

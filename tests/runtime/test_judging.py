@@ -123,7 +123,7 @@ def test_fields_without_effect_say_so(name: str) -> None:
 
 
 def test_every_field_is_used_or_listed() -> None:
-    import tbuda_lab.runtime.compare as compare
+    import tbuda_lab.runtime.judging as compare
     import tbuda_lab.runtime.judging as judging
     import tbuda_lab.runtime.verify as verify
 

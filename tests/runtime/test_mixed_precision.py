@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import tbuda_lab as pybuda
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.netlist.schema import NetOp
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType
-from tbuda_lab.runtime.errors import PipelineError
 from tbuda_lab.runtime.modules import PyTorchModule
 from tbuda_lab.runtime.ttdevice import TTDevice
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tbuda_lab as pybuda
-from tbuda_lab.runtime.errors import PipelineError
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.runtime.training import OPTIMIZERS, LearningRateScheduler, get_optimizer_type_from_string
 
 

@@ -15,17 +15,16 @@ import yaml
 
 import tbuda_lab
 import tbuda_lab as pybuda
+from tbuda_lab.core.errors import NotSupported, PipelineError
 from tbuda_lab.core.frontend.pybuda import Parameter, Tensor
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.pybuda import op
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile import pybuda_compile
-from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, CompilerConfig
+from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, NO_EFFECT, CompilerConfig
 from tbuda_lab.runtime.enums import CompileDepth, PerfTraceLevel
-from tbuda_lab.runtime.errors import NotSupported, PipelineError
 from tbuda_lab.runtime.modules import PyBudaModule, PyTorchModule
-from tbuda_lab.runtime.settings import NO_EFFECT
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 ROOT = Path(tbuda_lab.__file__).parent

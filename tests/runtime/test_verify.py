@@ -8,7 +8,7 @@ from torch import nn
 
 import tbuda_lab as pybuda
 from tbuda_lab.pybuda.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
-from tbuda_lab.runtime.compare import compare_tensor_to_golden
+from tbuda_lab.runtime.judging import compare_tensor_to_golden
 from tbuda_lab.runtime.trainers import TTTraining
 
 

@@ -7,14 +7,13 @@ import torch
 
 import tbuda_lab as pybuda
 from tbuda_lab.core.compiler import compile_graph
-from tbuda_lab.core.errors import OverrideError
+from tbuda_lab.core.errors import OverrideError, PipelineError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.lowering.dataformats import legal_fidelities, legal_formats
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import FormatOp, Session
 from tbuda_lab.core.session.commands import InsertNop
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.errors import PipelineError
 
 OP = "0.query.matmul"
 LAST = "1.last.layernorm.dc.add.10"

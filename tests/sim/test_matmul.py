@@ -7,7 +7,7 @@ import pytest
 
 from tbuda_lab.core.errors import NetlistError
 from tbuda_lab.sim.arrays import repeated_column
-from tbuda_lab.sim.kernels import blas
+from tbuda_lab.sim.kernels import matmul
 from tbuda_lab.sim.kernels import matmul as mm
 from tests.sim.build import Net, one
 from tests.sim.harness import check, feeds_for, run
@@ -38,7 +38,7 @@ def test_matmul_ignores_more_slices_of_its_second_input():
 def library(request, monkeypatch):
     """Whose BLAS multiplies."""
     module = __import__("torch") if request.param == "torch" else None
-    monkeypatch.setattr(blas, "faster_torch", lambda: module)
+    monkeypatch.setattr(matmul, "faster_torch", lambda: module)
 
 
 @pytest.mark.parametrize("left, right", [
@@ -57,8 +57,8 @@ def test_products_of_both_libraries(library, left, right, layout):
         a, b = (np.broadcast_to(x[:, :1], x.shape) for x in (a, b))
     expected = a.astype(np.float64) @ b.astype(np.float64)
     out = np.empty(expected.shape, np.float32)
-    np.testing.assert_allclose(blas.product(a, b), expected, rtol=1e-5, atol=1e-5)
-    assert blas.product(a, b, out) is out or np.shares_memory(blas.product(a, b, out), out)
+    np.testing.assert_allclose(matmul.product(a, b), expected, rtol=1e-5, atol=1e-5)
+    assert matmul.product(a, b, out) is out or np.shares_memory(matmul.product(a, b, out), out)
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -69,12 +69,12 @@ def test_a_product_of_what_nobody_may_write_to(monkeypatch):
     def refuses(x):
         raise BufferError("Cannot export readonly array")
 
-    monkeypatch.setattr(blas, "faster_torch", lambda: torch)
+    monkeypatch.setattr(matmul, "faster_torch", lambda: torch)
     monkeypatch.setattr(torch, "from_dlpack", refuses)
     a = np.broadcast_to(np.arange(64, dtype=np.float32), (64, 64))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        np.testing.assert_array_equal(blas.product(a, np.eye(64, dtype=np.float32)), a)
+        np.testing.assert_array_equal(matmul.product(a, np.eye(64, dtype=np.float32)), a)
 
 
 @pytest.mark.parametrize("m_k", [1, 2])

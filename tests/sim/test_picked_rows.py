@@ -10,7 +10,7 @@ from tbuda_lab.core.formats import DataFormat, round_to
 from tbuda_lab.core.netlist.sparse import encode_picker
 from tbuda_lab.sim import tms
 from tbuda_lab.sim.kernels import matmul as mm
-from tbuda_lab.sim.picked import PickedRows, RowPicker, depthwise_rows
+from tbuda_lab.sim.sparse import PickedRows, RowPicker, depthwise_rows
 from tests.sim.build import Net, one
 from tests.sim.harness import check
 

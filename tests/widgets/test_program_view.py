@@ -10,8 +10,7 @@ import torch
 from tbuda_lab import samba
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.dialects.program import schedules, sections_of
-from tbuda_lab.dialects.programfile import read_programs
+from tbuda_lab.dialects.program import read_programs, schedules, sections_of
 from tbuda_lab.samba import utils
 from tbuda_lab.widgets import BringUp, ProgramView
 from tests.widgets.test_labcomm import Pipe

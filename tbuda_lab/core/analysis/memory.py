@@ -9,13 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Traffic, traffic
-from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
-from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
+from tbuda_lab.core.balancer.l1 import operand_bytes, picker_bytes, preloads, preloads_encoding, streamed_encoding_bytes
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.compiled import SimulatedCompile
+from tbuda_lab.core.epochsim.costs import SimulatedCompile
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul

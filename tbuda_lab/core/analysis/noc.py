@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import traffic
-from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device.noc import X, fewest_hops, hops, link_bytes

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.parameters import is_small, preloads, preloads_encoding, resident_tiles
+from tbuda_lab.core.balancer.l1 import is_small, preloads, preloads_encoding, resident_tiles
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.device import DeviceSpec

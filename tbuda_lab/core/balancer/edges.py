@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from tbuda_lab.core.balancer.buffer_reads import BufferReads
+from tbuda_lab.core.balancer.layout import BufferReads
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.balancer.types import CANDIDATE

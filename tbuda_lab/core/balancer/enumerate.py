@@ -13,8 +13,7 @@ from functools import partial
 import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors, expand, ublock_shapes
-from tbuda_lab.core.balancer.buffers import operand_bytes, picker_bytes, streamed_encoding_bytes
-from tbuda_lab.core.balancer.parameters import ENCODING, prologues
+from tbuda_lab.core.balancer.l1 import ENCODING, operand_bytes, picker_bytes, prologues, streamed_encoding_bytes
 from tbuda_lab.core.balancer.pickers import picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.routes import output_buffer_rules

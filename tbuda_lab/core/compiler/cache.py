@@ -36,7 +36,7 @@ from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer import Fusion, Outcome
-from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.record import from_record, structure_digest, to_record
 from tbuda_lab.core.placer.search import fusing
 

@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
-from tbuda_lab.core.balancer.choices import choices
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
-from tbuda_lab.core.balancer.models import profiles
+from tbuda_lab.core.balancer.models import choices, profiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
@@ -54,9 +53,8 @@ from tbuda_lab.core.placer import (
     refuse_unknown,
 )
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
-from tbuda_lab.core.placer.interactive.placed import Placed
-from tbuda_lab.core.placer.interactive.sharing import share_netlist
-from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.placer.interactive.placed import Placed, share_netlist
+from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.runcontrol import no_collections
 
 CHOOSING = (

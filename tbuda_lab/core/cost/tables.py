@@ -122,7 +122,7 @@ def dump_fits(arch: str, fits: Mapping[Key, Fit]) -> str:
     """The text of a coefficients file; `load_fits` reads it back."""
     lines = [
         "# Cycles of one core and input, fitted to silicon runs by `tbuda calibrate`: the largest of the pieces,",
-        "# each a sum of features (tbuda_lab/core/cost/blocks.py) times cycles. Errors are relative, from",
+        "# each a sum of features (tbuda_lab/core/cost/model.py) times cycles. Errors are relative, from",
         "# five-fold cross-validation.",
         f"arch: {arch}",
         "fits:",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.balancer.types import Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph

@@ -5,10 +5,9 @@ recurrence (`eventgraph`, `solve`), and says what every op did and waited for (`
 """
 
 from tbuda_lab.core.epochsim.batchtime import BatchTime, Bound, EpochTime, OpTime, batch_time, epoch_times
-from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost, cycles_csv, cycles_path, op_costs, write_cycles_csv
 from tbuda_lab.core.epochsim.fills import Fill
-from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
+from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.pyramid import KIND_NAMES, Pyramid, Spans, WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, Stall, simulate

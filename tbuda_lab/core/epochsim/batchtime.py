@@ -20,7 +20,7 @@ from tbuda_lab.core.graph.phases import inputs_of_run
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Epoch
-    from tbuda_lab.core.epochsim.compiled import SimulatedCompile
+    from tbuda_lab.core.epochsim.costs import SimulatedCompile
 
 
 class Bound(StrEnum):

@@ -9,9 +9,8 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC
 from tbuda_lab.core.balancer.blocks import read_order, ublock_orders
-from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost, op_costs
-from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
+from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.tile_order import (
     Steps,
     Stripes,
@@ -28,7 +27,7 @@ from tbuda_lab.core.lowering.edits import queued_ports
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import OpModels
-    from tbuda_lab.core.epochsim.compiled import SimulatedCompile
+    from tbuda_lab.core.epochsim.costs import SimulatedCompile
 
 
 @dataclasses.dataclass(frozen=True)

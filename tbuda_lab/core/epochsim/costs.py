@@ -1,7 +1,5 @@
-"""What each op of a placement costs per input, and where its operands come from.
-
-`NAME.cycles.csv`: what each op of a netlist costs, as the compiler believes; sparse counts stand in no netlist.
-"""
+"""What the simulator reads of a compile: what each op of a placement costs per input, and where its operands
+come from."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -26,18 +24,38 @@ from tbuda_lab.core.balancer.bandwidth import (
     limits,
     traffic,
 )
-from tbuda_lab.core.balancer.parameters import load_times, preloads, preloads_encoding
-from tbuda_lab.core.balancer.types import graph_name
+from tbuda_lab.core.balancer.l1 import load_times, preloads, preloads_encoding
+from tbuda_lab.core.balancer.types import Placement, graph_name
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.files import atomic_text
-from tbuda_lab.core.graph import Node, NodeKind
+from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul
+from tbuda_lab.core.overrides import Override
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.profile import OpProfile
     from tbuda_lab.core.balancer.types import OpModels
-    from tbuda_lab.core.device import DeviceSpec
-    from tbuda_lab.core.epochsim.compiled import SimulatedCompile
+
+class PlacedGraph(Protocol):
+    """A lowered graph and its placement on a device."""
+
+    @property
+    def lowered(self) -> Graph: ...
+    @property
+    def placement(self) -> Placement: ...
+    @property
+    def device(self) -> DeviceSpec: ...
+
+
+class SimulatedCompile(PlacedGraph, Protocol):
+    """overrides: those asked for, of which input buffer multipliers count. loaded_once: the epochs were loaded before
+    and stay, so that a batch takes no time to switch to them."""
+
+    @property
+    def overrides(self) -> tuple[Override, ...]: ...
+    @property
+    def loaded_once(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.epochsim.build import Built, build
-from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.costs import OpCost
 from tbuda_lab.core.epochsim.fills import Fill, Levels
 from tbuda_lab.core.epochsim.fork_join_stalls import ForkJoinStall, stall_diagnostics
+from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.epochsim.pyramid import WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.epochsim.trace import Columns, Trace, TraceEpoch, TraceOp, span_columns
@@ -21,7 +21,7 @@ from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph.phases import ONCE, inputs_of_run
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.epochsim.compiled import SimulatedCompile
+    from tbuda_lab.core.epochsim.costs import SimulatedCompile
 
 
 _DEFAULTS = EpochConstants()

@@ -1,8 +1,7 @@
 """Data formats, math fidelity and tile geometry."""
 
-from tbuda_lab.core.formats.convert import INTEGER_RANGE, cut_blocks, quantise, tf32
+from tbuda_lab.core.formats.convert import INTEGER_RANGE, cut_blocks, quantise, round_to, tf32
 from tbuda_lab.core.formats.dataformat import FIDELITIES, DataFormat, MathFidelity, parse_fidelity, parse_format
-from tbuda_lab.core.formats.rounding import round_to
 from tbuda_lab.core.formats.tiles import TILE_DIMS, exponent_bytes, pack_tiles, tile_bytes, unpack_tiles
 
 __all__ = [

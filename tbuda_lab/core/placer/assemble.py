@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from tbuda_lab.core.balancer.buffers import operand_bytes
+from tbuda_lab.core.balancer.l1 import operand_bytes
 from tbuda_lab.core.balancer.types import Bounds, Epoch, Objective, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import tile_bytes

@@ -18,16 +18,15 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, broken
 from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
-from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
 from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
-from tbuda_lab.core.placer.policies.full_buffers import flowing_epochs
-from tbuda_lab.core.placer.policies.objective import objective
+from tbuda_lab.core.placer.policies.op_runs import forget_searches, objective
 from tbuda_lab.core.placer.policies.optimal import optimal
+from tbuda_lab.core.placer.policies.pipelining import flowing_epochs
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
-from tbuda_lab.core.placer.policies.run_bounds import forget_searches
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost, slowest_stage
 from tbuda_lab.core.placer.search.infeasible_repair import (

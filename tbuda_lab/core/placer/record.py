@@ -24,7 +24,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, from_json, to_json
-from tbuda_lab.core.placer.model.cost_cache import CostCache
+from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.place import Chosen, Outcome, assembled

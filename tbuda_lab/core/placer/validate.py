@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
-from tbuda_lab.core.balancer.choices import MODEL_KINDS, choices
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
+from tbuda_lab.core.balancer.models import MODEL_KINDS, choices
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, counted, need_known

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tbuda_lab.core.balancer.parameters import preloads, preloads_large
+from tbuda_lab.core.balancer.l1 import preloads, preloads_large
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.edits import cut_edges, nops_between

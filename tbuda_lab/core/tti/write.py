@@ -16,7 +16,7 @@ import numpy as np
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.device.describe import cluster_text, device_text
+from tbuda_lab.core.device.descriptor import cluster_text, device_text
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import atomic_file
 from tbuda_lab.core.formats import DataFormat

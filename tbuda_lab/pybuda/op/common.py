@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tbuda_lab.core.errors import not_supported
 from tbuda_lab.core.frontend.pybuda import Module, SomeTensor, Tensor, apply
 from tbuda_lab.core.frontend.pybuda.tensor import Operand
 from tbuda_lab.core.ops import NdOp
-from tbuda_lab.runtime.errors import not_supported
 
 F = TypeVar("F", bound=Callable[..., Any])
 

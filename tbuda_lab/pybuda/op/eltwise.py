@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from tbuda_lab.core import ops
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, binary, operation, shape_of, unary
-from tbuda_lab.runtime.errors import PipelineError
 
 Add = binary(ops.Add(), "Add", "operandA + operandB.")
 Subtract = binary(ops.Subtract(), "Subtract", "operandA - operandB.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import PyBudaModule, Tensor, apply
 from tbuda_lab.core.ops import Abs, LogSoftmax, Multiply, ReduceAvg, ReduceSum, Subtract
-from tbuda_lab.runtime.errors import PipelineError
 
 
 class CrossEntropyLoss(PyBudaModule):

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from tbuda_lab.core import ops
-from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.errors import ModelError, PipelineError
 from tbuda_lab.core.frontend.pybuda import to_torch
 from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refused, shape_of
-from tbuda_lab.runtime.errors import PipelineError
 
 Size = int | tuple[int, int] | list[int]
 

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from tbuda_lab.core import ops
-from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.errors import ModelError, not_supported
 from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, shape_of
-from tbuda_lab.runtime.errors import not_supported
 
 TILE = 32
 

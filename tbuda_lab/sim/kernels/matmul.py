@@ -1,17 +1,83 @@
-"""Dense matmul, depthwise matmul and what follows them in the same op."""
+"""Dense matmul, depthwise matmul and what follows them in the same op; products of float32 matrices by the BLAS that
+this process has."""
 
 from __future__ import annotations
 
+import functools
+import math
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from tbuda_lab.sim.arrays import Array, TileDim
-from tbuda_lab.sim.kernels.blas import product
+
+_FEW = 1 << 15
+"""Multiplications below which NumPy has finished before torch has begun."""
+
+_CLASHING = 512
+"""Rows this many elements apart, or a multiple of it, displace one another from the processor's cache."""
+_GAP = 16
+
+
+@functools.cache
+def faster_torch() -> Any:
+    """The torch of this process where its products are the faster ones, else None."""
+    return None if _is_amd() else sys.modules.get("torch")
+
+
+def _is_amd() -> bool:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return "AuthenticAMD" in file.read(4096)
+    except OSError:  # not Linux
+        return False
+
+
+def product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """a @ b as `np.matmul` has it: (rows, inner) and (inner, columns), or (n or 1, z, rows, inner) and (n or 1, z or 1,
+    inner, columns). out: C-contiguous, of the result's shape."""
+    torch = faster_torch()
+    several = a.ndim == 4
+    shape = (max(len(a), len(b)), *a.shape[1:-1], b.shape[-1]) if several else (len(a), b.shape[-1])
+    if torch is None or a.dtype != np.float32 or b.dtype != np.float32 or a.shape[-1] != b.shape[-2] or (
+            math.prod(shape) * a.shape[-1] < _FEW) or (several and b.shape[1] not in (1, a.shape[1])):
+        plain: Array = np.matmul(a, b, out=out)
+        return plain
+    result = np.empty(shape, np.float32) if out is None else out
+    if not several:
+        torch.mm(_tensor(torch, a), _tensor(torch, b), out=torch.from_numpy(result))
+        return result
+    for i, target in enumerate(result):
+        left, right = (_tensor(torch, x[i if len(x) > 1 else 0]) for x in (a, b))
+        torch.bmm(left, right.expand(a.shape[1], -1, -1), out=torch.from_numpy(target))
+    return result
+
+
+def _tensor(torch: Any, x: Array) -> Any:
+    """x as a tensor, on the same memory if that is possible. `from_numpy` warns of an array that nobody may write to;
+    NumPy before 2.1 does not export one."""
+    if x.flags.writeable:
+        return torch.from_numpy(x)
+    try:
+        return torch.from_dlpack(x)
+    except BufferError:
+        return torch.from_numpy(x.copy())
+
+
+def spread_rows(x: Array) -> Array:
+    """x, copied with a gap after each row where rows would displace one another from the processor's cache."""
+    columns = x.shape[-1]
+    if columns % _CLASHING or x.shape[-2] == 1:
+        return x
+    apart = np.empty((*x.shape[:-1], columns + _GAP), x.dtype)
+    apart[..., :columns] = x
+    return apart[..., :columns]
+
 
 Round = Callable[[Array], Array]
 """Rounds an array it may overwrite."""
-
 
 _TILE = 32
 _LONG = 512
@@ -77,7 +143,6 @@ def cut_columns(x: Array, z: int) -> Array:
     """(n, 1, R, z * C) as (n, z, R, C), without a copy: slices lie side by side in memory."""
     n, _, rows, columns = x.shape
     return x.reshape(n, rows, z, columns // z).swapaxes(1, 2)
-
 
 
 def tiles_of_one_row(x: Array) -> bool:

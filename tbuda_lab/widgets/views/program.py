@@ -17,8 +17,7 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.training import TrainingStep
-from tbuda_lab.dialects.program import GraphProgram, HostProgramRun, program_frame
-from tbuda_lab.dialects.programfile import SUFFIX, read_programs
+from tbuda_lab.dialects.program import SUFFIX, GraphProgram, HostProgramRun, program_frame, read_programs
 from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tbuda_lab.widgets.pictures.svg import FONT, picture
 from tbuda_lab.widgets.protocol import answers

@@ -14,14 +14,13 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.errors import InputError, ModelError, not_supported
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.jax_model import from_jax
 from tbuda_lab.core.frontend.jax_model.importer import as_array
 from tbuda_lab.core.frontend.onnx import from_onnx, read
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModelError
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter
-from tbuda_lab.core.frontend.pybuda.unsupported import not_supported
 from tbuda_lab.core.frontend.tflite_model import from_tflite
 from tbuda_lab.core.frontend.tflite_model.importer import read_model
 from tbuda_lab.core.graph import Graph, NodeKind

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.errors import ModelError, not_supported
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, to_torch
-from tbuda_lab.core.frontend.pybuda.unsupported import not_supported
 
 
 class PyBudaModelError(ModelError, RuntimeError):

@@ -1,10 +1,7 @@
 """Placing step by step: by hand (`InteractivePlacer`: one op at a time, every refusal explained), and edits of a whole
 placement that leave the rest where it is (`IncrementalPlacer`)."""
 
-from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
-from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
-from tbuda_lab.core.placer.interactive.placer import InteractivePlacer
-from tbuda_lab.core.placer.interactive.types import (
+from tbuda_lab.core.placer.interactive.board import (
     Coord,
     CoordRange,
     EpochInfo,
@@ -14,6 +11,9 @@ from tbuda_lab.core.placer.interactive.types import (
     PlacerSolution,
     Refusal,
 )
+from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
+from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
+from tbuda_lab.core.placer.interactive.placer import InteractivePlacer
 
 __all__ = [
     "Coord",

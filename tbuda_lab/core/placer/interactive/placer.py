@@ -13,14 +13,6 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.interactive.board import (
     Board,
     BoardEpoch,
-    State,
-    area_of,
-    coord,
-    fault,
-    grid_shape,
-    turn_shape,
-)
-from tbuda_lab.core.placer.interactive.types import (
     Coord,
     CoordRange,
     EpochInfo,
@@ -29,6 +21,12 @@ from tbuda_lab.core.placer.interactive.types import (
     PlacerOpOverride,
     PlacerSolution,
     Refusal,
+    State,
+    area_of,
+    coord,
+    fault,
+    grid_shape,
+    turn_shape,
 )
 
 

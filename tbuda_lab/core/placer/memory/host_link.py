@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import HOST
-from tbuda_lab.core.balancer.buffer_reads import walk_back
 from tbuda_lab.core.balancer.edges import MAX_PREFETCH_STREAMS
+from tbuda_lab.core.balancer.layout import walk_back
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.graph.tm import TileShape
-from tbuda_lab.core.placer.model.choices import Needs
+from tbuda_lab.core.placer.model.costs import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 
 _SHARES = 3  # how often ops on the link are fitted to each other

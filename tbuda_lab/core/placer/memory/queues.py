@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
-from tbuda_lab.core.balancer.parameters import preloads, preloads_encoding
+from tbuda_lab.core.balancer.l1 import preloads, preloads_encoding
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement, copy_name

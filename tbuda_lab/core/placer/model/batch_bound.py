@@ -11,10 +11,10 @@ import weakref
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, dram_rate
-from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.balancer.pickers import streamed_picker
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.graph import TILE
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
 from tbuda_lab.core.placer.model.bounds import least_rest, least_runs, relaxed_runs

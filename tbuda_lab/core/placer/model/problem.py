@@ -19,8 +19,7 @@ from tbuda_lab.core.graph.phases import DIRECTIONS, WRITES, first_of_each, phase
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.model.choices import Choices
-from tbuda_lab.core.placer.model.cost_cache import CostCache, profile_of
+from tbuda_lab.core.placer.model.costs import Choices, CostCache, profile_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,9 @@ The names are PyBuda's, and mean what they mean there (placement.md#policies); `
 from __future__ import annotations
 
 from tbuda_lab.core.errors import need_known
-from tbuda_lab.core.placer.policies.nlp import nlp
 from tbuda_lab.core.placer.policies.optimal import optimal
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
-from tbuda_lab.core.placer.policies.preferences import cnn, maximize_t, minimize_grid, random, single_op
+from tbuda_lab.core.placer.policies.preferences import cnn, maximize_t, minimize_grid, nlp, random, single_op
 from tbuda_lab.core.placer.policies.ribbon import ribbon
 
 OTHERS: dict[str, Policy] = {

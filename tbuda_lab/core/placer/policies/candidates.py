@@ -13,7 +13,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.blocks import group_numbers
-from tbuda_lab.core.balancer.parameters import preloads, preloads_large
+from tbuda_lab.core.balancer.l1 import preloads, preloads_large
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
 

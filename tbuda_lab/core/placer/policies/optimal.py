@@ -23,20 +23,20 @@ from tbuda_lab.core.graph.phases import first_of_each
 from tbuda_lab.core.placer.memory.host_link import share_link
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, place_rows, polish
-from tbuda_lab.core.placer.policies.full_buffers import without_full_buffers
 from tbuda_lab.core.placer.policies.layers import cheapest_path, equal_layers, repeated_path
-from tbuda_lab.core.placer.policies.objective import KERNEL_WEIGHT, weighed
 from tbuda_lab.core.placer.policies.op_runs import (
+    KERNEL_WEIGHT,
     Attempt,
     CheapestCuts,
     CostBound,
+    RunBounds,
     RunCosts,
     RunEstimate,
     RunRefusal,
+    weighed,
 )
-from tbuda_lab.core.placer.policies.pipelining import pipelined
+from tbuda_lab.core.placer.policies.pipelining import pipelined, without_full_buffers
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
-from tbuda_lab.core.placer.policies.run_bounds import RunBounds
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, rules
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores

@@ -15,7 +15,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load
 from tbuda_lab.core.balancer.edges import EdgeReason
-from tbuda_lab.core.balancer.parameters import preloads
+from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure

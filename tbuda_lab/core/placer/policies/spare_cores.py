@@ -17,8 +17,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Load, dram_divider
-from tbuda_lab.core.balancer.parameters import load_times
-from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.balancer.l1 import load_times
+from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, polish
-from tbuda_lab.core.placer.policies.objective import weighed
+from tbuda_lab.core.placer.policies.op_runs import weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 

@@ -17,9 +17,8 @@ from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import Built, build
-from tbuda_lab.core.epochsim.constants import EpochConstants
 from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall
-from tbuda_lab.core.epochsim.network import FlowEdge, FlowOp, Network
+from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind

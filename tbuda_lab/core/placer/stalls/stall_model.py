@@ -19,13 +19,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import dram_divider, dram_rate
-from tbuda_lab.core.epochsim.constants import EpochConstants
+from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.placer.model.choices import Needs
+from tbuda_lab.core.placer.model.costs import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.stalls.first_results import L1_SHARE, FirstResults, first_results_of
-from tbuda_lab.core.placer.stalls.fork_join import NOP_CORES
-from tbuda_lab.core.placer.stalls.reconvergence import Reconvergence, reconvergences, reconvergences_of
+from tbuda_lab.core.placer.stalls.fork_join import NOP_CORES, Reconvergence, reconvergences, reconvergences_of
 
 _HOP = EpochConstants().noc_latency
 _READY = EpochConstants().dram_latency

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.choices import choices
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
+from tbuda_lab.core.balancer.models import choices
 from tbuda_lab.core.balancer.profile import profile_of
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.errors import Diagnostic, OverrideError

@@ -18,7 +18,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import JournalFile, read_journal, replay
 from tbuda_lab.core.session.state import live_sessions
-from tbuda_lab.dialects.programfile import read_programs
+from tbuda_lab.dialects.program import read_programs
 from tbuda_lab.widgets.handlers.lab import Comm
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of, hubs
 from tbuda_lab.widgets.protocol import HANDLERS
