@@ -10,7 +10,7 @@ import pytest
 from tbuda_lab.core.errors import InputError, OverrideError
 from tbuda_lab.core.session import ClearOp, EpochBreak, ResizeOp, Session, SetUkt
 from tbuda_lab.core.session.commands import Disable
-from tbuda_lab.core.session.explain import picked_by
+from tbuda_lab.core.session.explain import provenance
 from tbuda_lab.core.session.history import disabled, sources
 from tbuda_lab.core.session.temporal import into_epoch, shift_break, stops
 from tests.session.models import perceptron
@@ -89,10 +89,10 @@ def test_moves_in_time_that_the_schedule_does_not_have() -> None:
 
 def test_which_step_picked_an_op() -> None:
     session = Session(*perceptron(), "e300")
-    assert "for the whole model" in picked_by(session, "first.matmul")
+    assert "for the whole model" in provenance(session, "first.matmul")
     now = session.placed().ops()["first.matmul"].size
     session.apply(ResizeOp("first.matmul", next(s for s in session.legal("first.matmul").legal if s != now)))
-    picked = picked_by(session, "first.matmul")
+    picked = provenance(session, "first.matmul")
     assert "set by an override" in picked and "placed its epoch again" in picked
     with pytest.raises(InputError):
-        picked_by(session, "nobody")
+        provenance(session, "nobody")

@@ -125,12 +125,12 @@ def pipe(
     c_order: str,
     *,
     from_queue: bool = False,
-    walks: BufferReads | None = None,
+    reads: BufferReads | None = None,
 ) -> EdgeCost:
     """Streams and phases of the pipe between two candidates, by walking the reader's tiles back to the producer.
 
     `from_queue`: the producer's stored form lies in a DRAM queue; then tiles may be read in any order, and `fan_in` is
-    the number of DRAM buffers one reading core takes from. `walks`: what keeps them between calls.
+    the number of DRAM buffers one reading core takes from. `reads`: keeps them between calls.
     """
     tms = edge_tms(producer, p, consumer, port, c)
     shape = stored_shape(producer, p)
@@ -138,8 +138,8 @@ def pipe(
     # and so does the number of DRAM buffers that a core reads
     every = int(p["t"]) > 1 and not from_queue
     t = None if every or from_queue else 1
-    walks = BufferReads() if walks is None else walks
-    core, address = walks.buffers(p, p_order, shape).find(walks.of(tms, shape, consumer, port, c, c_order, t))
+    reads = BufferReads() if reads is None else reads
+    core, address = reads.buffers(p, p_order, shape).find(reads.of(tms, shape, consumer, port, c, c_order, t))
     block = int(p["mblock_m"]) * int(p["mblock_n"]) * int(p["ublock_r"]) * int(p["ublock_c"])
     cores = int(p["cores"])
     readers = len(core)
@@ -207,7 +207,7 @@ class EdgeCache:
 
     def __init__(self) -> None:
         self._costs_by_key: dict[tuple[object, ...], EdgeCost] = {}
-        self._walks = BufferReads()
+        self._reads = BufferReads()
 
     def cost(
         self,
@@ -243,7 +243,7 @@ class EdgeCache:
         if cost is None:
             verdict = EdgeReason.LEGAL if from_queue else stream_verdict(producer, p, consumer, port, c)
             if verdict is EdgeReason.LEGAL:
-                cost = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, walks=self._walks)
+                cost = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, reads=self._reads)
             else:
                 cost = EdgeCost(verdict)
             self._costs_by_key[key] = cost

@@ -246,7 +246,7 @@ def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int]) 
     return ""
 
 
-def picked_by(session: Session, op: str) -> str:
+def provenance(session: Session, op: str) -> str:
     """A sentence or two. Raises `InputError` for a name that is not placed."""
     placed = session.placed()
     if op not in placed.problem.number:

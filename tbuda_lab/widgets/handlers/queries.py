@@ -17,7 +17,7 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.frame import Strings
 from tbuda_lab.core.lowering.dataformats import legal_fidelities, legal_formats
 from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
-from tbuda_lab.core.session.explain import picked_by
+from tbuda_lab.core.session.explain import provenance
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.session.legal import choices_of
 from tbuda_lab.core.session.profile import OpTime, Profile
@@ -139,7 +139,7 @@ def why_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
             data[field.name] = value
         elif isinstance(value, tuple) and all(isinstance(v, (str, int, float)) for v in value):
             data[field.name] = list(value)
-    data["picked"] = picked_by(session, reasons.op)
+    data["picked"] = provenance(session, reasons.op)
     data["overrides"] = [o.kind for o in session.overrides if o.matches([reasons.op])]
     return data
 

@@ -102,15 +102,15 @@ class SpareCoreFill:
     ) -> Segment | None:
         """A placed epoch of which no op takes longer than `limit`, no kernel than `kernel`, None where none is found.
         part: of the cores that it counts on; drawn: where choices are to be disturbed."""
-        picked = self._picked(limit, kernel, int(part * self.cores), drawn)
-        return None if picked is None or picked == self.now else self._placed(picked, upstream_rows, limit, kernel)
+        rows = self._shorter(limit, kernel, int(part * self.cores), drawn)
+        return None if rows is None or rows == self.now else self._placed(rows, upstream_rows, limit, kernel)
 
     def even(self, upstream_rows: Mapping[int, int], limit: float, kernel: float) -> Segment | None:
         """The same with every op asked to stay within the same cycles, the fewest for which there are cores."""
         problem, first, last, load = self.problem, self.first, self.last, self.load
         targets = np.unique(np.floor(limit * _PARTS))[::-1]
         rows_now = np.array(list(self.now.values()))
-        picked = np.tile(rows_now, (len(targets), 1))
+        rows = np.tile(rows_now, (len(targets), 1))
         total = np.zeros(len(targets), dtype=np.int64)
         for i, (op, row) in enumerate(self.now.items()):
             places = problem.places(op, first, last)
@@ -118,22 +118,22 @@ class SpareCoreFill:
             now = float(problem.row_limits(op, *places, load)[row])
             at = np.searchsorted(-front.cycles, -targets, side="left")
             better = (targets < now) & (front.cycles[-1] < now)
-            picked[better, i] = front.row[np.minimum(at, len(front.row) - 1)][better]  # the fastest where none will do
-            total += problem.tables[op].rows["cores"][picked[:, i]].astype(np.int64)
-        fits = np.flatnonzero((total <= self.cores) & (picked != rows_now).any(axis=1))
+            rows[better, i] = front.row[np.minimum(at, len(front.row) - 1)][better]  # the fastest where none will do
+            total += problem.tables[op].rows["cores"][rows[:, i]].astype(np.int64)
+        fits = np.flatnonzero((total <= self.cores) & (rows != rows_now).any(axis=1))
         for step in fits[::-1][:_TRIES]:
-            chosen = dict(zip(self.now, picked[step].tolist(), strict=True))
+            chosen = dict(zip(self.now, rows[step].tolist(), strict=True))
             even = self._placed(chosen, upstream_rows, limit, kernel)
             if even is not None:
                 return even
         return None
 
     def _placed(
-        self, picked: Mapping[int, int], upstream_rows: Mapping[int, int], limit: float, kernel: float
+        self, rows: Mapping[int, int], upstream_rows: Mapping[int, int], limit: float, kernel: float
     ) -> Segment | None:
         """The epoch with these rows, or those that edges ask for, None where it is slower or does not pack."""
         problem, first, last = self.problem, self.first, self.last
-        chosen, _ = choose_rows(problem, first, last, picked, self.load.dram_cores, limit, upstream_rows, kernel)
+        chosen, _ = choose_rows(problem, first, last, rows, self.load.dram_cores, limit, upstream_rows, kernel)
         if chosen is None:
             return None
         placed = place_rows(problem, first, last, {op: chosen[op] for op in range(first, last)})
@@ -141,7 +141,7 @@ class SpareCoreFill:
             return None
         return placed
 
-    def _picked(self, limit: float, kernel: float, most: int, drawn: random.Random | None) -> dict[int, int] | None:
+    def _shorter(self, limit: float, kernel: float, most: int, drawn: random.Random | None) -> dict[int, int] | None:
         """By op, the row that is wanted."""
         shapes = {op: self._shapes(op, limit, kernel) for op in range(self.first, self.last)}
         if not all(len(s.row) for s in shapes.values()):
@@ -255,12 +255,12 @@ class SpareCoreFill:
         cycles, cores = limiter[at], table.rows["cores"][legal[at]].astype(np.int64)
         begun = cycles * results.first[at]
         needs = np.stack([n[at] for n in results.needs]) if results.needs else np.zeros((1, len(at)))
-        picked: list[np.ndarray] = []
+        rows: list[np.ndarray] = []
         for weight in (0.0, 0.1, 1.0):
             score = begun + weight * cycles + needs.max(axis=0) * limit * weight
             order = np.lexsort((score, cores))
-            picked.append(order[np.unique(cores[order], return_index=True)[1]])
-        best = np.unique(np.concatenate(picked)) if len(at) else np.zeros(0, dtype=np.int64)
+            rows.append(order[np.unique(cores[order], return_index=True)[1]])
+        best = np.unique(np.concatenate(rows)) if len(at) else np.zeros(0, dtype=np.int64)
         shapes = _Shapes(legal[at[best]], cores[best], cycles[best], begun[best], needs[:, best])
         problem.costs.answers[key] = shapes
         return shapes

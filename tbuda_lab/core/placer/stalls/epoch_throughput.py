@@ -41,10 +41,10 @@ _CONSTANTS = EpochConstants()
 
 @dataclasses.dataclass(frozen=True)
 class Throughput:
-    """cycles: of a whole batch, without the switch to the epoch; infinite where it hangs. period: from one input to the
-    next once the pipeline is full. full: edges that held the epoch up, the longest waits first. stuck: edges of buffers
-    that ops would wait for for ever (`deadlocks` of them without another); they come first in `full`, and `roomy` are
-    the cycles as if they held all that has to wait there."""
+    """cycles: of a whole batch, without the switch to the epoch; infinite where it deadlocks. period: from one input to
+    the next once the pipeline is full. full: edges that held the epoch up, the longest waits first. stuck: edges of
+    buffers that ops would wait for for ever (`deadlocks` of them without another); they come first in `full`, and
+    `roomy` are the cycles as if they held all that has to wait there."""
 
     cycles: float
     period: float

@@ -93,7 +93,7 @@ def repair_stalls(
     overrides: tuple[Override, ...] = (),
     check: Callable[[float], None] = lambda fraction: None,
 ) -> RepairedPlacement:
-    """Mends every epoch that takes longer for a batch than its slowest op accounts for.
+    """Repairs every epoch that takes longer for a batch than its slowest op accounts for.
 
     With a microbatch of one an epoch is filled and drained but never flows: then only those are repaired that would
     hang. The result depends on the epochs alone: which ways are tried is counted, not timed.
@@ -196,18 +196,18 @@ class _StallRepair:
     # -- the search ------------------------------------------------------------------------------------------
     def _plan(self, state: _State, upstream_rows: Mapping[int, int], before: Throughput) -> Price:
         """The cheaper of two plans: with a new epoch where it pays most, which ends the search, and without one."""
-        plan = self._mends(state, upstream_rows, before, cuts=True)
+        plan = self._cheapest(state, upstream_rows, before, cuts=True)
         if plan.parts == 1:
             return plan
-        whole = self._mends(state, upstream_rows, before, cuts=False)
+        whole = self._cheapest(state, upstream_rows, before, cuts=False)
         switch = float(self.problem.options.epoch_switch_cycles)
         return whole if whole.cycles <= plan.cycles + switch * (plan.parts - 1) else plan
 
-    def _mends(self, state: _State, upstream_rows: Mapping[int, int], before: Throughput, cuts: bool) -> Price:
-        """Mends one after the other, as long as each pays. cuts: whether a new epoch may be one of them."""
+    def _cheapest(self, state: _State, upstream_rows: Mapping[int, int], before: Throughput, cuts: bool) -> Price:
+        """Repairs one after the other, as long as each pays. cuts: whether a new epoch may be one of them."""
         first = state.parts[0].first
         plan: tuple[_Action, ...] = ()
-        # an epoch that hangs may do so at several forks at once: fewer full buffers in it are progress, too
+        # an epoch that deadlocks may do so at several forks at once: fewer full buffers in it are progress, too
         now, cost = before, (before.deadlocks, len(before.stuck), self._time(state.parts, [before]))
         inputs = state.problem.inputs(first)
         single = inputs < 2
@@ -219,7 +219,7 @@ class _StallRepair:
             whole = inputs * (now.period - state.parts[0].limiter_cycles)
             floor = _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
             best: tuple[tuple[int, int, float], _Action, _State] | None = None
-            # a trial that cannot pay is not simulated; where the epoch hangs, any that mends it does
+            # a trial that cannot pay is not simulated; where the epoch deadlocks, any that ends that does
             most = _WORTH * cost[2] if cost[:2] == (0, 0) else float("inf")
             trials = []
             for action in self._actions(state, now):
@@ -266,7 +266,7 @@ class _StallRepair:
         return throughput(problem, segment, self.overrides)
 
     def _whole(self, segment: Segment, now: Throughput) -> float:
-        """Cycles of the whole batch, infinite where the epoch hangs."""
+        """Cycles of the whole batch, infinite where the epoch deadlocks."""
         return now.cycles if now.deadlocked else batch_cycles(self.problem, segment, self.overrides)
 
     def _actions(self, state: _State, now: Throughput) -> Iterator[_Action]:
