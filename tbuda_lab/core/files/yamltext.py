@@ -18,6 +18,7 @@ from tbuda_lab.core.files.bounded import bounded_text
 
 MAX_NUMBER = 400
 """Characters of a number."""
+_FLAT = "a file of this kind is flat"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +51,16 @@ def yaml_fault(text: str, limits: Limits = Limits()) -> Fault | None:
     try:
         return _survey(text, limits)
     except yaml.YAMLError as error:
-        return _syntax(error)
+        fault = _syntax(error)
+        if "nesting depth" in fault.message:  # the limit of libyaml's own scanner, of 1,000 levels
+            fault = dataclasses.replace(fault, message=_too_deep(limits), fix=_FLAT)
+        return fault
     except (UnicodeError, ValueError) as error:
         return Fault(f"not YAML: {error}", "write UTF-8 text in YAML")
+
+
+def _too_deep(limits: Limits) -> str:
+    return f"nested more than {limits.levels} levels deep"
 
 
 def compose_yaml(text: str, limits: Limits = Limits()) -> Any:
@@ -139,7 +147,7 @@ def _survey(text: str, limits: Limits) -> Fault | None:
             items.append(0 if kind is yaml.SequenceStartEvent else uncounted)
             open_.append((1, 1, event.anchor))
             if len(open_) > limits.levels:
-                return fault(event, f"nested more than {limits.levels} levels deep", "a file of this kind is flat")
+                return fault(event, _too_deep(limits), _FLAT)
             continue
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             size, levels, anchor = open_.pop()
@@ -156,8 +164,7 @@ def _survey(text: str, limits: Limits) -> Fault | None:
             if repeated > most:
                 return fault(event, f"aliases (`*name`) expand to more than {most} values", "write the values out")
             if len(open_) + levels > limits.levels:
-                return fault(event, f"nested more than {limits.levels} levels deep by aliases",
-                             "a file of this kind is flat")
+                return fault(event, f"{_too_deep(limits)} by aliases", _FLAT)
         else:
             if kind is yaml.DocumentStartEvent:
                 named.clear()
