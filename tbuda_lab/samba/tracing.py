@@ -28,9 +28,9 @@ from tbuda_lab.dialects.hostprogram import (
     Collective,
     HostProgram,
     Load,
-    Loop,
     Pop,
     Push,
+    Repeat,
     Run,
     SetScalar,
     Step,
@@ -298,7 +298,7 @@ class Traced:
             body += [("opt", SetScalar(k)) for k in scalars]
             body.append(("opt", Run("run_opt_0")))
         if self.spatial_batches > 1:
-            steps.append((SECTIONS[0], Loop(self.spatial_batches, tuple(step for _, step in body))))
+            steps.append((SECTIONS[0], Repeat(self.spatial_batches, tuple(step for _, step in body))))
         else:
             steps = body
         return HostProgram(tuple(steps))

@@ -17,7 +17,7 @@ _NARROW = 160
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class Progression:
     """Positions first, first + step, ... along one axis."""
 
     first: int
@@ -37,8 +37,8 @@ class Windows:
     image: tuple[int, int]
     out: tuple[int, int]
     stride: int
-    dy: Steps
-    dx: Steps
+    dy: Progression
+    dx: Progression
     taps: Array
 
 
@@ -148,10 +148,10 @@ def _most_common(numbers: Array) -> int:
     return int(values[counts.argmax()]) if values.size else 0
 
 
-def _steps(positions: Array) -> Steps | None:
+def _steps(positions: Array) -> Progression | None:
     """The different ones of `positions` as equal steps; None if they are not."""
     values = np.unique(positions)
     if values.size == 1:
-        return Steps(int(values[0]), 1, 1)
+        return Progression(int(values[0]), 1, 1)
     step = int(values[1] - values[0])
-    return Steps(int(values[0]), step, values.size) if (np.diff(values) == step).all() else None
+    return Progression(int(values[0]), step, values.size) if (np.diff(values) == step).all() else None

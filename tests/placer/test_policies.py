@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
@@ -305,7 +305,7 @@ def test_a_frontier_is_what_all_rows_say(price: int) -> None:
         where, output = problem.places(op, op, op + 1)
         front = problem.costs.frontier(problem.tables[op], where, output, 26, dram_price=price)
         rows = problem.legal[problem.tables[op].signature]
-        cycles = np.ceil(problem.row_limits(op, where, output, Load(26, 0))[rows])
+        cycles = np.ceil(problem.row_limits(op, where, output, EpochLoad(26, 0))[rows])
         dram = problem.dram_cores(op, where, output)[rows]
         costs = problem.tables[op].rows["cores"][rows] + price * dram
         for target in np.quantile(cycles, [0.0, 0.1, 0.5, 1.0], method="lower"):

@@ -34,7 +34,7 @@ def spoken(limiter: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Load:
+class EpochLoad:
     """How many cores of an epoch use DRAM and the host link."""
 
     dram_cores: int = 0
@@ -169,7 +169,7 @@ def limits(
     device: DeviceSpec,
     where: Sequence[str],
     output: str,
-    load: Load,
+    load: EpochLoad,
     microbatch: int = 1,
     move: Traffic | None = None,
 ) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""From a placement to the netlist: queues and the graphs of the epochs; `Programs` writes what runs them."""
+"""From a placement to the netlist: queues and the graphs of the epochs; `ProgramWriter` writes what runs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tbuda_lab.core.balancer.pickers import encode_row
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement, graph_name
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.emit.program import Programs, accumulated
+from tbuda_lab.core.emit.program import ProgramWriter, accumulated
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import MathFidelity
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
@@ -67,7 +67,7 @@ def emit(
     for epoch in placement.epochs:
         net = emitter.epoch_graph(epoch)
         graphs[net.name] = net
-    programs = Programs(graph, placement, device, microbatch, graphs, queues)
+    programs = ProgramWriter(graph, placement, device, microbatch, graphs, queues)
     directions = dict.fromkeys(epoch.direction for epoch in placement.epochs) or ("fwd",)
     written = [programs.write(direction) for direction in directions]
     graphs.update((net.name, net) for nets in programs.idle.values() for net in nets)

@@ -17,7 +17,7 @@ def accumulated(graph: Graph) -> set[str]:
     return {n.inputs[0].source for n in graph.outputs if n.attrs.get(ACCUMULATES)}
 
 
-class Programs:
+class ProgramWriter:
     """Writes the programs that execute emitted graphs. graphs, queues: of the netlist, by name; the graphs in the order
     of the placement's epochs."""
 

@@ -17,7 +17,7 @@ from tbuda_lab.core.balancer.bandwidth import (
     DRAM,
     HOST,
     NOC,
-    Load,
+    EpochLoad,
     Traffic,
     dram_divider,
     limiter_name,
@@ -100,7 +100,7 @@ class RowMoves:
         once = np.array([False, *loaded, False, encoding])
         return cls(profile, rows, move, loaded, tuple(int(c[0]) for c in move.operand_cores), once)
 
-    def speed(self, device: DeviceSpec, where: tuple[str, ...], output: str, load: Load) -> tuple[int, int, str]:
+    def speed(self, device: DeviceSpec, where: tuple[str, ...], output: str, load: EpochLoad) -> tuple[int, int, str]:
         """(kernel cycles, cycles, limiter) as `OpCost` has them, once for each load that tells a difference."""
         key = where, output, dram_divider(device, load.dram_cores), load.host_cores
         entry = self.speeds.get(key)
@@ -154,7 +154,7 @@ def op_costs(
                     loads.append((name, int(move.picker_bytes[0]), readers))
                 else:
                     dram += readers
-        load = Load(dram, host)
+        load = EpochLoad(dram, host)
         ready = dict.fromkeys(epoch.ops, 0)
         ends = load_times([size for _, size, _ in loads], [count for _, _, count in loads], result.device)
         for (name, _, _), end in zip(loads, ends.tolist(), strict=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Demands, Load, demands, dram_divider, limiter_name
+from tbuda_lab.core.balancer.bandwidth import Demands, EpochLoad, demands, dram_divider, limiter_name
 from tbuda_lab.core.balancer.edges import EdgeReason, refusal, stream_verdict
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.models import MEANING, REMEDY
@@ -423,7 +423,7 @@ def _shapes_text(problem: Problem, shapes: np.ndarray) -> str:
     return f"legal on this edge: {words}{more}"
 
 
-def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], load: Load) -> np.ndarray:
+def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], load: EpochLoad) -> np.ndarray:
     """The columns that depend on the candidates alone: best candidate of every shape, or the commonest reason against
     it."""
     device = problem.device

@@ -162,7 +162,7 @@ def cost_history(session: Session) -> list[StepCost]:
 
 
 @dataclasses.dataclass(frozen=True)
-class OpTime:
+class ProfiledOp:
     """An op's part of the time of the model. Cycles per input.
 
     time: what the model takes because of this op (see `Profile`); share: of all of it. cycles: of the op itself, its
@@ -226,11 +226,11 @@ class Profile:
     total: float
     batch: int
     switch: float
-    ops: tuple[OpTime, ...]
+    ops: tuple[ProfiledOp, ...]
 
     def modules(self, depth: int | None = None) -> tuple[ModuleProfile, ...]:
         """The same by module, most time first. depth: of how many parts of a module's path, None for all."""
-        groups: dict[str, list[OpTime]] = {}
+        groups: dict[str, list[ProfiledOp]] = {}
         for op in self.ops:
             path = op.module.split(".")
             groups.setdefault(".".join(path if depth is None else path[:depth]), []).append(op)
@@ -257,7 +257,7 @@ def profile_of(result: CompileResult, times: BatchTime, edits: Iterable[Suggesti
             node, candidate = result.lowered[name], placement.candidate(name)
             work = float(candidate["cycles"]) * float(candidate["cores"]) / (cores * total) if total else 0.0
             rows.append(
-                OpTime(
+                ProfiledOp(
                     name, node_type(node), node.origin.module, epoch.index, spent[name],
                     spent[name] / total if total else 0.0, op.cycles, op.kernel, work, op.bound.value,
                     traffic.get(name, 0.0), best.get(name),

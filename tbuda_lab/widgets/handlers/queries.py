@@ -20,7 +20,7 @@ from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
 from tbuda_lab.core.session.explain import provenance
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.session.legal import choices_of
-from tbuda_lab.core.session.profile import OpTime, Profile
+from tbuda_lab.core.session.profile import Profile, ProfiledOp
 from tbuda_lab.core.session.temporal import state_after, stops
 from tbuda_lab.widgets.handlers.edit_controller import BUSY, effect_data, refusal
 from tbuda_lab.widgets.handlers.edit_messages import message_of
@@ -248,7 +248,7 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 def profile_frame(session: Session, edits: list[Suggestion], search: float = 1.0) -> Frame:
     """A profile as columns, one row per op, what to do next first.
 
-    `op_*`: as the fields of `OpTime`; `op_edit`: index into meta `edits`, -1 for none. meta: rev; total, switch,
+    `op_*`: as the fields of `ProfiledOp`; `op_edit`: index into meta `edits`, -1 for none. meta: rev; total, switch,
     batch; ridge: bytes of DRAM traffic per cycle that all channels together carry; search: the fraction of the search
     for edits that is done; edits: label, kind, epoch, gain, time (before, after), batch (null: of the session), edits
     (messages that ask for them) and python.
@@ -271,7 +271,7 @@ def _columns(profile: Profile, index: Mapping[int, int], meta: dict[str, Any]) -
     def numbers(field: str) -> np.ndarray:
         return np.array([getattr(o, field) for o in ops], dtype="<f8")
 
-    def edit_of(op: OpTime) -> int:
+    def edit_of(op: ProfiledOp) -> int:
         return -1 if op.edit is None else index[id(op.edit)]
 
     columns = {

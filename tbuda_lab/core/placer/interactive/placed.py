@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load, cores_at_divider, dram_divider
+from tbuda_lab.core.balancer.bandwidth import EpochLoad, cores_at_divider, dram_divider
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement, QueuePlacement, total_cycles
 from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.netlist.schema import Execute, Netlist
@@ -111,7 +111,7 @@ class EpochFacts:
             device = self.problem.device
             mine = dram_divider(device, self.load.dram_cores) == divider
             cores = self.load.dram_cores if mine else cores_at_divider(device, divider)
-            there = Load(cores, self.load.host_cores)
+            there = EpochLoad(cores, self.load.host_cores)
             entry = self._limits[divider] = np.array(
                 [float(self.problem.row_limits(op, *self.places[op], there)[row]) for op, row in self.rows.items()]
             )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.placer.model.edge_compatibility import Repair
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
@@ -126,7 +126,7 @@ class EpochReplacement:
         if not len(rows):
             return None
         where, output = self.problem.places(op, first, last)
-        cycles = self.problem.row_limits(op, where, output, Load(self.load, 0))[rows]
+        cycles = self.problem.row_limits(op, where, output, EpochLoad(self.load, 0))[rows]
         data = self.problem.tables[op].rows[rows]
         return int(rows[np.lexsort((rows, data["t"], data["cores"], np.ceil(cycles)))[0]])
 
@@ -145,7 +145,7 @@ class EpochReplacement:
 
     def _limit(self, first: int, last: int, rows: Mapping[int, int]) -> int:
         """Cycles that the epoch takes at least: as before, or the new candidates of touched ops."""
-        problem, load = self.problem, Load(self.load, 0)
+        problem, load = self.problem, EpochLoad(self.load, 0)
         new = [
             problem.row_limits(op, *problem.places(op, first, last), load)[row]
             for op, row in rows.items()
@@ -287,7 +287,7 @@ class EpochReplacement:
                 row = self._fastest(op, first, last)
                 if row is None:
                     return None
-                cycles = problem.row_limits(op, where, output, Load(self.load, 0))[row]
+                cycles = problem.row_limits(op, where, output, EpochLoad(self.load, 0))[row]
                 fronts.append((np.array([self._area(op, row)]), np.array([math.ceil(cycles)]), np.array([row])))
             else:
                 front = problem.costs.frontier(problem.tables[op], where, output, self.load)

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, Load, cores_at_divider, dram_divider, dram_rate
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, EpochLoad, cores_at_divider, dram_divider, dram_rate
 from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.balancer.types import Bounds
 from tbuda_lab.core.formats import tile_bytes
@@ -124,7 +124,7 @@ class NoPacking:
         key = (signature, where, output)
         entry = self._cycles.get(key)
         if entry is None:
-            loads = [Load(cores_at_divider(problem.device, low), 0) for low, _ in self.bands]
+            loads = [EpochLoad(cores_at_divider(problem.device, low), 0) for low, _ in self.bands]
             legal = problem.legal[signature]
             entry = np.ceil(np.stack([problem.row_limits(op, where, output, load)[legal] for load in loads]))
             self._cycles[key] = entry

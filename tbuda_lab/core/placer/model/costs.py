@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic, demands, dram_divider, traffic
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, EpochLoad, Traffic, demands, dram_divider, traffic
 from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.balancer.edges import EdgeCache, EdgeCost
 from tbuda_lab.core.balancer.l1 import preloads, preloads_encoding
@@ -210,7 +210,7 @@ class CostCache:
             self._traffic_of[table.signature] = entry
         return entry
 
-    def row_limits(self, table: OpModels, where: tuple[str, ...], output: str, load: Load) -> np.ndarray:
+    def row_limits(self, table: OpModels, where: tuple[str, ...], output: str, load: EpochLoad) -> np.ndarray:
         """Limiter cycles of every row of an op's table."""
         divider = dram_divider(self.device, load.dram_cores)
         key = (table.signature, where, output, divider, load.host_cores)
@@ -316,7 +316,7 @@ class CostCache:
         entry = self._by_cores_of.get(key)
         if entry is None:
             legal = self.legal[table.signature]
-            cycles = self.row_limits(table, where, output, Load(dram_load, 0))[legal]
+            cycles = self.row_limits(table, where, output, EpochLoad(dram_load, 0))[legal]
             data = table.rows[legal]
             entry = legal[np.lexsort((legal, cycles, data["buf_size_mb"] == 1, data["t"], data["cores"]))]
             self._by_cores_of[key] = entry

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, Load, Traffic
+from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, EpochLoad, Traffic
 from tbuda_lab.core.balancer.blocks import order_for, read_order, ublock_orders
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
@@ -279,7 +279,7 @@ class Problem:
     def traffic(self, op: int) -> Traffic:
         return self.costs.traffic(self.tables[op])
 
-    def row_limits(self, op: int, where: tuple[str, ...], output: str, load: Load) -> np.ndarray:
+    def row_limits(self, op: int, where: tuple[str, ...], output: str, load: EpochLoad) -> np.ndarray:
         return self.costs.row_limits(self.tables[op], where, output, load)
 
     def choices(self, op: int, where: tuple[str, ...], output: str, host: int = 0) -> Choices:

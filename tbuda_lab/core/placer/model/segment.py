@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, Load, dram_divider
+from tbuda_lab.core.balancer.bandwidth import DRAM, EpochLoad, dram_divider
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, Repair, repair_around
 from tbuda_lab.core.placer.model.grid import Item, Spot, pack
@@ -47,7 +47,7 @@ def alternatives(
     where, output = problem.places(op, first, last)
     table = problem.tables[op]
     rows = problem.by_cores(op, where, output, load)
-    cycles = problem.row_limits(op, where, output, Load(load, 0))[rows]
+    cycles = problem.row_limits(op, where, output, EpochLoad(load, 0))[rows]
     fits = (cycles <= target) & (table.rows["cycles"][rows] <= kernel)
     if not apart:
         legal: np.ndarray = rows[fits]
@@ -209,14 +209,14 @@ def _repair_two(
     return result
 
 
-def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> tuple[int, int, Load]:
+def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> tuple[int, int, EpochLoad]:
     """(kernel cycles, limiter cycles, load) of an epoch with these rows."""
     dram = host = 0
     places = {op: problem.places(op, first, last) for op in range(first, last)}
     for op, (where, output) in places.items():
         dram += int(problem.dram_cores(op, where, output)[rows[op]]) if DRAM in where or output == DRAM else 0
         host += problem.host_cores(op, where, output, rows[op])
-    load = Load(dram, host)
+    load = EpochLoad(dram, host)
     kernel = max(int(problem.tables[op].rows[rows[op]]["cycles"]) for op in rows)
     limiter = max(math.ceil(float(problem.row_limits(op, *places[op], load)[rows[op]])) for op in rows)
     return kernel, limiter, load

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.balancer.l1 import preloads, preloads_large
 from tbuda_lab.core.placer.model.problem import Problem
@@ -83,7 +83,7 @@ class Candidates:
         key = (self.problem.tables[op].signature, where, output)
         entry = self._cycles.get(key)
         if entry is None:
-            entry = self.problem.row_limits(op, where, output, Load(0, 0))
+            entry = self.problem.row_limits(op, where, output, EpochLoad(0, 0))
             self._cycles[key] = entry
         return entry
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
@@ -170,7 +170,7 @@ def proposals(
 
 
 def _row_as_it_is(
-    problem: Problem, op: int, first: int, last: int, row: int, load: Load, limit: float
+    problem: Problem, op: int, first: int, last: int, row: int, load: EpochLoad, limit: float
 ) -> PromisingRows | None:
     """The one row of an op that stays as it is; None where it takes longer than the limit."""
     table = problem.tables[op]
@@ -184,7 +184,8 @@ def _row_as_it_is(
 
 
 def promising_rows(
-    problem: Problem, op: int, first: int, last: int, now: int, load: Load, limit: float, kernel: float, per_core: float
+    problem: Problem, op: int, first: int, last: int, now: int, load: EpochLoad, limit: float, kernel: float,
+    per_core: float,
 ) -> PromisingRows | None:
     """Of the legal rows within the limits, with what the op preloads now and no more cores on DRAM, those of each
     streaming that begin first, a core counted as `per_core` cycles; None where there is none."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
@@ -190,7 +190,7 @@ class Ribbon:
             changed: set[tuple[int, int]] = set()
             for op, row in rows.items():
                 where, output = problem.places(op, best.first, best.last)
-                cycles = problem.row_limits(op, where, output, Load(load.dram_cores, load.host_cores))
+                cycles = problem.row_limits(op, where, output, EpochLoad(load.dram_cores, load.host_cores))
                 if cycles[row] <= 0.9 * limiter:
                     continue
                 options = self.pruned[op]

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load, dram_divider
+from tbuda_lab.core.balancer.bandwidth import EpochLoad, dram_divider
 from tbuda_lab.core.balancer.l1 import load_times
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.placer.model.problem import Problem
@@ -246,7 +246,7 @@ class SpareCoreFill:
         if isinstance(entry, _Shapes):
             return entry
         legal = problem.legal[table.signature]
-        limiter = problem.row_limits(op, where, output, Load(self.load.dram_cores, self.load.host_cores))[legal]
+        limiter = problem.row_limits(op, where, output, EpochLoad(self.load.dram_cores, self.load.host_cores))[legal]
         keep = (np.ceil(limiter) <= limit) & (table.rows["cycles"][legal] <= kernel)
         keep &= table.rows["prologue"][legal] == prologue
         keep &= problem.dram_cores(op, where, output)[legal] <= problem.dram_cores(op, where, output)[self.now[op]]

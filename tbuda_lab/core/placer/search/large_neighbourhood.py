@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import Load
+from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
@@ -342,7 +342,7 @@ class _Search:
         last: int,
         rows: Mapping[int, int],
         near: Sequence[int],
-        load: Load,
+        load: EpochLoad,
         slowest: int,
         upstream_rows: Mapping[int, int],
     ) -> dict[int, int]:
