@@ -138,7 +138,9 @@ class OverrideCall:
         patterns = [re.escape(name) + r"(\.dc\..*|\.lc\d+)?" for name in names]
         patterns += [p.text for p in parts if isinstance(p, NodePredicateBuilder) and p.kind == "name"]
         value = FIRST if listed else self.value
-        return Override(self.kind, re.compile("|".join(f"(?:{p})" for p in patterns) or r"(?!)"), value, "pybuda")
+        if not patterns:  # no name says this, so that the override addresses nothing and its warning quotes it
+            return Override(self.kind, ", ".join(str(p) for p in parts), value, source="pybuda")
+        return Override(self.kind, re.compile("|".join(f"(?:{p})" for p in patterns)), value, "pybuda")
 
 
 @dataclasses.dataclass

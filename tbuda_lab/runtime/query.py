@@ -46,6 +46,13 @@ class NodePredicateBuilder:
         """Names of the ops of a graph that match, in graph order."""
         return tuple(node.name for node in graph.ops if self.matches(node))
 
+    def __str__(self) -> str:
+        if self.kind == "not":
+            return f"not ({self.parts[0]})"
+        if self.parts:
+            return f" {self.kind} ".join(f"({part})" for part in self.parts)
+        return f"{self.kind} {self.text}"
+
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "text": self.text, "parts": [part.to_json() for part in self.parts]}
 

@@ -96,6 +96,15 @@ def test_an_override_of_an_op_that_is_not_there_is_a_warning() -> None:
     assert any("no_such_op" in str(d) and d.severity == "warning" for d in diagnostics)
 
 
+def test_a_predicate_that_no_op_fulfils_is_quoted_in_the_warning() -> None:
+    pybuda.config.configure_mixed_precision(op_type="nope", output_df=pybuda.DataFormat.Bfp8_b)
+    with pytest.warns(UserWarning, match=r"\(type nope\): data_format addresses no op"):
+        plain = compiled()
+    pybuda.set_epoch_break(pybuda.query.op_type("nope").negate() & pybuda.query.op_type("nope"))
+    with pytest.warns(UserWarning, match=r"not \(type nope\)\) and \(type nope\): epoch_break"):
+        assert ops_of(compiled()).keys() == ops_of(plain).keys()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
