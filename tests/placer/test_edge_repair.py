@@ -144,7 +144,7 @@ def test_all_producers_of_an_op_give_way_where_one_is_not_enough() -> None:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_walks_that_are_kept_change_no_edge(name: str) -> None:
+def test_reads_that_are_cached_change_no_edge(name: str) -> None:
     problem, rng, walks = problem_of(name), np.random.default_rng(5), BufferReads()
     seen = set()
     for op, fact in enumerate(problem.facts):
@@ -161,7 +161,7 @@ def test_walks_that_are_kept_change_no_edge(name: str) -> None:
                         problem.profiles[producer], p, problem.orders[problem.order[producer]],
                         problem.profiles[op], port, c, problem.read_orders[fact.name],
                     )  # fmt: skip
-                    keep = pipe(*overrides, from_queue=queue is not EdgeReason.LEGAL, walks=walks)
+                    keep = pipe(*overrides, from_queue=queue is not EdgeReason.LEGAL, reads=walks)
                     assert keep == pipe(*overrides, from_queue=queue is not EdgeReason.LEGAL)
                     seen.add(keep.reason)
     assert EdgeReason.LEGAL in seen

@@ -24,11 +24,12 @@ _PRICES = np.concatenate([[0.0], np.geomspace(1.0, 1e5, 16)])
 """Cycles that a core may cost in the bound of the first input's way; each gives a bound, the largest counts."""
 _CONSTANTS = EpochConstants()
 _HOP, _READY = _CONSTANTS.noc_latency, _CONSTANTS.dram_latency
-_LIMITS = np.array([1.0, 1.01, 1.02, 1.035, 1.05, 1.07, 1.1, 1.14, 1.2, 1.3, 1.5, np.inf])
+_LIMITS = np.array([*np.linspace(1.0, 1.1, 21), *np.linspace(1.12, 1.5, 20), np.inf])
 """Of what a run's slowest op takes at least: a slower one lets all ops be smaller, which leaves cores for the way of
 the first input. Between two of these the lower one counts for the slowest op, the upper one for what is allowed."""
-_LOOKED_AT = 16
-"""Runs that are bounded by both at once: those on the best path, as long as there are others on it."""
+_LOOKED_AT, _MOST_LOOKED_AT = 16, 256
+"""Runs that are bounded by both at once: those on the best path, as long as there are others on it; at most so many for
+each input of the batch, and in all. For one input more of them cost seconds and hardly move the bound."""
 _MOST_STEPS = 2 * _CONSTANTS.max_steps
 _KEEPS_ALL = frozenset({"broadcast", "transpose", "hslice", "vslice", "hstack", "vstack"})
 """TMs after which every tile is still there."""
@@ -91,10 +92,11 @@ def _time_bound(problem: Problem) -> float:
     ways = Ways(problem)
     known: dict[tuple[int, ...], float] = {}
     done: set[tuple[int, int]] = set()
+    most = min(_LOOKED_AT * options.inputs_counted, _MOST_LOOKED_AT)
     while True:
         bound, path = _cheapest(runs, takes, switch)
         todo = [run for run in path if run not in done]
-        if not todo or len(known) >= _LOOKED_AT:
+        if not todo or len(known) >= most:
             return bound
         for first, at in todo:
             last = first + int(runs[first][0][at])
