@@ -110,21 +110,21 @@ export class Store {
   private readonly stops: (() => void)[] = [];
   private seq = 0;
   private readonly waiting: [Record<string, unknown>, DataView[], Arrival | null][] = [];
-  private readonly told: SyncedTrait<number>;
+  private readonly syncedEpoch: SyncedTrait<number>;
 
   constructor(readonly host: Host) {
     this.stops.push(host.onMessage((message, buffers) => this.receive(message, buffers)));
     this.stops.push(host.on('selection', () => this.follow()));
     this.stops.push(host.on('edit', () => this.emit('frame', 'edits'))); // whether there are any to be made
     this.follow();
-    this.told = syncedTrait(this, 'epoch', 0, epoch => this.setEpoch(epoch));
-    this.epoch = this.told.value();
+    this.syncedEpoch = syncedTrait(this, 'epoch', 0, epoch => this.setEpoch(epoch));
+    this.epoch = this.syncedEpoch.value();
     host.send({ type: 'hello', have: {}, inflates: INFLATES });
   }
 
   dispose(): void {
     this.stops.forEach(stop => stop());
-    this.told.dispose();
+    this.syncedEpoch.dispose();
     this.listeners.clear();
     this.hearers.clear();
   }
@@ -183,7 +183,7 @@ export class Store {
   setEpoch(epoch: number): void {
     if (epoch === this.epoch) return;
     this.epoch = epoch;
-    this.told.tell(epoch);
+    this.syncedEpoch.tell(epoch);
     this.emit('epoch', String(epoch));
   }
 

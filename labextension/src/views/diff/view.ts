@@ -27,7 +27,7 @@ interface Sorting {
   down: boolean;
 }
 
-/** Ops that differ in one of the wanted classes, in the order asked for. */
+/** Ops that differ in one of the wanted classes, in the order given. */
 function ranked(data: DiffData, wanted: ReadonlySet<Class>, { by, down }: Sorting): number[] {
   const ops = data.changed.filter(op => data.classes(op).some(c => wanted.has(c)));
   const value = (op: number): number | string => {
@@ -119,7 +119,7 @@ export class DiffView {
   private frame: Frame | null = null;
   private data: DiffData | null = null;
   private mode: Mode = 'split';
-  private readonly told: { mode: SyncedTrait<Mode>; a: SyncedTrait<string>; b: SyncedTrait<string> };
+  private readonly synced: { mode: SyncedTrait<Mode>; a: SyncedTrait<string>; b: SyncedTrait<string> };
   private pair = 0;
   private side: Side = 'b';
   private playing = !still();
@@ -128,21 +128,21 @@ export class DiffView {
   private sorting: Sorting = { by: 'delta', down: true };
   /** Something was selected while nobody looked. */
   private missed = false;
-  private asked: { a?: string; b?: string } = {}; // what is not said is as it was shown last
+  private requested: { a?: string; b?: string } = {}; // what is not said is as it was shown last
 
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-diff', 'data-tb-view': 'diff', 'aria-label': 'Comparison' },
       this.bar, this.summary, h('div', { class: 'tb-diff-body' }, this.grids, this.list));
     const side = (at: Side) => syncedTrait(store, at, '', name => this.compare(at, name), { of: 'diff' });
-    this.told = { mode: syncedTrait<Mode>(store, 'mode', 'split', mode => this.show(mode), { of: 'diff' }), a: side('a'), b: side('b') };
-    this.mode = this.told.mode.value();
-    if (this.told.a.value()) this.asked = { a: this.told.a.value(), b: this.told.b.value() };
+    this.synced = { mode: syncedTrait<Mode>(store, 'mode', 'split', mode => this.show(mode), { of: 'diff' }), a: side('a'), b: side('b') };
+    this.mode = this.synced.mode.value();
+    if (this.synced.a.value()) this.requested = { a: this.synced.a.value(), b: this.synced.b.value() };
     this.frames = new LazyFrames(store, this.element, {
-      keys: ['diff'], ready: () => store.frames.has('ops'), question: () => ({ type: 'want', key: 'diff', ...this.asked }), paint: () => this.render()
+      keys: ['diff'], ready: () => store.frames.has('ops'), question: () => ({ type: 'want', key: 'diff', ...this.requested }), paint: () => this.render()
     });
     const draw = () => this.frames.draw();
     this.stops.push(
-      () => this.frames.dispose(), () => Object.values(this.told).forEach(t => t.dispose()),
+      () => this.frames.dispose(), () => Object.values(this.synced).forEach(t => t.dispose()),
       store.on('frame', key => {
         if (key === 'diff') draw();
         if (key === 'ops') this.frames.outdated();
@@ -170,8 +170,8 @@ export class DiffView {
     this.frame = frame;
     this.data = new DiffData(frame);
     for (const at of ['a', 'b'] as const) {
-      this.asked[at] = this.data.name(at);
-      this.told[at].tell(this.data.name(at));
+      this.requested[at] = this.data.name(at);
+      this.synced[at].tell(this.data.name(at));
     }
     const first = this.data.changed[0];
     if (this.pair >= this.data.pairs.length || !this.differs(this.pair)) this.pair = first === undefined ? 0 : Math.max(0, this.data.pairOf(first));
@@ -180,14 +180,14 @@ export class DiffView {
 
   private show(mode: Mode): void {
     this.mode = mode;
-    this.told.mode.tell(mode);
+    this.synced.mode.tell(mode);
     this.frames.draw();
   }
 
   /** Another state on a side. */
   private compare(side: Side, name: string): void {
-    if (this.asked[side] === name) return;
-    this.asked[side] = name;
+    if (this.requested[side] === name) return;
+    this.requested[side] = name;
     this.frames.ask(true);
   }
 
@@ -233,7 +233,7 @@ export class DiffView {
       const select = h('select', {
         class: 'tb-select', 'aria-label': label, 'data-tb-action': `diff-${side}`,
         onchange: (event: Event) => this.compare(side, (event.target as HTMLSelectElement).value)
-      }, ...known.map(name => h('option', { value: name, selected: name === this.asked[side] }, name)));
+      }, ...known.map(name => h('option', { value: name, selected: name === this.requested[side] }, name)));
       return select;
     };
     const button = (action: string, pressed: boolean, label: string, title: string, f: () => void) =>

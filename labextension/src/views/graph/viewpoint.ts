@@ -29,8 +29,8 @@ export function openedAs(scene: Scene, depth: number | null, collapsed: readonly
   };
   const { opened } = scene;
   const now = seen(opened);
-  const told = openedBy(scene, depth, collapsed);
-  if (now.every(g => opened.has(g) === told.has(g))) return null;
+  const expected = openedBy(scene, depth, collapsed);
+  if (now.every(g => opened.has(g) === expected.has(g))) return null;
   const first = openedBy(scene, null, []);
   const open = now.filter(g => opened.has(g));
   const levels = open.every(g => first.has(g)) ? null : Math.max(...open.map(g => level(scene, g)));
@@ -143,7 +143,7 @@ export class Viewpoint {
 
   /** Tells Python where it looks, once the picture rests. */
   tell(): void {
-    const now: Viewport | [] = this.fits.has(this.camera) ? [] : this.sight();
+    const now: Viewport | [] = this.fits.has(this.camera) ? [] : this.shownNow();
     if (!same(now, this.viewport.value())) this.viewport.tell(now);
   }
 
@@ -154,7 +154,7 @@ export class Viewpoint {
     this.wish = [];
     if (!at.length) {
       if (!this.fits.has(this.camera)) this.fit();
-    } else if (!same(this.sight(), at)) {
+    } else if (!same(this.shownNow(), at)) {
       this.look(at);
       this.changed(true);
     }
@@ -165,7 +165,7 @@ export class Viewpoint {
   }
 
   /** The point of the graph in the middle, and the scale. */
-  private sight(): Viewport {
+  private shownNow(): Viewport {
     const { x, y, scale } = this.camera;
     const round = (v: number) => Math.round(v * 1000) / 1000;
     return [round((this.surface.clientWidth / 2 - x) / scale), round((this.surface.clientHeight / 2 - y) / scale), round(scale)];

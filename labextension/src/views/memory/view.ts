@@ -120,7 +120,7 @@ export class MemoryView {
   /** Row and column of the core whose buffers are listed; nothing: of the fullest. */
   private core: number[] = [];
   private channel: number | null = null;
-  private readonly told: { mode: SyncedTrait<Mode>; core: SyncedTrait<number[]>; channel: SyncedTrait<number | null> };
+  private readonly synced: { mode: SyncedTrait<Mode>; core: SyncedTrait<number[]>; channel: SyncedTrait<number | null> };
   private fresh = true;
 
   constructor(private readonly store: Store) {
@@ -128,20 +128,20 @@ export class MemoryView {
       class: 'tb-view tb-memory', 'data-tb-view': 'memory', 'aria-label': 'Memory', tabindex: -1, 'data-lm-suppress-shortcuts': 'true'
     }, this.bar, this.body);
     this.drag = new QueueDrag(this.element, () => this.data, () => store.edits !== null && !store.edits.busy, (queue, channel) => this.put(queue, channel));
-    this.told = {
+    this.synced = {
       mode: syncedTrait<Mode>(store, 'mode', 'l1', mode => this.show(mode), { of: 'memory' }),
       core: syncedTrait<number[]>(store, 'core', [], at => this.choose(at), { of: 'memory' }),
       channel: syncedTrait<number | null>(store, 'channel', null, channel => this.pick(channel), { of: 'memory' })
     };
-    this.mode = this.told.mode.value();
-    this.core = this.told.core.value();
-    this.channel = this.told.channel.value();
+    this.mode = this.synced.mode.value();
+    this.core = this.synced.core.value();
+    this.channel = this.synced.channel.value();
     this.lazyFrames = new LazyFrames(store, this.element, {
       keys: ['memory'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'memory' }), paint: () => this.render()
     });
     const draw = () => this.lazyFrames.draw();
     this.stops.push(
-      () => this.lazyFrames.dispose(), () => Object.values(this.told).forEach(t => t.dispose()),
+      () => this.lazyFrames.dispose(), () => Object.values(this.synced).forEach(t => t.dispose()),
       store.on('frame', key => {
         if (key === 'ops') {
           this.ops = Ops.of(store.frames.get('ops')!);
@@ -173,20 +173,20 @@ export class MemoryView {
 
   private show(mode: Mode): void {
     this.mode = mode;
-    this.told.mode.tell(mode);
+    this.synced.mode.tell(mode);
     this.lazyFrames.draw();
   }
 
   private pick(channel: number | null): void {
     this.channel = channel;
-    this.told.channel.tell(channel);
+    this.synced.channel.tell(channel);
     this.lazyFrames.draw();
   }
 
   /** Another core of the epoch shown: its op is selected. */
   private choose(at: number[]): void {
     this.core = at;
-    this.told.core.tell(at);
+    this.synced.core.tell(at);
     const { ops, store } = this;
     const op = ops?.byEpoch[Math.min(store.epoch, ops.epochs - 1)]?.find(k => this.covers(k));
     if (ops && op !== undefined) store.select([ops.name[op]!], 'memory');
@@ -208,7 +208,7 @@ export class MemoryView {
     const at = (first: string, count: string, place: number, size: number) =>
       this.ops!.get(first, op) + Math.max(0, Math.min(this.ops!.get(count, op) - 1, Math.floor((place / (size || 1)) * this.ops!.get(count, op))));
     this.core = [at('row', 'rows', event.clientY - box.top, box.height), at('col', 'cols', event.clientX - box.left, box.width)];
-    this.told.core.tell(this.core);
+    this.synced.core.tell(this.core);
     this.lazyFrames.draw();
   }
 
@@ -289,7 +289,7 @@ export class MemoryView {
     const queue = data?.queueOf.get(this.chosen);
     if (ops && op !== undefined && !this.covers(op)) {
       this.core = [ops.get('row', op), ops.get('col', op)];
-      this.told.core.tell(this.core);
+      this.synced.core.tell(this.core);
     }
     if (travel && data && queue !== undefined) this.chip = data.queues[queue]!.chip;
     if (travel && !this.lazyFrames.hidden && ops && op !== undefined && ops.epochOf(op) !== store.epoch) store.setEpoch(ops.epochOf(op));

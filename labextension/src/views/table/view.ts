@@ -40,7 +40,7 @@ export class TableView {
   private kept: number[] = [];
   private shown: Row[] = [];
   /** What was in sight when it changed last. */
-  private sight: { top: number; height: number } | null = null;
+  private visible: { top: number; height: number } | null = null;
   private readonly columns: SyncedTrait<string[]>;
   private readonly order: SyncedTrait<string>;
   private readonly renew: () => void;
@@ -161,7 +161,7 @@ export class TableView {
   }
 
   private look(): void {
-    this.sight = { top: this.scroller.scrollTop, height: this.scroller.clientHeight };
+    this.visible = { top: this.scroller.scrollTop, height: this.scroller.clientHeight };
   }
 
   private load(): void {
@@ -284,8 +284,8 @@ export class TableView {
     const dark = isDark();
     const columns = this.chosen;
     // Asked for, both would make the browser lay out the whole page at once.
-    const first = Math.max(0, Math.floor((this.sight?.top ?? this.scroller.scrollTop) / ROW) - 4);
-    const last = Math.min(this.shown.length, first + Math.ceil((this.sight?.height ?? this.scroller.clientHeight) / ROW) + 8);
+    const first = Math.max(0, Math.floor((this.visible?.top ?? this.scroller.scrollTop) / ROW) - 4);
+    const last = Math.min(this.shown.length, first + Math.ceil((this.visible?.height ?? this.scroller.clientHeight) / ROW) + 8);
     const rows: HTMLElement[] = [];
     const chosen = new Set(ops.matcher.find(this.store.selection.names));
     for (let k = first; k < last; k++) {
