@@ -84,7 +84,7 @@ def where(n: OnnxNode) -> Any:
 
 
 _HIDDEN = -(2.0**14)
-"""A row of scores without a larger one is hidden: the passes make -2^15 of the mask's -inf (`passes/cleanup.py`)."""
+"""A row of scores without a larger one is hidden: the passes make -2^15 of the mask's -inf (`passes/canonical.py`)."""
 
 
 def _guarded_softmax(n: OnnxNode) -> Any:
