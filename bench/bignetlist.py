@@ -5,7 +5,6 @@ from __future__ import annotations
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.schema import (
     Blocking,
-    Buffer,
     EndLoop,
     Execute,
     Loop,
@@ -16,6 +15,7 @@ from tbuda_lab.core.netlist.schema import (
     Param,
     Program,
     Queue,
+    QueueBuffer,
     QueueSetting,
     Tm,
     Value,
@@ -39,13 +39,13 @@ def big_netlist(ops: int = 1466, chips: int = 32, microbatch: int = 8) -> Netlis
     n.order = ["devices", "queues", "graphs", "programs"]
     places: dict[int, list[int]] = {}
 
-    def buffers(chip: int, count: int, tiles: int, entries: int) -> list[Buffer]:
+    def buffers(chip: int, count: int, tiles: int, entries: int) -> list[QueueBuffer]:
         out = []
         size = 32 + entries * tiles * 2080
         for _ in range(count):
             channels = places.setdefault(chip, [0x30000000] * 6)
             channel = min(range(6), key=channels.__getitem__)
-            out.append(Buffer(channel, channels[channel]))
+            out.append(QueueBuffer(channel, channels[channel]))
             channels[channel] += -(-size // 1024) * 1024
         return out
 

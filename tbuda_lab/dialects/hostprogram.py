@@ -70,17 +70,17 @@ class SetScalar:
 
 
 @dataclasses.dataclass(frozen=True)
-class Repeat:
+class HostLoop:
     """The body runs `count` times, with the next slice of every input each time."""
 
     count: int
     body: tuple[Step, ...]
 
 
-Step = Push | Run | Pop | Load | Store | Collective | SetScalar | Repeat
+Step = Push | Run | Pop | Load | Store | Collective | SetScalar | HostLoop
 _KINDS: dict[str, type[Any]] = {
     "push": Push, "run": Run, "pop": Pop, "load": Load, "store": Store, "collective": Collective,
-    "set_scalar": SetScalar, "loop": Repeat,
+    "set_scalar": SetScalar, "loop": HostLoop,
 }  # fmt: skip
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 MAX_TURNS = 1 << 16
@@ -115,7 +115,7 @@ def _entry(data: Any) -> dict[str, Any]:
 
 
 def _plain(step: Step) -> dict[str, Any]:
-    if isinstance(step, Repeat):
+    if isinstance(step, HostLoop):
         return {"step": "loop", "count": step.count, "body": [_plain(inner) for inner in step.body]}
     fields = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
     if isinstance(step, Run):
@@ -131,11 +131,11 @@ def _step(data: Mapping[str, Any]) -> Step:
     names = () if kind is None else tuple(f.name for f in dataclasses.fields(kind))
     if kind is None or set(data) - {"step", "section"} != set(names):
         raise InputError(f"no step of a host program: {str(data)[:80]}; there are {', '.join(_KINDS)}")
-    if kind is Repeat:
+    if kind is HostLoop:
         body = [_entry(inner) for inner in _list(data["body"])]
         if any(inner.get("step") == "loop" for inner in body):
             raise InputError("a host program cannot nest loops; write one after the other")
-        return Repeat(_whole(data["count"], 1, MAX_TURNS), tuple(map(_step, body)))
+        return HostLoop(_whole(data["count"], 1, MAX_TURNS), tuple(map(_step, body)))
     if kind is Run:
         params = _entry(data["params"])
         return Run(_text(data["program"]), tuple((k, _whole(v, 0, 1 << 31)) for k, v in params.items()))
@@ -243,14 +243,14 @@ def steps_of(program: HostProgram) -> Iterator[Step]:
     while pending:
         step = pending.pop()
         yield step
-        if isinstance(step, Repeat):
+        if isinstance(step, HostLoop):
             pending += reversed(step.body)
 
 
 def _flat(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
     """Steps with the number of the turn that they run in."""
     for step in steps:
-        if isinstance(step, Repeat):
+        if isinstance(step, HostLoop):
             yield from ((turn, inner) for turn in range(step.count) for inner in step.body)
         else:
             yield 0, step

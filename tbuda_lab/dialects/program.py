@@ -34,7 +34,7 @@ from tbuda_lab.core.overrides import Override, from_json, to_json
 from tbuda_lab.core.passes.autograd.optimizers import check_optimizer
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti.weights import sample_of, without_weights
-from tbuda_lab.dialects.hostprogram import HostProgram, Repeat, SetScalar, execute, steps_of
+from tbuda_lab.dialects.hostprogram import HostLoop, HostProgram, SetScalar, execute, steps_of
 from tbuda_lab.dialects.replicas import MODES, Replica, RunSchedule, SectionTime, schedule, sync_cycles
 
 SUFFIX = ".pef"
@@ -274,7 +274,7 @@ class HostProgramRun:
     def __init__(self, program: GraphProgram, result: CompileResult) -> None:
         self.program, self.result = program, result
         self.replicas = [Replica(result) for _ in range(max(1, program.replicas))]
-        turns = max((s.count for _, s in program.host_program.steps if isinstance(s, Repeat)), default=1)
+        turns = max((s.count for _, s in program.host_program.steps if isinstance(s, HostLoop)), default=1)
         seeds = output_gradients(result, program.losses)
         batch = [{**one, **seeds} for one in elements(program.graph, dict(program.sample))]
         self._feeds = [[batch] * turns for _ in self.replicas]

@@ -14,7 +14,7 @@ from typing import Any
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Repeat, Step
+from tbuda_lab.dialects.hostprogram import Collective, HostLoop, HostProgram, Step
 
 KINDS = ("grid", "decomposed", "host", "program")
 """Of a realisation: one op of the device; several; in a queue's recipe; steps of the host program."""
@@ -161,7 +161,7 @@ def _of_steps(steps: Sequence[Step]) -> list[Realisation]:
         if isinstance(step, Collective):
             reason = f"mean of {len(step.tensors)} gradients over the replicas"
             entries.append(Realisation("all_reduce", "Collective", "program", reason))
-        elif isinstance(step, Repeat):
+        elif isinstance(step, HostLoop):
             entries.append(Realisation("loop", "Loop", "program", f"its body runs {step.count} times"))
             entries += _of_steps(step.body)
     return entries

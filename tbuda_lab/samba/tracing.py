@@ -26,11 +26,11 @@ from tbuda_lab.core.tti.loaded import with_parameters
 from tbuda_lab.core.tti.weights import without_weights
 from tbuda_lab.dialects.hostprogram import (
     Collective,
+    HostLoop,
     HostProgram,
     Load,
     Pop,
     Push,
-    Repeat,
     Run,
     SetScalar,
     Step,
@@ -298,7 +298,7 @@ class Traced:
             body += [("opt", SetScalar(k)) for k in scalars]
             body.append(("opt", Run("run_opt_0")))
         if self.spatial_batches > 1:
-            steps.append((SECTIONS[0], Repeat(self.spatial_batches, tuple(step for _, step in body))))
+            steps.append((SECTIONS[0], HostLoop(self.spatial_batches, tuple(step for _, step in body))))
         else:
             steps = body
         return HostProgram(tuple(steps))

@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.analysisframes import file_memory_frame
-from tbuda_lab.core.netlist.schema import Buffer
+from tbuda_lab.core.netlist.schema import QueueBuffer
 from tbuda_lab.core.session import Session
 from tests.netlist import builders as b
 from tests.session.models import encoder
@@ -80,8 +80,8 @@ def test_what_overlaps_is_said_to_share() -> None:
     n = b.build([b.op("first", "nop", ["x"]), b.op("second", "nop", ["y"], loc=(1, 1)),
                  b.op("third", "nop", ["z"], loc=(2, 2))], {"x": (1, 1, 1), "y": (1, 1, 1), "z": (1, 1, 1)})
     at = n.queues["x"].buffers[0]
-    n.queues["y"].buffers = [Buffer(at.channel, at.address + 32)]
-    n.queues["z"].buffers = [Buffer(at.channel + 1, at.address)]
+    n.queues["y"].buffers = [QueueBuffer(at.channel, at.address + 32)]
+    n.queues["z"].buffers = [QueueBuffer(at.channel + 1, at.address)]
     shares = {name: use.shares for name, use in FileMemory(n, load_device("wormhole_b0")).dram().queues.items()}
     assert (shares["x"], shares["y"], shares["z"]) == (True, True, False)
 
@@ -91,7 +91,7 @@ def test_what_overlaps_is_said_to_share() -> None:
 def test_a_broken_file_gives_a_frame(channel: int, address: int, entries: int, chip: int | list[int]) -> None:
     n = b.build([b.op("first", "nop", ["x"])], {"x": (1, 1, 1)})
     queue = n.queues["x"]
-    queue.buffers, queue.entries, queue.target_device = [Buffer(channel, address)], entries, chip
+    queue.buffers, queue.entries, queue.target_device = [QueueBuffer(channel, address)], entries, chip
     frame = Frame.unpack(*file_memory_frame(n, load_device("wormhole_b0")).pack())
     assert frame.text("op_name") == ["first"]
     x, w = frame.columns["block_x"], frame.columns["block_w"]

@@ -11,7 +11,7 @@ import torch
 
 from tbuda_lab import samba
 from tbuda_lab.core.errors import UnsupportedOp
-from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Repeat, Run
+from tbuda_lab.dialects.hostprogram import Collective, HostLoop, HostProgram, Run
 from tbuda_lab.dialects.realisation import ALLOWED, KINDS, counts, realisations, refuse_host
 from tbuda_lab.samba.tracing import trace
 
@@ -49,7 +49,7 @@ def test_every_op_has_one_entry_with_a_reason() -> None:
 
 def test_steps_of_the_host_program_are_entries() -> None:
     result = trace(torch.nn.Linear(32, 32), [samba.randn(8, 32, name="x", batch_dim=0)]).result
-    program = HostProgram((("fwd", Repeat(3, (Run("run"), Collective(("a", "b"))))),))
+    program = HostProgram((("fwd", HostLoop(3, (Run("run"), Collective(("a", "b"))))),))
     entries = [entry for entry in realisations(result, program) if entry.kind == "program"]
     assert [(entry.op, entry.reason) for entry in entries] == [
         ("loop", "its body runs 3 times"), ("all_reduce", "mean of 2 gradients over the replicas")]  # fmt: skip

@@ -15,7 +15,7 @@ from tbuda_lab import samba
 from tbuda_lab.core.diff import compare_sides, side_of_result
 from tbuda_lab.core.epochsim import batch_time
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.dialects.hostprogram import Collective, HostProgram, Repeat, steps_of
+from tbuda_lab.dialects.hostprogram import Collective, HostLoop, HostProgram, steps_of
 from tbuda_lab.dialects.program import read_programs, run_cycles, schedules, sections_of
 from tbuda_lab.dialects.replicas import MODES, SectionTime, makespan
 from tbuda_lab.samba import utils
@@ -437,7 +437,7 @@ def test_batches_of_a_spatial_run_are_steps(tmp_path: Path) -> None:
     config = {"output_folder": str(tmp_path), "pef_name": "two", "mapping": "spatial", "num_spatial_batches": 2}
     pef = samba.session.compile(model, inputs_of(), optimizer, config_dict=config)
     (step,) = next(iter(read_pef(pef).graphs.values())).host_program.steps
-    assert isinstance(step[1], Repeat) and step[1].count == 2
+    assert isinstance(step[1], HostLoop) and step[1].count == 2
     outputs = utils.trace_graph(model, inputs_of(), optimizer, pef=pef)
     batches = [inputs_of(1), inputs_of(2)]
     both = [samba.from_torch_tensor(torch.cat([samba.to_torch(a), samba.to_torch(b)]), name=a.sn_name, batch_dim=0)

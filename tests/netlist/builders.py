@@ -14,7 +14,6 @@ from tbuda_lab.core import netlist
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.schema import (
     Blocking,
-    Buffer,
     EndLoop,
     Execute,
     FusedOp,
@@ -25,6 +24,7 @@ from tbuda_lab.core.netlist.schema import (
     OpInput,
     Program,
     Queue,
+    QueueBuffer,
     QueueSetting,
     SubOp,
     Tm,
@@ -134,7 +134,7 @@ def lay_out(n: Netlist, align: int = 64) -> None:
             continue
         size = -(-queue_buffer_bytes(tables, q, align) // align) * align
         for _ in range(q.grid_size[0] * q.grid_size[1]):
-            q.buffers.append(Buffer(0, address if q.loc == "dram" else address - START))
+            q.buffers.append(QueueBuffer(0, address if q.loc == "dram" else address - START))
             address += size
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.netlist.schema import Buffer, Netlist
+from tbuda_lab.core.netlist.schema import Netlist, QueueBuffer
 from tests.netlist import builders as b
 from tests.netlist.rules.common import Change, fused_of, on_op, on_queue, q
 
@@ -26,12 +26,12 @@ L1 = {arch: load_device(arch).l1_usable for arch in ("wormhole_b0", "grayskull")
 
 def at(*places: tuple[int, int], **fields: object) -> Change:
     """Give the queue x these buffers: (channel, address)."""
-    return on_queue(buffers=[Buffer(*place) for place in places], **fields)
+    return on_queue(buffers=[QueueBuffer(*place) for place in places], **fields)
 
 
 def output_at(address: int) -> Change:
     """Let the op of chip 0 write a queue of chip 1 in channel 0."""
-    return on_queue("op0.out", target_device=1, buffers=[Buffer(0, address)])
+    return on_queue("op0.out", target_device=1, buffers=[QueueBuffer(0, address)])
 
 
 def one_sub_op(rows: int, columns: int) -> Netlist:
@@ -95,7 +95,7 @@ def test_buffers_may_touch() -> None:
         (BUFFER, 2 * BUFFER - 32, {("y", "op0.out")}),
     ):
         for name, offset in (("x", 0), ("y", first), ("op0.out", second)):
-            q(n, name).buffers[:] = [Buffer(1, GIB + offset)]
+            q(n, name).buffers[:] = [QueueBuffer(1, GIB + offset)]
         messages = [f.message for f in netlist.check(n, "wormhole_b0", "strict") if f.rule == "R5"]
         pairs = {(a, c) for a in ("x", "y") for c in ("y", "op0.out")
                  for text in messages if f"queue {c!r} overlaps queue {a!r}" in text}  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.formats import DataFormat as D
-from tbuda_lab.core.netlist.schema import Buffer, Execute, OpInput, Tm
+from tbuda_lab.core.netlist.schema import Execute, OpInput, QueueBuffer, Tm
 from tbuda_lab.core.netlist.sizes import NetlistShapeError, apply_tms, l1_use, operand_shape, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables
 from tests.netlist import builders as b
@@ -93,7 +93,7 @@ def test_expand_clones_graph_queues_and_settings() -> None:
     n.graphs["g"].target_device = [0, 1]
     for q in n.queues.values():
         q.target_device = [0, 1]
-    n.queues["a.out"].loc, n.queues["a.out"].buffers = "host", [Buffer(0, 0)]
+    n.queues["a.out"].loc, n.queues["a.out"].buffers = "host", [QueueBuffer(0, 0)]
     out = netlist.expand(n)
     assert list(out.queues) == ["x.0", "x.1", "a.out.0", "a.out.1"] and list(out.graphs) == ["g.0", "g.1"]
     assert [q.target_device for q in out.queues.values()] == [0, 1, 0, 0]

@@ -8,7 +8,6 @@ from typing import Any
 from tbuda_lab.core.formats import DataFormat, parse_format
 from tbuda_lab.core.netlist.schema import (
     Blocking,
-    Buffer,
     EndLoop,
     Execute,
     FusedOp,
@@ -19,6 +18,7 @@ from tbuda_lab.core.netlist.schema import (
     OpInput,
     Program,
     Queue,
+    QueueBuffer,
     QueueSetting,
     SubOp,
     Tm,
@@ -61,7 +61,7 @@ class Net:
         mblock = rt // (grid[0] * ublock[0]), ct // (grid[1] * ublock[1])
         buffers = []
         for _ in range(grid[0] * grid[1]):
-            buffers.append(Buffer(0, self.address))
+            buffers.append(QueueBuffer(0, self.address))
             self.address += 0x1000000
         fields.setdefault("buffers", buffers)
         fields.setdefault("target_device", 0)

@@ -8,12 +8,12 @@ import pytest
 from tbuda_lab.core.errors import Cancelled, InputError, NetlistError, QueueError
 from tbuda_lab.core.netlist.schema import (
     Allocate,
-    Buffer,
     Deallocate,
     EndLoop,
     Execute,
     Loop,
     Param,
+    QueueBuffer,
     QueueSetting,
     Var,
     VarInst,
@@ -275,8 +275,8 @@ def test_dynamic_queues():
 
 def test_dynamic_queues_must_not_lie_on_one_another():
     net = chain()
-    net.queue("q1", ONE, buffers=[Buffer(0, 0x1000)])
-    net.queue("q2", ONE, buffers=[Buffer(0, 0x1100)])
+    net.queue("q1", ONE, buffers=[QueueBuffer(0, 0x1000)])
+    net.queue("q2", ONE, buffers=[QueueBuffer(0, 0x1100)])
     net.program("run", [Allocate(["q1"]), Deallocate(["q1"]), Allocate(["q2"]), Allocate(["q1"])])
     with pytest.raises(QueueError, match=r"queue 'q1' .* is allocated over queue 'q2'"):
         Executor(net.netlist()).run()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.errors import QueueError
-from tbuda_lab.core.netlist.schema import Buffer, EndLoop, Execute, Loop, Param, Var, VarInst
+from tbuda_lab.core.netlist.schema import EndLoop, Execute, Loop, Param, QueueBuffer, Var, VarInst
 from tbuda_lab.sim import Executor
 from tests.sim.build import Net
 from tests.sim.harness import check, feeds_for
@@ -59,7 +59,7 @@ def test_ram_pointers_that_move_by_themselves():
 @pytest.mark.parametrize("blocking", ["slices", "rows"])
 def test_a_view_of_a_ram_shows_the_same_bytes(blocking):
     net = Net("grayskull", "Float32")
-    buffers = [Buffer(0, 0x20000000), Buffer(0, 0x30000000)]
+    buffers = [QueueBuffer(0, 0x20000000), QueueBuffer(0, 0x30000000)]
     net.queue("in", (1, 2, 1), entries=4)
     net.op("w", "nop", ["in"], (1, 2, 1), graph="write", grid=(2, 1))
     net.ram("cache", (1, 2, 1), source="w", entries=4, grid=(2, 1), buffers=buffers)
@@ -90,7 +90,7 @@ def test_a_view_of_a_ram_shows_the_same_bytes(blocking):
 
 def test_a_view_of_a_ram_may_arrange_its_buffers_otherwise():
     net = Net("grayskull", "Float32")
-    buffers = [Buffer(0, 0x20000000), Buffer(0, 0x30000000)]
+    buffers = [QueueBuffer(0, 0x20000000), QueueBuffer(0, 0x30000000)]
     net.ram("cache", (1, 1, 2), entries=4, grid=(1, 2), buffers=buffers)
     net.ram("view", (4, 2, 1), entries=1, grid=(2, 1), buffers=list(buffers), alias="cache")
     executor = Executor(net.netlist())
@@ -104,9 +104,9 @@ def test_a_view_of_a_ram_may_arrange_its_buffers_otherwise():
 
 def test_rams_at_equal_addresses_are_one_memory():
     net = Net("grayskull", "Float32")
-    net.ram("a", ONE, buffers=[Buffer(0, 0x1000)])
-    net.ram("b", ONE, buffers=[Buffer(0, 0x1000)])
-    net.ram("c", ONE, buffers=[Buffer(0, 0x1000)], target_device=1)
+    net.ram("a", ONE, buffers=[QueueBuffer(0, 0x1000)])
+    net.ram("b", ONE, buffers=[QueueBuffer(0, 0x1000)])
+    net.ram("c", ONE, buffers=[QueueBuffer(0, 0x1000)], target_device=1)
     executor = Executor(net.netlist())
     executor.write("a", ones(1)[0])
     assert executor.read("b").any() and not executor.read("c").any()

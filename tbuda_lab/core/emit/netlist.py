@@ -132,7 +132,7 @@ class _Emitter:
         producer = q.writer or "HOST"
         if q.kind in ("e2e", "output"):
             producer = q.source if self.graph[q.source].kind is NodeKind.OP else self.graph[q.source].inputs[0].source
-        buffers = [schema.Buffer(channel, address) for channel, address in q.buffers]
+        buffers = [schema.QueueBuffer(channel, address) for channel, address in q.buffers]
         order = None if q.kind in SPARSE_KINDS else q.ublock_order
         return schema.Queue(
             q.name,

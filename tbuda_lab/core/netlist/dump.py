@@ -14,7 +14,6 @@ from tbuda_lab.core.netlist import writer
 from tbuda_lab.core.netlist.schema import (
     Allocate,
     Blocking,
-    Buffer,
     Deallocate,
     EndLoop,
     Execute,
@@ -27,6 +26,7 @@ from tbuda_lab.core.netlist.schema import (
     Param,
     Program,
     Queue,
+    QueueBuffer,
     SubOp,
     Var,
     VarInst,
@@ -167,7 +167,7 @@ def _blocking(b: Blocking) -> Iterator[tuple[str, str]]:
         yield "ublock", writer.value(b.ublock)
 
 
-def _buffer(b: Buffer) -> str:
+def _buffer(b: QueueBuffer) -> str:
     return f"{b.address:#x}" if b.bare else f"[{b.channel}, {b.address:#x}]"
 
 

@@ -7,7 +7,6 @@ import dataclasses
 
 from tbuda_lab.core.netlist.schema import (
     Allocate,
-    Buffer,
     Deallocate,
     Execute,
     NetGraph,
@@ -15,6 +14,7 @@ from tbuda_lab.core.netlist.schema import (
     NetOp,
     Program,
     Queue,
+    QueueBuffer,
     QueueSetting,
 )
 from tbuda_lab.core.netlist.sizes import queue_buffer_bytes
@@ -41,7 +41,7 @@ def expand(n: Netlist, align: int = 32) -> Netlist:
             clone = _queue(queue, chip, str(k) if queue.name in many_queues else None, names)
             if queue.name in many_queues and queue.loc == "host":
                 clone.target_device = many_queues[queue.name][0]
-                clone.buffers = [Buffer(b.channel, b.address + k * size, b.bare) for b in queue.buffers]
+                clone.buffers = [QueueBuffer(b.channel, b.address + k * size, b.bare) for b in queue.buffers]
             out.queues[clone.name] = clone
             _copy_source(out, ("queues", queue.name), ("queues", clone.name))
     for graph in n.graphs.values():

@@ -96,7 +96,7 @@ class Blocking:
 
 
 @dataclasses.dataclass
-class Buffer:
+class QueueBuffer:
     """Where one core's part of a queue lies: DRAM channel (of host memory: its region) and byte address."""
 
     channel: int
@@ -119,7 +119,7 @@ class Queue:
     df: DataFormat
     target_device: int | list[int]
     loc: str  # "dram" | "host"
-    buffers: list[Buffer] = dataclasses.field(default_factory=list)
+    buffers: list[QueueBuffer] = dataclasses.field(default_factory=list)
     tile_dim: TileDim | None = None
     layout: str | None = None
     alias: str | None = None

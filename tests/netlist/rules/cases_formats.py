@@ -7,8 +7,8 @@ from typing import Any
 
 from tbuda_lab.core.formats import DataFormat as D
 from tbuda_lab.core.netlist.schema import (
-    Buffer,
     Netlist,
+    QueueBuffer,
 )
 from tests.netlist import builders as b
 from tests.netlist.builders import op, queue, tm
@@ -118,7 +118,7 @@ case("O12", b.untilized, lambda n: n.queues.pop("op0.out"), "graphs/g/op0/untili
 case(
     "O12",
     b.untilized,
-    on_queue("op0.out", grid_size=(2, 1), buffers=[Buffer(0, 0x30000000), Buffer(1, 0x30000000)]),
+    on_queue("op0.out", grid_size=(2, 1), buffers=[QueueBuffer(0, 0x30000000), QueueBuffer(1, 0x30000000)]),
     "graphs/g/op0/untilize_output",
 )
 case("O12", b.chain, lambda n: setattr(the_op(n), "untilize_output", True), "graphs/g/a/untilize_output")

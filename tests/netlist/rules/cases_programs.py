@@ -6,7 +6,6 @@ import dataclasses
 
 from tbuda_lab.core.netlist.schema import (
     Allocate,
-    Buffer,
     Deallocate,
     EndLoop,
     Execute,
@@ -14,6 +13,7 @@ from tbuda_lab.core.netlist.schema import (
     Netlist,
     Param,
     Program,
+    QueueBuffer,
     Var,
     VarInst,
 )
@@ -39,7 +39,7 @@ case(
     "P4",
     b.two_counts,
     lambda n: (
-        n.queues.update(y=queue("y", (1, 2, 2), buffers=[Buffer(1, 0x20000000)])),
+        n.queues.update(y=queue("y", (1, 2, 2), buffers=[QueueBuffer(1, 0x20000000)])),
         execute(n).settings.update(y=execute(n).settings["x"]),
     ),
     "queue_settings/y",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tbuda_lab.core.formats import DataFormat as D
 from tbuda_lab.core.netlist.schema import (
-    Buffer,
     Netlist,
+    QueueBuffer,
 )
 from tests.netlist import builders as b
 from tests.netlist.builders import op, queue, tm
@@ -21,7 +21,7 @@ from tests.netlist.rules.common import (
 case("D2", b.unary, lambda n: n.arch.__setitem__(0, "wormhole_c0"), "devices/arch")
 case("D2", b.unary, lambda n: n.arch.clear(), "devices/arch")
 case("Q4", b.unary, on_queue(buffers=[]), "queues/x/dram")
-case("Q5", b.unary, lambda n: q(n).buffers.__setitem__(0, Buffer(0, 0x20000020)), "queues/x/dram", "blackhole")
+case("Q5", b.unary, lambda n: q(n).buffers.__setitem__(0, QueueBuffer(0, 0x20000020)), "queues/x/dram", "blackhole")
 case("Q6", b.unary, on_queue(read_ports=[0]), "queues/x/read_ports", "grayskull")
 case("Q6", b.unary, on_queue(write_ports=[3]), "queues/x/write_ports")
 case("Q6", b.unary, on_queue(read_ports=[0, 1]), "queues/x/read_ports")
@@ -36,7 +36,7 @@ case("Q9.blocking", b.unary, on_blocking(q, mblock=(2, 0)), "queues/x/mblock")
 case("Q9.grid", b.unary, on_queue(grid_size=(0, 1)), "queues/x/grid_size")
 case("Q9.df", b.unary, on_queue(df=D.Invalid), "queues/x/df")
 case("Q9.layout", b.unary, on_queue(layout="row_major"), "queues/x/layout")
-case("Q9.buffers", b.unary, lambda n: q(n).buffers.append(Buffer(1, 0x40000000)), "queues/x/dram")
+case("Q9.buffers", b.unary, lambda n: q(n).buffers.append(QueueBuffer(1, 0x40000000)), "queues/x/dram")
 case("Q9.buffers", b.unary, on_queue(loc="", buffers=[]), "queues/x")
 case("Q10.producer", b.unary, on_queue("op0.out", input="op1"), "queues/op0.out/input")
 case("Q10.producer", b.unary, on_queue("x", input=""), "queues/x")
@@ -62,7 +62,7 @@ case("Q12", aliased, on_queue("view", alias="view"), "queues/view/alias")
 case("Q12", aliased, on_queue("view", alias="nothing"), "queues/view/alias")
 case("Q12", aliased, on_queue("base", alias="x"), "queues/view/alias")
 case("Q12", aliased, on_queue("base", type="queue"), "queues/view/alias")
-case("Q12", aliased, on_queue("view", buffers=[Buffer(3, 0x10000000)]), "queues/view/alias")
+case("Q12", aliased, on_queue("view", buffers=[QueueBuffer(3, 0x10000000)]), "queues/view/alias")
 case("Q12", aliased, on_queue("view", entries=4), "queues/view/alias")
 case(
     "Q12",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.netlist.schema import Buffer, Netlist
+from tbuda_lab.core.netlist.schema import Netlist, QueueBuffer
 from tests.netlist import builders as b
 from tests.netlist.builders import fused, op, sub, tm
 from tests.netlist.rules.common import (
@@ -48,7 +48,7 @@ def many_readers(n: Netlist) -> None:
     reader.grid_size, reader.blocking.mblock = (5, 5), (1, 1)
     out = n.queues["c.out"]
     out.grid_size, out.blocking.mblock = (5, 5), (1, 1)
-    out.buffers[:] = [Buffer(k % 6, 0x30000000 + k * 0x10000) for k in range(25)]
+    out.buffers[:] = [QueueBuffer(k % 6, 0x30000000 + k * 0x10000) for k in range(25)]
 
 
 def wide() -> Netlist:
@@ -169,10 +169,10 @@ def crossing(n: Netlist) -> None:
     """An op of 64 cores fills 64 buffers on the other chip; two chips are joined by 16 ethernet cores at most."""
     for element in (n.graphs["g0"].ops["a"], n.queues["a.out"]):
         element.grid_size, element.blocking.mblock = (8, 8), (1, 1)
-    n.queues["a.out"].buffers[:] = [Buffer(k % 6, 0x30000000 + k * 0x10000) for k in range(64)]
+    n.queues["a.out"].buffers[:] = [QueueBuffer(k % 6, 0x30000000 + k * 0x10000) for k in range(64)]
     wide = n.graphs["g0"].ops["d"]
     wide.grid_size, wide.blocking.mblock = (8, 8), (1, 1)
-    n.queues["d.out"].buffers[:] = [Buffer(k % 6, 0x31000000 + k * 0x10000) for k in range(64)]
+    n.queues["d.out"].buffers[:] = [QueueBuffer(k % 6, 0x31000000 + k * 0x10000) for k in range(64)]
     n.queues["d.out"].grid_size, n.queues["d.out"].blocking.mblock = (8, 8), (1, 1)
 
 

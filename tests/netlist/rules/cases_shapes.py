@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tbuda_lab.core.netlist.schema import (
-    Buffer,
+    QueueBuffer,
 )
 from tests.netlist import builders as b
 from tests.netlist.builders import op, queue, tm
@@ -40,25 +40,26 @@ case("S4", b.unary, on_queue("op0.out", input_tms=[tm("hslice", 3)]), "queues/op
 case("S5", b.reduce, on_blocking(the_op, mblock=(2, 2)), "graphs/g/red/mblock")
 case("S6", b.splice, on_op(attributes={"input0": [2, 1, 1]}), "graphs/g/cat/attributes/input0")
 case("S6", b.splice, on_op(attributes={"input0": [1, 1, 2]}), "graphs/g/cat/attributes/input0")
-case("S7", b.unary, lambda n: n.queues.update(y=queue("y", (1, 1, 1), buffers=[Buffer(1, 0x20000000)])), "queues/y")
+case("S7", b.unary, lambda n: n.queues.update(y=queue("y", (1, 1, 1), buffers=[QueueBuffer(1, 0x20000000)])),
+     "queues/y")
 case("D4", b.unary, lambda n: n.order.reverse(), "queues")
 
 # -- placement --------------------------------------------------------------------------------------------------------
 case("R4", b.unary, on_op(grid_loc=(9, 8)), "graphs/g/op0/grid_loc")
 case("R4", b.unary, on_op(grid_loc=(-1, 0)), "graphs/g/op0/grid_loc")
-case("R3.channel", b.unary, lambda n: q(n).buffers.__setitem__(0, Buffer(6, 0x20000000)), "queues/x/dram")
-case("R3.capacity", b.unary, lambda n: q(n).buffers.__setitem__(0, Buffer(0, 0x7FFFFFE0)), "queues/x/dram")
-case("R3.reserved", b.unary, lambda n: q(n).buffers.__setitem__(0, Buffer(0, 0x1000)), "queues/x/dram")
-case("R3.aligned", b.unary, lambda n: q(n).buffers.__setitem__(0, Buffer(0, 0x20000010)), "queues/x/dram")
-case("R2", b.unary, on_queue("op0.out", loc="host", buffers=[Buffer(4, 0)]), "queues/op0.out/host")
-case("R2", b.unary, on_queue("op0.out", loc="host", buffers=[Buffer(0, 1 << 30)]), "queues/op0.out/host")
+case("R3.channel", b.unary, lambda n: q(n).buffers.__setitem__(0, QueueBuffer(6, 0x20000000)), "queues/x/dram")
+case("R3.capacity", b.unary, lambda n: q(n).buffers.__setitem__(0, QueueBuffer(0, 0x7FFFFFE0)), "queues/x/dram")
+case("R3.reserved", b.unary, lambda n: q(n).buffers.__setitem__(0, QueueBuffer(0, 0x1000)), "queues/x/dram")
+case("R3.aligned", b.unary, lambda n: q(n).buffers.__setitem__(0, QueueBuffer(0, 0x20000010)), "queues/x/dram")
+case("R2", b.unary, on_queue("op0.out", loc="host", buffers=[QueueBuffer(4, 0)]), "queues/op0.out/host")
+case("R2", b.unary, on_queue("op0.out", loc="host", buffers=[QueueBuffer(0, 1 << 30)]), "queues/op0.out/host")
 case("R1", b.unary, on_queue(target_device=1), "graphs/g/op0/inputs", "grayskull")
 case("R1.output", b.unary, on_queue("op0.out", target_device=1), "queues/op0.out/dram", "grayskull")
 case("R5", b.binary, lambda n: setattr(q(n, "y"), "buffers", list(q(n, "x").buffers)), "queues/y/dram")
 case(
     "R5",
     lambda: b.build([op("o", "nop", ["x"], grid=(2, 1))], {"x": (1, 2, 2)}),
-    lambda n: setattr(q(n, "o.out"), "buffers", [Buffer(1, 0x20000000), Buffer(1, 0x20000000)]),
+    lambda n: setattr(q(n, "o.out"), "buffers", [QueueBuffer(1, 0x20000000), QueueBuffer(1, 0x20000000)]),
     "queues/o.out/dram",
 )
 case(

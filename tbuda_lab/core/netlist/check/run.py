@@ -22,7 +22,7 @@ from tbuda_lab.core.netlist.check.registry import (
     ordered,
 )
 from tbuda_lab.core.netlist.expand import expand
-from tbuda_lab.core.netlist.schema import Buffer, Finding, Netlist, NetOp, Queue
+from tbuda_lab.core.netlist.schema import Finding, Netlist, NetOp, Queue, QueueBuffer
 from tbuda_lab.core.netlist.tables import Tables
 
 
@@ -157,7 +157,7 @@ class CheckCache:
         for name, queue in c.n.queues.items():
             before = self._shown.get(name)
             if before is None or not (before[0] is queue or _alike(before[0], queue)):
-                before = queue, dataclasses.replace(queue, buffers=cast(list[Buffer], _Addresses()))
+                before = queue, dataclasses.replace(queue, buffers=cast(list[QueueBuffer], _Addresses()))
             shown[name] = queue, before[1]
         self._shown = shown
         return {name: face for name, (_, face) in shown.items()}

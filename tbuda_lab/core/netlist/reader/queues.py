@@ -11,7 +11,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import QUEUE_FIELDS, TILE_DIMS, TMS
 from tbuda_lab.core.netlist.reader import scalars
 from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, Where, is_null, kind_of
-from tbuda_lab.core.netlist.schema import Blocking, Buffer, NoTms, Queue, TileDim, Tm
+from tbuda_lab.core.netlist.schema import Blocking, NoTms, Queue, QueueBuffer, TileDim, Tm
 
 
 def read_tms(r: NetlistReader, node: Node, where: Where) -> list[Tm]:
@@ -139,13 +139,13 @@ def read_tile_dim(r: NetlistReader, f: dict[str, Node], where: Where, rule: str)
     return dim
 
 
-def _read_buffers(r: NetlistReader, node: Node, where: Where) -> list[Buffer]:
+def _read_buffers(r: NetlistReader, node: Node, where: Where) -> list[QueueBuffer]:
     """`[[channel, address], ...]`; a host buffer may be an address alone."""
     def address(text: str) -> int:
         return scalars.parse_int(text, 64)
 
-    def bare(item: Any) -> Buffer:
-        return Buffer(0, r.scalar(item, where, "Y4", address, 0), bare=True)
+    def bare(item: Any) -> QueueBuffer:
+        return QueueBuffer(0, r.scalar(item, where, "Y4", address, 0), bare=True)
 
     host = where[-1] == "host"
     if host and isinstance(node, yaml.ScalarNode) and not is_null(node):
@@ -159,5 +159,5 @@ def _read_buffers(r: NetlistReader, node: Node, where: Where) -> list[Buffer]:
         if len(values) != 2:
             r.problem(item, where, "Q4", f"a buffer of {len(values)} values", "write [channel, address]")
             values = [*values, 0, 0][:2]
-        out.append(Buffer(values[0], values[1]))
+        out.append(QueueBuffer(values[0], values[1]))
     return out
