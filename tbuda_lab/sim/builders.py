@@ -167,6 +167,7 @@ def _matmul(context: OpContext) -> Kernel:
     finish = _epilogue(context)
     alone = spill is None and groups == 1 and len(op.inputs) == 2 and _sfpu(context) is None and (
         relu_of(op.attributes) is None)
+    packed = mm.PackedOperand()
     twice = 1 if context.numerics.missed(op) is None else 2  # what three passes miss stands beside what they see
 
     def run(args: Sequence[Array], free: int | None) -> Array:
@@ -190,7 +191,7 @@ def _matmul(context: OpContext) -> Kernel:
                 matmul.product(a[inputs, slices, rows][0, 0], weights, out[inputs, slices, rows][0, 0])
 
             return finish(out, args[2:], fill)
-        out = mm.matmul(left, right) if spill is None else mm.blocked_matmul(left, right, m_k, spill)
+        out = mm.matmul(left, right, packed=packed) if spill is None else mm.blocked_matmul(left, right, m_k, spill)
         if joined is not None:
             out = mm.cut_columns(out, a.shape[1])
         if groups > 1:

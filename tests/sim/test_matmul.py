@@ -62,6 +62,44 @@ def test_products_of_both_libraries(library, left, right, layout):
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["rows", "turned", "spread", "strided"])
+def test_products_of_a_packed_operand(monkeypatch, layout):
+    """They are those of float64; another matrix, or the same memory with other contents in a new array, is seen."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(mm, "faster_torch", lambda: torch)
+    mm._packing.cache_clear()
+    if mm._packing() is None:
+        pytest.skip("this torch has no packed products")
+    rng = np.random.default_rng(3)
+    operand, found = mm.PackedOperand(), []
+    for _ in range(2):
+        b = rng.standard_normal((1024, 600)).astype(np.float32)
+        if layout == "turned":
+            b = np.ascontiguousarray(b.T).T
+        elif layout == "spread":
+            b = mm.spread_rows(np.ascontiguousarray(b[:, :512].repeat(2, axis=1)))
+        elif layout == "strided":
+            b = np.lib.stride_tricks.as_strided(b, (1024, 599), b.strides)
+        for rows in (64, 64, 64, 64, 64, 64, 40, 64):
+            a = rng.standard_normal((rows, 1024)).astype(np.float32)
+            out = operand.product(a, b)
+            found.append(out is not None)
+            if out is not None:
+                np.testing.assert_allclose(out, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-3)
+    assert found == [False, False, False, True, True, True, False, False] * 2
+
+
+def test_an_operand_is_not_packed_twice_for_memory_that_is_used_anew(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(mm, "faster_torch", lambda: torch)
+    operand = mm.PackedOperand()
+    a = np.ones((64, 1024), np.float32)
+    for value in range(8):  # the allocator gives the same address again
+        b = np.full((1024, 600), value, np.float32)
+        assert operand.product(a, b) is None
+        del b
+
+
 def test_a_product_of_what_nobody_may_write_to(monkeypatch):
     """As NumPy 2.0 and torch have it: such an array is not exported, and `from_numpy` warns of it."""
     torch = pytest.importorskip("torch")

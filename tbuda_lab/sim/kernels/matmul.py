@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -66,6 +67,62 @@ def _tensor(torch: Any, x: Array) -> Any:
         return torch.from_numpy(x.copy())
 
 
+_PACKED_ROWS = range(33, 1025)
+_PACKED_NUMBERS = 1 << 19
+"""Rows of a first operand, and numbers of a second one, from which on a product gains by a packed second operand."""
+_PLAIN_PRODUCTS = 3
+"""Products of the same memory before it is packed: packing takes as long as some twenty products gain."""
+
+
+@functools.cache
+def _packing() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """torch's calls of MKL that pack a matrix and multiply with it; None where this torch has none that work."""
+    torch = faster_torch()
+    try:
+        pack, linear = torch.ops.mkl._mkl_reorder_linear_weight, torch.ops.mkl._mkl_linear
+        x, weight = torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        works = torch.equal(linear(x, pack(weight, 2), weight, None, 2), weight.t())
+    except (AttributeError, RuntimeError):
+        return None
+    return (pack, linear) if works else None
+
+
+class PackedOperand:
+    """The second operand of an op's products. Once `_PLAIN_PRODUCTS` have met the same memory it is packed as MKL reads
+    it, which MKL would else do in every product. The sums are those of a plain product."""
+
+    def __init__(self) -> None:
+        self._owner: Callable[[], object] = lambda: None
+        self._key: tuple[object, ...] = ()
+        self._products = 0
+        self._packed: Any = None
+
+    def product(self, a: Array, b: Array) -> Array | None:
+        """a (rows, inner) @ b (inner, columns), or None where a plain product is to be made."""
+        if len(a) not in _PACKED_ROWS or b.size < _PACKED_NUMBERS or a.dtype != np.float32 or b.dtype != np.float32:
+            return None
+        calls = _packing()
+        if calls is None:
+            return None
+        owner: Any = b
+        while getattr(owner, "base", None) is not None:  # `as_strided` puts an object of its own between
+            owner = owner.base
+        if not isinstance(owner, np.ndarray):
+            return None
+        key = (b.__array_interface__["data"], b.shape, b.strides, len(a))
+        if self._owner() is not owner or key != self._key:
+            self._owner, self._key, self._products, self._packed = weakref.ref(owner), key, 0, None
+        self._products += 1
+        if self._products <= _PLAIN_PRODUCTS:
+            return None
+        torch = faster_torch()
+        weight = _tensor(torch, b).t()
+        if self._packed is None:
+            self._packed = calls[0](weight.contiguous(), len(a))
+        result: Array = calls[1](_tensor(torch, a), self._packed, weight, None, len(a)).numpy()
+        return result
+
+
 def spread_rows(x: Array) -> Array:
     """x, copied with a gap after each row where rows would displace one another from the processor's cache."""
     columns = x.shape[-1]
@@ -94,10 +151,11 @@ def blas_ready(x: Array) -> Array:
     return x if by_rows or by_columns or rows == 1 or columns == 1 else np.ascontiguousarray(x)
 
 
-def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
+def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
     """out[n, z] = a[n, z] @ b[n, z]; a (n, z, M, K), b (n or 1, z, K, N).
 
-    Slices of b beyond those of a are not used. One b for all inputs and slices makes one large product of it.
+    Slices of b beyond those of a are not used. One b for all inputs and slices makes one large product of it, with
+    `packed` if the caller keeps one for it.
     """
     n, z, rows, inner = a.shape
     b = blas_ready(b[:, :z])
@@ -111,22 +169,29 @@ def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
                 alike = _by_rows(np.ascontiguousarray(flat[::_TILE]), b[0, 0], _TILE)
                 return np.repeat(alike, _TILE, axis=0).reshape(shape)
             target = out.reshape(n * z * rows, b.shape[3]) if out is not None else None
-            return _by_rows(blas_ready(flat), b[0, 0], z * rows, target).reshape(shape)
+            return _by_rows(blas_ready(flat), b[0, 0], z * rows, target, packed).reshape(shape)
     return product(blas_ready(a), b, out)
 
 
-def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None) -> Array:
+def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
     """a (n * rows, K) @ b (K, N) with the bits that each `rows` rows give by themselves. Where K is long, the BLAS sums
     in an order that depends on the number of rows, so that each part is a product of its own."""
+    step = rows if a.shape[1] > _LONG else len(a)
+    if out is None and step == len(a):
+        whole = packed.product(a, b) if packed is not None else None
+        return product(a, b) if whole is None else whole
     result = np.empty((len(a), b.shape[1]), np.result_type(a, b)) if out is None else out
     if len(a) % rows:  # whole parts
-        whole = np.zeros((-(-len(a) // rows) * rows, a.shape[1]), a.dtype)
-        whole[:len(a)] = a
-        result[:] = _by_rows(whole, b, rows)[:len(a)]
+        padded = np.zeros((-(-len(a) // rows) * rows, a.shape[1]), a.dtype)
+        padded[:len(a)] = a
+        result[:] = _by_rows(padded, b, rows)[:len(a)]
         return result
-    step = rows if a.shape[1] > _LONG else len(a)
     for begin in range(0, len(a), step):
-        product(a[begin:begin + step], b, result[begin:begin + step])
+        part = packed.product(a[begin:begin + step], b) if packed is not None else None
+        if part is None:
+            product(a[begin:begin + step], b, result[begin:begin + step])
+        else:
+            result[begin:begin + step] = part
     return result
 
 
