@@ -55,6 +55,13 @@ def shape_text(x: Array | tuple[int, ...]) -> str:
     return f"({', '.join(str(d) for d in shape)})"
 
 
+def repeated(x: Array, shape: tuple[int, ...]) -> Array:
+    """`np.broadcast_to` for a shape of as many dims, in half the time."""
+    view: Array = np.nditer((x,), ("multi_index", "refs_ok", "zerosize_ok"), (("readonly",),), itershape=shape,
+                            order="C").itviews[0]
+    return view
+
+
 def repeated_column(x: Array) -> bool:
     """Whether memory holds one column, which stands for all."""
     return x.strides[-1] == 0 and x.shape[-1] > 1

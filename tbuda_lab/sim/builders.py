@@ -9,7 +9,7 @@ import numpy as np
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import ARITY
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp
-from tbuda_lab.sim.arrays import Array, as_number, repeated_column, rows_to_words, shape_text
+from tbuda_lab.sim.arrays import Array, as_number, repeated, repeated_column, rows_to_words, shape_text
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
 from tbuda_lab.sim.kernels import eltwise, matmul
@@ -63,7 +63,7 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
             if by_element and all(map(repeated_column, args)):
                 columns = args[0].shape[3]
                 out = kernel([x[..., :1] for x in args], None)
-                out = np.broadcast_to(out, (*out.shape[:3], columns))
+                out = repeated(out, (*out.shape[:3], columns))
             else:
                 out = kernel(args, free)
         except MemoryError:
@@ -180,7 +180,7 @@ def _matmul(context: OpContext) -> Kernel:
                                 f"broadcast it: {{z: {a.shape[1] // max(b.shape[1], 1)}}}")
         if alone and repeated_column(b):
             column = mm.matmul(a, b[..., :1])
-            return np.broadcast_to(column, (*column.shape[:3], b.shape[3]))
+            return repeated(column, (*column.shape[:3], b.shape[3]))
         joined = mm.joined_columns(a, b[:, :a.shape[1]])
         left, right = (a, b) if joined is None else (a[:, :1], joined)
         if joined is None and spill is None and groups == 1 and len(args) > 2 and mm.by_pieces(a, b):

@@ -21,7 +21,7 @@ from tbuda_lab.sim.executions import Execution
 from tbuda_lab.sim.io import QueueIo, RamIo
 from tbuda_lab.sim.numerics import Numerics
 from tbuda_lab.sim.plan import EpochPlan, PlanStep, Write, check_shape, plan_epoch
-from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, check_params
+from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, WrittenSetting, check_params
 from tbuda_lab.sim.sparse import as_array
 
 OnOp = Callable[[str, Array], None]
@@ -97,6 +97,7 @@ class Executor:
         self._epochs = topology.epochs(self.netlist, self.arch)
         self.plans: dict[tuple[str, ...], EpochPlan] = {}
         self._statics: dict[str, dict[str, int]] = {}
+        self.written_settings: dict[int, list[WrittenSetting]] = {}  # by the id of an execute of the netlist
         self._backlog: dict[str, list[Array]] = {}
         self._together = False  # whether executions wait for those that can be computed with them
         self._waiting: list[Execution] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -40,6 +39,8 @@ class Machine(Protocol):
 
     @property
     def io(self) -> Mapping[str, QueueIo | RamIo]: ...
+    @property
+    def written_settings(self) -> dict[int, list[WrittenSetting]]: ...
     def epoch_of(self, graph: str) -> tuple[str, ...] | None: ...
     def input_count(self, graph: str) -> int: ...
     def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None, ended: Callable[[], None]) -> None: ...
@@ -51,12 +52,13 @@ class Machine(Protocol):
 @dataclasses.dataclass
 class IoSetting:
     """A queue setting as written and, at the time of its execute, as numbers. pointers: the fields that move pointers;
-    texts: what is written as text, which may be a variable's name."""
+    texts: what is written as text, which may be a variable's name; legal: it needs no check any more."""
 
     written: QueueSetting
     values: dict[str, int]
     pointers: tuple[str, ...]
     texts: tuple[str, ...]
+    legal: bool = False
 
     def agrees(self, other: IoSetting) -> bool:
         """Whether both say the same; what one leaves out it says by its default."""
@@ -65,15 +67,28 @@ class IoSetting:
                    if key != "rd_ptr_autoinc" or (key in one and key in two))
 
 
-@functools.lru_cache(maxsize=4096)
-def _parts(fields: tuple[tuple[str, Value], ...]) -> tuple[dict[str, int], list[tuple[str, str]], tuple[str, ...],
-                                                           tuple[str, ...]]:
-    """Of a setting's fields: those that are the same in every run, as numbers; the others; `pointers` and `texts` of
-    `IoSetting`."""
-    values = {f: int(truth(v)) if f in _FLAGS else int(v or 0) for f, v in fields if not isinstance(v, str)}
-    names = [f for f, _ in fields]
-    others = [(f, v.strip()) for f, v in fields if isinstance(v, str)]
-    return values, others, tuple(f for f in _POINTERS if f in names), tuple(text for _, text in others)
+class WrittenSetting:
+    """A setting of an execute, read once for all its runs."""
+
+    def __init__(self, queue: str, written: QueueSetting) -> None:
+        fields = written.fields
+        self.queue = queue
+        self.texts = [(f, v.strip()) for f, v in fields.items() if isinstance(v, str)]
+        self.setting = IoSetting(
+            written, {f: int(truth(v)) if f in _FLAGS else int(v or 0) for f, v in fields.items()
+                      if not isinstance(v, str)},
+            tuple(f for f in _POINTERS if f in fields), tuple(text for _, text in self.texts))
+
+    def now(self, locals: Mapping[str, int], value: Callable[[str, str], int]) -> IoSetting:
+        """As numbers: the same setting each time where no field is text. value: of a field's text that is no local
+        variable."""
+        if not self.texts:
+            return self.setting
+        values = self.setting.values.copy()
+        for field, text in self.texts:
+            number = locals.get(text)
+            values[field] = value(field, text) if number is None else number
+        return dataclasses.replace(self.setting, values=values)
 
 
 class ProgramRun:
@@ -245,17 +260,10 @@ class ProgramRun:
         epoch = self.machine.epoch_of(graph)
         if epoch is None:
             raise self._error("execute", f"there is no graph {graph!r}")
-        settings = {}
-        for queue, written in (instruction.settings or {}).items():
-            if queue not in self.machine.io:
-                raise self._error("P4", f"execute of {graph!r} sets {queue!r}, which is not a queue")
-            values, others, pointers, texts = _parts(tuple(written.fields.items()))
-            if others:
-                values = values.copy()
-                for field, text in others:
-                    number = self.locals.get(text)
-                    values[field] = self._field(field, text) if number is None else number
-            settings[queue] = IoSetting(written, values, pointers, texts)
+        written = self.machine.written_settings.get(id(instruction))
+        if written is None:
+            written = self.machine.written_settings[id(instruction)] = self._read(instruction)
+        settings = {each.queue: each.now(self.locals, self._field) for each in written}
         waiting = self.pending.setdefault(epoch, {})
         if graph in waiting:
             raise self._error("G5", f"graph {graph!r} is executed twice before all graphs of its temporal epoch "
@@ -265,15 +273,10 @@ class ProgramRun:
         if len(waiting) < len(epoch):
             return
         del self.pending[epoch]
-        merged: dict[str, IoSetting] = {}
-        for one in waiting.values():
-            for queue, setting in one.items():
-                if queue in merged and not merged[queue].agrees(setting):
-                    raise self._error("G5", f"graphs {', '.join(epoch)} run together and set {queue!r} differently",
-                                      "settings of one queue in one temporal epoch must be the same")
-                merged[queue] = setting
+        merged = settings if len(epoch) == 1 else self._merged(epoch, waiting)
+        input_count = self.machine.input_count(graph)
         for queue, setting in merged.items():
-            self._apply(queue, setting, self.machine.input_count(graph))
+            self._apply(queue, setting, input_count)
         try:
             self.machine.run_epoch(epoch, self.cancel, lambda: self._ended(graph))
         except QueueError as error:
@@ -283,6 +286,23 @@ class ProgramRun:
             io = self.machine.io[queue]
             if isinstance(io, QueueIo):
                 io.rd_local = io.rd_base
+
+    def _read(self, instruction: Execute) -> list[WrittenSetting]:
+        for queue in instruction.settings or {}:
+            if queue not in self.machine.io:
+                raise self._error("P4", f"execute of {instruction.graph!r} sets {queue!r}, which is not a queue")
+        return [WrittenSetting(queue, setting) for queue, setting in (instruction.settings or {}).items()]
+
+    def _merged(self, epoch: tuple[str, ...], waiting: Mapping[str, Mapping[str, IoSetting]]) -> dict[str, IoSetting]:
+        """The settings of all graphs of a temporal epoch."""
+        merged: dict[str, IoSetting] = {}
+        for settings in waiting.values():
+            for queue, setting in settings.items():
+                if queue in merged and not merged[queue].agrees(setting):
+                    raise self._error("G5", f"graphs {', '.join(epoch)} run together and set {queue!r} differently",
+                                      "settings of one queue in one temporal epoch must be the same")
+                merged[queue] = setting
+        return merged
 
     def _ended(self, graph: str) -> None:
         self.executes += 1
@@ -296,7 +316,9 @@ class ProgramRun:
 
     def _apply(self, queue: str, setting: IoSetting, input_count: int) -> None:
         io, values = self.machine.io[queue], setting.values
-        self._check(queue, io, setting, input_count)
+        if not setting.legal:
+            self._check(queue, io, setting, input_count)
+            setting.legal = not setting.texts
         io.prologue, io.epilogue = bool(values.get("prologue", 0)), bool(values.get("epilogue", 0))
         if values.get("zero", 0):
             io.clear()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.netlist.schema import OpInput, Tm
-from tbuda_lab.sim.arrays import Array, TileDim, misfit, shape_text, too_large
+from tbuda_lab.sim.arrays import Array, TileDim, misfit, repeated, shape_text, too_large
 
 Move = Callable[[Array], Array]
 
@@ -54,10 +54,10 @@ def broadcast(x: Array, dim: str, k: int) -> Array:
         return x
     _require(k * x.size * x.itemsize)
     if dim == "z":
-        return np.broadcast_to(x[:, None], (n, k, z, rows, columns)).reshape(n, k * z, rows, columns)
+        return repeated(x[:, None], (n, k, z, rows, columns)).reshape(n, k * z, rows, columns)
     if dim == "r":
-        return np.broadcast_to(x[:, :, None], (n, z, k, rows, columns)).reshape(n, z, k * rows, columns)
-    return np.broadcast_to(x[:, :, :, None], (n, z, rows, k, columns)).reshape(n, z, rows, k * columns)
+        return repeated(x[:, :, None], (n, z, k, rows, columns)).reshape(n, z, k * rows, columns)
+    return repeated(x[:, :, :, None], (n, z, rows, k, columns)).reshape(n, z, rows, k * columns)
 
 
 def pad(x: Array, rows: int, columns: int, value: float) -> Array:
@@ -82,7 +82,7 @@ def tile_broadcast(x: Array, dim: str, tile_dim: TileDim) -> Array:
         tiles = tiles[:, :, :, :1]
     if "c" in dim:
         tiles = tiles[..., :1]
-    return np.broadcast_to(tiles, (n, z, rows // h, h, columns // w, w)).reshape(x.shape)
+    return repeated(tiles, (n, z, rows // h, h, columns // w, w)).reshape(x.shape)
 
 
 def retile(x: Array, old: TileDim, new: TileDim) -> Array:

@@ -138,7 +138,10 @@ Round = Callable[[Array], Array]
 
 _TILE = 32
 _LONG = 512
-"""Inner dimension beyond which the order of a sum depends on the number of rows, in MKL as in OpenBLAS."""
+"""Inner dimension from which the order of a sum depends on the number of rows, in MKL as in OpenBLAS."""
+_FEW_ROWS = 4
+"""Rows of a product of rows that stand for a tile each: with one, the order of a sum would be another at any inner
+dimension, and more take longer where there is but one."""
 
 
 def blas_ready(x: Array) -> Array:
@@ -165,8 +168,8 @@ def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand |
         flat = a.reshape(n * z * rows, inner) if a.flags.c_contiguous or n * z == 1 else None
         if flat is not None:
             shape = (n, z, rows, b.shape[3])
-            if out is None and len(flat) > _TILE and tiles_of_one_row(flat):
-                alike = _by_rows(np.ascontiguousarray(flat[::_TILE]), b[0, 0], _TILE)
+            if out is None and tiles_of_one_row(flat):
+                alike = _by_rows(np.ascontiguousarray(flat[::_TILE]), b[0, 0], _FEW_ROWS)
                 return np.repeat(alike, _TILE, axis=0).reshape(shape)
             target = out.reshape(n * z * rows, b.shape[3]) if out is not None else None
             return _by_rows(blas_ready(flat), b[0, 0], z * rows, target, packed).reshape(shape)
@@ -176,16 +179,19 @@ def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand |
 def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
     """a (n * rows, K) @ b (K, N) with the bits that each `rows` rows give by themselves. Where K is long, the BLAS sums
     in an order that depends on the number of rows, so that each part is a product of its own."""
-    step = rows if a.shape[1] > _LONG else len(a)
-    if out is None and step == len(a):
-        whole = packed.product(a, b) if packed is not None else None
-        return product(a, b) if whole is None else whole
-    result = np.empty((len(a), b.shape[1]), np.result_type(a, b)) if out is None else out
     if len(a) % rows:  # whole parts
         padded = np.zeros((-(-len(a) // rows) * rows, a.shape[1]), a.dtype)
         padded[:len(a)] = a
-        result[:] = _by_rows(padded, b, rows)[:len(a)]
-        return result
+        whole = _by_rows(padded, b, rows)[:len(a)]
+        if out is None:
+            return whole
+        out[:] = whole
+        return out
+    step = rows if a.shape[1] >= _LONG else len(a)
+    if out is None and step == len(a):
+        product_of_packed = packed.product(a, b) if packed is not None else None
+        return product(a, b) if product_of_packed is None else product_of_packed
+    result = np.empty((len(a), b.shape[1]), np.result_type(a, b)) if out is None else out
     for begin in range(0, len(a), step):
         part = packed.product(a[begin:begin + step], b) if packed is not None else None
         if part is None:
@@ -301,7 +307,7 @@ def by_pieces(a: Array, b: Array) -> bool:
     do not depend on the number of rows."""
     n, z, rows, inner = a.shape
     return len(b) == 1 and (b.shape[1] == 1 or b.strides[1] == 0) and n * z * rows * b.shape[3] > 2 * PIECE and (
-        inner <= _LONG) and a.dtype == b.dtype == np.float32
+        inner < _LONG) and a.dtype == b.dtype == np.float32
 
 
 def rows_of_bias(bias: Array, inputs: slice, slices: slice, rows: slice, height: int, bias_height: int) -> Array:
