@@ -220,7 +220,7 @@ def tiles_of_one_row(x: Array) -> bool:
     """Whether all rows of every tile of x (R, C) have the same bits, as where a model's tensor has a single row: the
     host fills the tile with it."""
     rows, columns = x.shape
-    if rows % _TILE or x.dtype != np.float32 or not x.flags.c_contiguous:
+    if rows % _TILE or x.dtype != np.float32 or not x.flags.c_contiguous or x[0, 0] != x[_TILE - 1, 0]:
         return False
     tiles = x.view(np.uint32).reshape(-1, _TILE, columns)
     return bool((tiles[0, 0] == tiles[0, -1]).all() and (tiles[:, 1:] == tiles[:, :1]).all())
