@@ -18,6 +18,7 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, broken
 from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
+from tbuda_lab.core.placer.model.bounds import bounds
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
 from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
@@ -218,10 +219,13 @@ def place_and_repair(
     forget_searches(costs)
     if edits:
         result = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
-    value = None
+    value = limits = None
+    plain = _in_order(plain, problem.order)
     if name == "Optimal" or options.enable_fork_join_buffering:
-        value = objective(problem, segments, _in_order(plain, problem.order))
-    chosen = Chosen(tuple(segments), name, (*result, *message), value, curve)
+        value = objective(problem, segments, plain)
+    if plain is not problem:  # what was inserted takes no time away: what bounds the model without it bounds it with it
+        limits = bounds(plain)
+    chosen = Chosen(tuple(segments), name, (*result, *message), value, curve, limits)
     outcome = assembled(problem, chosen, edits, overrides, check)
     check(1.0, "placed")
     return outcome
