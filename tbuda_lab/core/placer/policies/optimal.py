@@ -40,7 +40,7 @@ from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, rules
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
-from tbuda_lab.core.placer.stalls.stall_repair import held_up, priced
+from tbuda_lab.core.placer.stalls.stall_repair import at_best, held_up, priced
 
 _DRAM_PRICES = (4, 8)
 """Cores that one on DRAM counts for, when an epoch that is settled is looked at again: larger grids may keep parameters
@@ -268,7 +268,7 @@ class Optimal:
     def ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch with the cores that are left, and priced. Where full buffers hold it up all the same, it is also
         tried with cores left for nops, and with ops that do not take turns with their readers."""
-        ready = self._polished(segment, upstream_rows)
+        ready = priced(self.problem, self._polished(segment, upstream_rows), upstream_rows)
         if not held_up(self.problem, ready, upstream_rows):
             return ready
         nops = nop_cores(self.problem, ready)
@@ -277,19 +277,22 @@ class Optimal:
             if nops and not spare and best is not ready:
                 break
             other = self.with_room(segment, spare, apart, upstream_rows)
-            if other is not None:
-                best = min(best, self._polished(other, upstream_rows, spare), key=weighed)
+            if other is None:
+                continue
+            other = self._polished(other, upstream_rows, spare)
+            if weighed(at_best(self.problem, other)) < weighed(best):
+                best = min(best, priced(self.problem, other, upstream_rows), key=weighed)
         return best
 
     def _polished(self, segment: Segment, upstream_rows: dict[int, int], nops: int = 0) -> Segment:
-        """An epoch with the cores that are left, but for those of nops, and priced."""
+        """An epoch with the cores that are left, but for those of nops."""
         polished = polish(self.problem, segment, upstream_rows, spare=nops)
         if not nops:
             polished = self.lighter(polished, upstream_rows)
         if self.runs.waiting.counts_fill:
             polished = settle_preloads(self.problem, polished, upstream_rows)
             polished = use_spare_cores(self.problem, polished, upstream_rows, nops)
-        return priced(self.problem, polished, upstream_rows)
+        return polished
 
     def with_room(self, segment: Segment, nops: int, apart: bool, upstream_rows: dict[int, int]) -> Segment | None:
         """The same ops with so many cores left, at the lowest of the next targets; None where none of them does. apart:

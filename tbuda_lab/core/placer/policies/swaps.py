@@ -17,7 +17,8 @@ from tbuda_lab.core.placer.model.schedule import sparse_pairs
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, polish
 from tbuda_lab.core.placer.policies.op_runs import weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughputs
+from tbuda_lab.core.placer.stalls.stall_repair import at_best, priced
 
 _BOUNDS = 4
 """Bounds that may be looked at for each epoch made real."""
@@ -205,11 +206,16 @@ class SwapSearch:
         guess = sum(bounds[p.first][p.last].stall_cycles for p in parts)
         if sum(weighed(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
             return None
+        throughputs([(problem, part) for part in parts], problem.overrides)  # side by side
+        least = [weighed(at_best(problem, part)) for part in parts]
         rows_before = self._rows(self.segments[:cut])
         for i, part in enumerate(parts):
+            if sum(least) >= cost:
+                return None
             parts[i] = priced(problem, part, rows_before)
+            least[i] = weighed(parts[i])
             rows_before.update(zip(range(part.first, part.last), part.rows, strict=True))
-        if sum(weighed(p) for p in parts) >= cost:
+        if sum(least) >= cost:
             return None
         for later in self.segments[cut + 2 :]:
             rows = dict(zip(range(later.first, later.last), later.rows, strict=True))

@@ -118,6 +118,17 @@ def priced(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] 
     return _with_stall_cycles(problem, segment, result.cycles, result.period, result.limiter, result.parts)
 
 
+def at_best(problem: Problem, segment: Segment) -> Segment:
+    """The epoch with the stall cycles that it would have if no full buffer held it up: the repairs of `priced` leave no
+    fewer, and this takes one simulation where that takes many."""
+    if not problem.options.enable_fork_join_buffering:
+        return segment
+    now, inputs = throughput(problem, segment, problem.overrides), problem.inputs(segment.first)
+    held = max(0.0, now.period - segment.limiter_cycles) if inputs > 1 else 0.0
+    limiter = segment.limiter_cycles
+    return _with_stall_cycles(problem, segment, now.roomy - inputs * held, limiter, limiter)
+
+
 def held_up(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> bool:
     """Whether an epoch takes longer from one input to the next than its slowest op, however it is repaired."""
     if not problem.options.enable_fork_join_buffering or problem.inputs(segment.first) < 2:
