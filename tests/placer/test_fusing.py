@@ -128,3 +128,35 @@ def test_a_session_decides_as_a_compile_does_and_an_edit_changes_nothing(monkeyp
     edited = session.compile()
     assert edited.placement.ops[op].size == (2, 1)
     assert edited.fused == first.fused and set(edited.placement.ops) == set(first.placement.ops)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(64, 128), torch.nn.Linear(128, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.relu(self.up(torch.softmax(x @ x.mT, -1) @ x)))
+
+
+def test_one_of_equal_layers_decides_as_the_whole_model_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusing, "LEAST_SHARE", 0.0)
+    options, spec = CompileOptions(microbatch=8), load_device("grayskull")
+    layers = torch.nn.Sequential(*(Layer() for _ in range(8))).eval()
+    graph = passes.run(from_torch(layers, (torch.zeros(1, 8, 384, 64),), name="layers"), options).graph
+    lowered = lower(graph, spec, options)
+    started: list[StartedPlacement] = []
+
+    def begun(graph: Graph) -> StartedPlacement:
+        started.append(begin(graph, op_models(graph, spec, options), spec, options))
+        return started[-1]
+
+    result = decide(graph, lowered, spec, options, begun)
+    (pattern,) = [p for p in result.patterns if p.by_layer]
+    fused, cut = started[0], next(s for s in started if len(s.problem.order) > len(started[0].problem.order))
+    assert "a layer takes" in pattern.text and pattern.tried is not None
+    assert pattern.cut == (fusing.cycles(cut) < fusing.cycles(fused))
+    for whole, layer_cycles in zip((fused, cut), pattern.tried, strict=True):
+        assert whole.layer is not None and whole.layer.layers >= 4
+        assert layer_cycles * 8 == pytest.approx(fusing.cycles(whole), rel=0.05)
+    assert fusing.from_record(fusing.to_record(result), graph, lowered, spec, options).patterns == result.patterns

@@ -5,7 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from tbuda_lab.core.placer.policies.layers import Costs, Layers, cheapest_path, equal_layers, repeated_path
+from tbuda_lab.core.placer.policies.layers import (
+    Costs,
+    Layers,
+    cheapest_path,
+    equal_layers,
+    repeated_path,
+    whole_layers,
+)
 
 
 def cuts(first: int, last: int) -> list[list[tuple[int, int]]]:
@@ -115,3 +122,20 @@ def test_no_path_where_some_ops_are_in_no_run() -> None:
     costs[5] = (np.zeros(0, np.int64), np.zeros(0))
     assert repeated_path(costs, (Layers(2, 0, 12),)) == ([], np.inf)
     assert cheapest_path(costs)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "whole"),
+    [
+        ([3, 4, 6, 4, 6, 4, 6, 4, 6, 7], range(1, 9)),  # of layers of ten ops, cut in two
+        ([3, 4, 6, 4, 6, 4, 6, 4, 9, 4], range(1, 7)),  # an odd epoch ends them
+        ([3, 5, 5, 10, 10, 10, 7], range(3, 6)),
+        ([3, 4, 7, 4, 8, 4, 9, 4, 5, 2], range(0)),  # no layer is of repeated epochs alone
+        ([23, 10, 10, 10, 7], range(0)),  # less than half
+    ],
+)
+def test_whole_layers_are_those_of_repeated_epochs(lengths: list[int], whole: range) -> None:
+    ends = np.cumsum([0, *lengths]).tolist()
+    path = list(itertools.pairwise(ends))
+    layers = Layers(10, 3, 43 if lengths[0] == 3 else 70)
+    assert whole_layers(path, lengths, layers) == [path[at] for at in whole]

@@ -198,9 +198,9 @@ class Pipeline:
             trial = result[id(graph)] = FrontEndResult((front.key, "fusing", len(result)), front.passed, graph)
             with clock.stage("balance"):
                 models = self.models(trial, options, (), clock)
-            with clock.stage("place"):
-                progress, costs = self._progress(clock), self._cost(options)
-                return begin(graph, models, self.device, options, clock.cancel, progress, costs)
+            progress, costs = self._progress(clock), self._cost(options)
+            stage = functools.partial(clock.stage, "place")
+            return begin(graph, models, self.device, options, clock.cancel, progress, costs, stage)
 
         def decided() -> Fusion:
             return decide(front.passed, front.lowered, self.device, options, started)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -24,8 +26,9 @@ from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
 from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
+from tbuda_lab.core.placer.policies.layers import LayerEpochs
 from tbuda_lab.core.placer.policies.op_runs import forget_searches, objective
-from tbuda_lab.core.placer.policies.optimal import optimal
+from tbuda_lab.core.placer.policies.optimal import Optimal, optimal
 from tbuda_lab.core.placer.policies.pipelining import flowing_epochs
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
 from tbuda_lab.core.placer.policies.swaps import improve
@@ -101,12 +104,26 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class StartedPlacement:
-    """A placement without overrides whose epochs are chosen and priced, so that it can be held against another one; all
-    that may make it better still, and complete, is left to `place_and_repair`. policy: its full name."""
+    """A placement without overrides whose epochs are chosen and priced as far as they are asked for, so that it can be
+    held against another one; all that may make it better still, and complete, is left to `place_and_repair`.
+
+    policy: its full name; choose: gives all epochs; choose_layer: see `Optimal.layer`.
+    """
 
     problem: Problem
     policy: str
-    segments: tuple[Segment, ...]
+    choose: Callable[[], Sequence[Segment]]
+    choose_layer: Callable[[], LayerEpochs | None] = lambda: None
+
+    @functools.cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """All epochs, in order. Raises `PlacementError` where an op fits none."""
+        return tuple(self.choose())
+
+    @functools.cached_property
+    def layer(self) -> LayerEpochs | None:
+        """Epochs of equal layers, None where there are none that stand for the rest. Raises as `segments` does."""
+        return self.choose_layer()
 
 
 def begin(
@@ -117,17 +134,27 @@ def begin(
     cancel: threading.Event | None = None,
     on_progress: Progress | None = None,
     costs: CostCache | None = None,
+    stage: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> StartedPlacement:
     """The epochs of a lowered graph, as far as that tells what they cost. costs: as of `place_and_repair`, which goes
-    on from there. Raises `PlacementError` where an op fits no epoch."""
+    on from there. stage: entered whenever epochs are chosen."""
     check = ProgressCheck(cancel, on_progress)
     name, run = policy(options.balancer_policy)
-    problem = make_problem(graph, models, device, options, (), costs)
+    with stage():
+        problem = make_problem(graph, models, device, options, (), costs)
 
     def progress(fraction: float) -> None:
         check(0.05 + 0.8 * fraction)
 
-    return StartedPlacement(problem, name, tuple((optimal if name == "Optimal" else run)(problem, progress)))
+    def choose() -> list[Segment]:
+        with stage():
+            return (optimal if name == "Optimal" else run)(problem, progress)
+
+    def choose_layer() -> LayerEpochs | None:
+        with stage():
+            return Optimal(problem, progress).layer()
+
+    return StartedPlacement(problem, name, choose, choose_layer if name == "Optimal" else lambda: None)
 
 
 def place_and_repair(

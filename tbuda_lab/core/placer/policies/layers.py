@@ -9,11 +9,14 @@ its epochs holds for every copy.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
+
+from tbuda_lab.core.placer.model.segment import Segment
 
 Costs = Sequence[tuple[np.ndarray, np.ndarray]]
 """By the first op of a run: where runs from there end, and what each costs."""
@@ -31,6 +34,16 @@ class Layers:
     period: int
     first: int
     last: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerEpochs:
+    """Epochs that stand for equal layers in a path: one of each kind, and how many there are of it in so many layers
+    together."""
+
+    segments: tuple[Segment, ...]
+    times: tuple[int, ...]
+    layers: float
 
 
 def equal_layers(kinds: Sequence[int], parts: Sequence[int] = (0,)) -> tuple[Layers, ...]:
@@ -70,6 +83,28 @@ def _longest(ops: np.ndarray, least: int = 0) -> Layers | None:
         if last - first >= max(_COPIES * period, least) and last - first > reaches:
             best = Layers(period, first, last)
     return best
+
+
+def whole_layers(
+    path: Sequence[tuple[int, int]], kinds: Sequence[Hashable], layers: Layers
+) -> list[tuple[int, int]]:
+    """The longest part of a path of which every run is there several times and that is as long as some of the layers:
+    half of them or more, else nothing. kinds: of each run, equal for runs that are alike."""
+    count = collections.Counter(kinds)
+    best: list[tuple[int, int]] = []
+    for begin, end in _spans(np.array([count[kind] >= _COPIES // _TOGETHER for kind in kinds])):
+        lasts = np.array([last for _, last in path[begin:end]]) - path[begin][0]
+        whole = np.flatnonzero(lasts % layers.period == 0)
+        if len(whole) and whole[-1] >= len(best):
+            best = list(path[begin : begin + int(whole[-1]) + 1])
+    covered = best[-1][1] - best[0][0] if best else 0
+    return best if 2 * covered >= layers.last - layers.first else []
+
+
+def _spans(mask: np.ndarray) -> list[tuple[int, int]]:
+    """Where true values begin and end that follow each other."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False]))))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def cheapest_path(costs: Costs) -> tuple[list[tuple[int, int]], float]:

@@ -12,8 +12,10 @@ epoch of the best path is finished.
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +25,13 @@ from tbuda_lab.core.graph.phases import first_of_each
 from tbuda_lab.core.placer.memory.host_link import share_link
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, place_rows, polish
-from tbuda_lab.core.placer.policies.layers import cheapest_path, equal_layers, repeated_path
+from tbuda_lab.core.placer.policies.layers import (
+    LayerEpochs,
+    cheapest_path,
+    equal_layers,
+    repeated_path,
+    whole_layers,
+)
 from tbuda_lab.core.placer.policies.op_runs import (
     KERNEL_WEIGHT,
     Attempt,
@@ -56,6 +64,8 @@ step is 2.5 % faster; with SGD (1,617 ops) it would be 2.8 % slower."""
 _NEAR_ENOUGH = 0.005
 """Part of what all epochs cost by which those of a long schedule may be dearer than they are thought to be at best.
 Half of AdamW's search for BERT-base went into the last 0.1 %."""
+_LAYER_ROUNDS = 40
+"""How often a path is chosen until the epochs of its layers are finished."""
 _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
 
 
@@ -195,8 +205,9 @@ class Optimal:
             return False
         return cheapest_path(self._costs.costs(None))[1] <= (1 + _NEAR_ENOUGH) * cost
 
-    def run(self) -> list[Segment]:
-        """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
+    @functools.cached_property
+    def _costs(self) -> RunCosts:
+        """What all runs cost, by their bounds at first."""
         problem = self.problem
         n = len(problem.order)
         cuts = CheapestCuts(problem) if problem.options.epoch_fill_cycles is None else None
@@ -206,7 +217,42 @@ class Optimal:
                 cuts.add(first, ends)
             self.bounds[first] = {first + length: bound for length, bound in ends.items()}
             self.check(0.5 * (n - first) / n)
-        self._costs = RunCosts(problem, self.bounds)
+        return RunCosts(problem, self.bounds)
+
+    def layer(self) -> LayerEpochs | None:
+        """The epochs that stand for equal layers in the first path of which all such epochs are finished; None where
+        there are no such layers, or cuts that repeat from one to the next cost more. Raises what `run` raises, which
+        finds what was worked out here. Of a single input epochs are priced too quickly for that to pay."""
+        options = self.problem.options
+        if len(self._layers) != 1 or len(self.problem.device.chips) > 1 or options.inputs_counted < 2:
+            return None
+        for _ in range(_LAYER_ROUNDS):
+            costs = self._costs.costs(self._guess())
+            path, cost = cheapest_path(costs)
+            if not path:
+                self._explain()
+            path, total = repeated_path(costs, self._layers, _REPEATED * cost)
+            if not path or total > _REPEATED * cost:
+                return None
+            alike = [self.problem.structure(*span) for span in path]
+            repeated = whole_layers(path, alike, self._layers[0])
+            if not repeated:
+                return None
+            todo = [span for span in repeated if span not in self.finished]
+            if not todo:
+                count = collections.Counter(self.problem.structure(*span) for span in repeated)
+                kinds = {self.problem.structure(*span): self.real[span] for span in repeated}
+                settled = tuple(self.flowing(self.pipelined(one, {}), {}) for one in kinds.values() if one is not None)
+                covered = repeated[-1][1] - repeated[0][0]
+                return LayerEpochs(settled, tuple(count[kind] for kind in kinds), covered / self._layers[0].period)
+            for span in todo:
+                self._advance(*span)
+        return None
+
+    def run(self) -> list[Segment]:
+        """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
+        problem = self.problem
+        n = len(problem.order)
         budget = 60 + 3 * n
         sceptical, more = False, _MORE
         while True:
