@@ -109,8 +109,9 @@ def _spans(mask: np.ndarray) -> list[tuple[int, int]]:
 
 def cheapest_path(costs: Costs) -> tuple[list[tuple[int, int]], float]:
     """The cheapest way through all ops and what it costs; empty if there is none."""
-    ahead, back = _least_before(costs)
-    return _way(back, len(costs)), float(ahead[-1])
+    dense = _dense(costs)
+    least = _least_before(dense)
+    return _way(dense, least, len(costs)), float(least[len(costs)])
 
 
 def repeated_path(
@@ -121,8 +122,9 @@ def repeated_path(
 
     most: what it may cost; of several stretches those that cost least by repeating repeat, as many as that allows.
     """
-    (ahead, _), behind, dense = _least_before(costs), _least_behind(costs), _dense(costs)
-    ways = [way for layers in stretches if (way := _repeated(costs, dense, ahead, behind, layers))]
+    dense, count = _dense(costs), len(costs)
+    ahead, behind = _least_before(dense)[: count + 1], _least_behind(dense)
+    ways = [way for layers in stretches if (way := _repeated(dense, ahead, behind, layers))]
     total = free = float(ahead[-1])
     chosen: list[list[tuple[int, int]]] = []
     for cost, runs in sorted(ways):
@@ -133,112 +135,101 @@ def repeated_path(
         return [], np.inf
     path: list[tuple[int, int]] = []
     for runs in sorted(chosen):
-        path += [*_between(costs, path[-1][1] if path else 0, runs[0][0]), *runs]
-    path += _between(costs, path[-1][1], len(costs))
-    whole = all(a[1] == b[0] for a, b in itertools.pairwise([(0, 0), *path, (len(costs), 0)]))
-    cost = _cost(costs, path) if whole else np.inf
+        path += [*_between(dense, path[-1][1] if path else 0, runs[0][0]), *runs]
+    path += _between(dense, path[-1][1], count)
+    whole = all(a[1] == b[0] for a, b in itertools.pairwise([(0, 0), *path, (count, 0)]))
+    cost = _cost(dense, path) if whole else np.inf
     return (path, cost) if np.isfinite(cost) else ([], np.inf)
 
 
 def _repeated(
-    costs: Costs, dense: np.ndarray, ahead: np.ndarray, behind: np.ndarray, layers: Layers
+    dense: np.ndarray, ahead: np.ndarray, behind: np.ndarray, layers: Layers
 ) -> tuple[float, list[tuple[int, int]]] | None:
     """What a way through all ops costs that repeats in one stretch and is cheapest elsewhere, and its runs in the
     stretch; None if there is none. ahead, behind: (ops + 1,) least cost before and from each op."""
-    best: tuple[float, int, int, list[tuple[int, int]]] | None = None
+    best: tuple[float, int, int, int] | None = None
     for together in range(1, _TOGETHER + 1):
         span = together * layers.period
         starts = np.arange(layers.first, min(layers.first + layers.period, layers.last - span + 1))
         if not len(starts):
             continue
         copies = (layers.last - starts) // span
-        least, came = _through(dense, starts, span)
-        total = ahead[starts] + copies * least + behind[starts + copies * span]
+        total = ahead[starts] + copies * _through(dense, starts, span) + behind[starts + copies * span]
         at = int(total.argmin())
         if np.isfinite(total[at]) and (best is None or total[at] < best[0]):
-            start = int(starts[at])
-            cycle = [(start + a, start + b) for a, b in _way(came[at], span)]
-            best = float(total[at]), start, int(copies[at]), cycle
+            best = float(total[at]), int(starts[at]), int(copies[at]), span
     if best is None:
         return None
-    _, start, count, cycle = best
-    span = cycle[-1][1] - start
+    _, start, count, span = best
+    cycle = _between(dense, start, start + span)
     way = [(a + copy * span, b + copy * span) for copy in range(count) for a, b in cycle]
-    cost = float(ahead[start]) + _cost(costs, way) + float(behind[way[-1][1]])
+    cost = float(ahead[start]) + _cost(dense, way) + float(behind[way[-1][1]])
     return (cost, way) if np.isfinite(cost) else None
 
 
-def _between(costs: Costs, first: int, last: int) -> list[tuple[int, int]]:
+def _between(dense: np.ndarray, first: int, last: int) -> list[tuple[int, int]]:
     """The cheapest runs from one op to before another; empty if there are none."""
-    part = [(ends[ends <= last] - first, cycles[ends <= last]) for ends, cycles in costs[first:last]]
-    return [(a + first, b + first) for a, b in cheapest_path(part)[0]]
+    part = dense[first:last]
+    return [(a + first, b + first) for a, b in _way(part, _least_before(part), last - first)]
 
 
-def _cost(costs: Costs, path: Sequence[tuple[int, int]]) -> float:
+def _cost(dense: np.ndarray, path: Sequence[tuple[int, int]]) -> float:
     """Infinite where a run of the path has no cost: copies need not be legal."""
-    cost = 0.0
-    for first, last in path:
-        lasts, cycles = costs[first]
-        found = np.flatnonzero(lasts == last)
-        cost += float(cycles[found[0]]) if len(found) else np.inf
-    return cost
+    runs = np.array(path, dtype=np.int64).reshape(-1, 2)
+    return float(sum(dense[runs[:, 0], runs[:, 1] - runs[:, 0]].tolist()))
 
 
-def _way(back: np.ndarray, end: int) -> list[tuple[int, int]]:
-    """Runs up to `end`. back: (ends,) the first op of the run that ends there, -1 where none does."""
+def _way(dense: np.ndarray, least: np.ndarray, end: int) -> list[tuple[int, int]]:
+    """Runs up to `end`, of several that cost the same the longest; empty if there is no way. least: see
+    `_least_before`."""
     path: list[tuple[int, int]] = []
     at = end
     while at > 0:
-        if back[at] < 0:
+        firsts = np.arange(max(0, at - dense.shape[1] + 1), at)
+        before = firsts[least[firsts] + dense[firsts, at - firsts] == least[at]]
+        if not np.isfinite(least[at]) or not len(before):
             return []
-        path.append((int(back[at]), at))
-        at = int(back[at])
+        path.append((int(before[0]), at))
+        at = int(before[0])
     return path[::-1]
-
-
-def _least_before(costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """(ops + 1,) least cost of all ops before each, and the first op of the run that ends there."""
-    least, back = np.full(len(costs) + 1, np.inf), np.full(len(costs) + 1, -1)
-    least[0] = 0.0
-    for first, (lasts, cycles) in enumerate(costs):
-        total = least[first] + cycles
-        better = total < least[lasts]
-        least[lasts[better]] = total[better]
-        back[lasts[better]] = first
-    return least, back
-
-
-def _least_behind(costs: Costs) -> np.ndarray:
-    """(ops + 1,) least cost of all ops from each on."""
-    least = np.full(len(costs) + 1, np.inf)
-    least[-1] = 0.0
-    for first in range(len(costs) - 1, -1, -1):
-        lasts, cycles = costs[first]
-        if len(lasts):
-            least[first] = (cycles + least[lasts]).min()
-    return least
 
 
 def _dense(costs: Costs) -> np.ndarray:
     """(ops, longest run + 1) costs by first op and length, infinite where there is no run."""
-    longest = max((int(lasts[-1]) - first for first, (lasts, _) in enumerate(costs) if len(lasts)), default=0)
-    dense = np.full((len(costs), longest + 1), np.inf)
-    for first, (lasts, cycles) in enumerate(costs):
-        dense[first, lasts - first] = cycles
+    firsts = np.repeat(np.arange(len(costs)), [len(lasts) for lasts, _ in costs])
+    lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(lasts for lasts, _ in costs)]) - firsts
+    dense = np.full((len(costs), int(lengths.max(initial=0)) + 1), np.inf)
+    dense[firsts, lengths] = np.concatenate([np.zeros(0), *(cycles for _, cycles in costs)])
     return dense
 
 
-def _through(dense: np.ndarray, starts: np.ndarray, span: int) -> tuple[np.ndarray, np.ndarray]:
-    """(starts,) least cost of the `span` ops from each start on; (starts, span + 1) where the run begins that ends
-    there, both counted from the start."""
-    longest = dense.shape[1] - 1
-    least = np.full((len(starts), span + longest + 1), np.inf)
-    came = np.full((len(starts), span + longest + 1), -1)
+def _least_before(dense: np.ndarray) -> np.ndarray:
+    """(ops + longest run + 1,) least cost of all ops before each; what is beyond the last op means nothing."""
+    count, width = dense.shape
+    least = np.full(count + width, np.inf)
+    least[0] = 0.0
+    for first, cycles in enumerate(dense):
+        window = least[first : first + width]
+        np.minimum(window, cycles + window[0], out=window)
+    return least
+
+
+def _least_behind(dense: np.ndarray) -> np.ndarray:
+    """(ops + 1,) least cost of all ops from each on."""
+    count, width = dense.shape
+    least = np.full(count + width, np.inf)
+    least[count] = 0.0
+    for first in range(count - 1, -1, -1):
+        least[first] = (dense[first] + least[first : first + width]).min()
+    return least[: count + 1]
+
+
+def _through(dense: np.ndarray, starts: np.ndarray, span: int) -> np.ndarray:
+    """(starts,) least cost of the `span` ops from each start on."""
+    width = dense.shape[1]
+    least = np.full((len(starts), span + width), np.inf)
     least[:, 0] = 0.0
     for offset in range(span):
-        window = slice(offset, offset + longest + 1)
-        total = least[:, offset, None] + dense[starts + offset]
-        better = total < least[:, window]
-        least[:, window] = np.where(better, total, least[:, window])
-        came[:, window] = np.where(better, offset, came[:, window])
-    return least[:, span], came[:, : span + 1]
+        window = least[:, offset : offset + width]
+        np.minimum(window, window[:, :1] + dense[starts + offset], out=window)
+    return least[:, span]
