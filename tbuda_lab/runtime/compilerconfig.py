@@ -369,6 +369,7 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "PYBUDA_DEFAULT_DRAM_PARAMETERS": ("default_dram_parameters", _flag),
     "PYBUDA_DISABLE_STABLE_SOFTMAX": ("enable_stable_softmax", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_OP_FUSING": ("enable_auto_fusing", lambda text: not _flag(text)),
+    "PYBUDA_FUSE_REDUCE": ("fuse_reduces", _flag),
     "PYBUDA_DISABLE_ENUMERATE_U_KT": ("enable_enumerate_u_kt", lambda text: not _flag(text)),
     "PYBUDA_ENABLE_SINGLE_BUFFER_FALLBACK": ("enable_single_buffer_fallback", _flag),
     "PYBUDA_ENABLE_AUTO_TRANSPOSE": ("enable_auto_transposing_placement", _flag),

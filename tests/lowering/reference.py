@@ -100,7 +100,15 @@ def run_op(node, args):
             if k in dict(op.spread):
                 first = np.arange(taken[1].shape[1 if dict(op.spread)[k] == "r" else 2]) // T * T
                 taken[1] = taken[1][:, first] if dict(op.spread)[k] == "r" else taken[1][:, :, first]
-            assert {x.shape for x in taken} == {args[0].shape}, node.name
+            if k in op.sums:
+                result.append(taken[0] @ taken[1])
+                continue
+            times = (1, op.length, 1) if op.dim == "r" else (1, 1, op.length)
+            taken = [
+                np.tile(x, times) if ref < 0 and -1 - ref in op.narrow and k not in op.narrow else x
+                for x, ref in zip(taken, refs, strict=True)
+            ]
+            assert len({x.shape for x in taken}) == 1, node.name
             facts = SimpleNamespace(slope=slope, exp=exp)
             result.append(BINARY[fn](*taken) if fn in BINARY else UNARY[fn](*taken, facts))
         y = result[-1]

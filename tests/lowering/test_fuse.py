@@ -13,7 +13,8 @@ from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.fuse import MAX_INPUTS, plan
+from tbuda_lab.core.lowering.fuse import MAX_INPUTS
+from tbuda_lab.core.lowering.fused_steps import plan
 from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override

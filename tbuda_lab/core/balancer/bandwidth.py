@@ -14,7 +14,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.l1 import is_small, preloads, preloads_encoding, resident_tiles
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul
@@ -56,14 +56,17 @@ def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic
     """Bytes per input and core for every row. A matmul's first operand enters once per grid row, its others once per
     grid column, and is read again for every slice of t; preloaded parameters count their whole size."""
     t = rows["t"].astype(np.int64) * profile.z_group
-    block_r = rows["mblock_m"].astype(np.int64) * rows["ublock_r"]
-    block_c = rows["mblock_n"].astype(np.int64) * rows["ublock_c"]
+    out_r = rows["mblock_m"].astype(np.int64) * rows["ublock_r"]
+    out_c = rows["mblock_n"].astype(np.int64) * rows["ublock_c"]
     grid_r, grid_c = rows["grid_r"].astype(np.int64), rows["grid_c"].astype(np.int64)
     cores = rows["cores"].astype(np.int64)
     sizes: list[np.ndarray] = []
     readers: list[np.ndarray] = []
     for port, operand in enumerate(profile.operands):
         tile = tile_bytes(operand.df, align=device.tile_align)
+        read = as_read(profile, port, rows)
+        block_r = read["mblock_m"].astype(np.int64) * read["ublock_r"]
+        block_c = read["mblock_n"].astype(np.int64) * read["ublock_c"]
         z, rt, ct = operand.tiles
         whole = z * rt * ct
         if operand.role == "in0":
@@ -85,7 +88,7 @@ def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic
             count = np.where(small | whole_prologue, once, count)
         sizes.append(count * tile)
         readers.append(cores_in)
-    out = rows["t"].astype(np.int64) * block_r * block_c * tile_bytes(profile.df, align=device.tile_align)
+    out = rows["t"].astype(np.int64) * out_r * out_c * tile_bytes(profile.df, align=device.tile_align)
     picker = None
     if isinstance(profile.op, HwSparseMatmul):
         distinct = picker_profile(profile.op.picker).distinct(max(1, profile.out[1]))

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.graph import TM, Graph, NodeKind
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSplice, is_matmul_like
+from tbuda_lab.core.lowering.fused_steps import operand_uses
+from tbuda_lab.core.lowering.hwops import HwFused, HwReduce, HwSplice, is_matmul_like
 
 
 @functools.cache
@@ -89,14 +90,15 @@ def ublock_orders(graph: Graph) -> dict[str, str]:
     """ "r" or "c" for every op and queue node of a lowered graph.
 
     A matmul reads its first operand by columns and the others by rows and always writes rows, as a reduce does, which
-    reads columns if it goes over r; a splice works along its axis; what is written to the host (untilized) is in rows.
+    reads columns if it goes over r; a fused op with sums reads their operands the other way round; a splice works along
+    its axis; what is written to the host (untilized) is in rows.
     Others take what their readers need, and rows when the readers disagree.
     """
     users = graph.users()
     orders: dict[str, str] = {}
     for node in reversed(graph.topological()):
         op = node.op
-        if is_matmul_like(op) or isinstance(op, HwReduce):
+        if is_matmul_like(op) or isinstance(op, HwReduce) or (isinstance(op, HwFused) and op.sums):
             orders[node.name] = "r"  # the router takes no other
             continue
         if isinstance(op, HwSplice):
@@ -116,6 +118,9 @@ def order_for(graph: Graph, readers: Sequence[tuple[str, int]], orders: Mapping[
             continue
         if is_matmul_like(user.op):
             need = "c" if port == 0 and user.op is not None and user.op.type != "hw.sparse_matmul" else "r"
+        elif isinstance(user.op, HwFused) and user.op.sums:
+            use = operand_uses(user.op, len(user.inputs))[port]
+            need = "c" if use.role == "in1" else "r"
         elif isinstance(user.op, HwReduce) and user.op.dim in "rc":
             need = "c" if user.op.dim == "r" else "r"
         else:

@@ -22,7 +22,7 @@ from tbuda_lab.core.cost import cycles as cost_cycles
 from tbuda_lab.core.cost import fused_share
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.lowering.fuse import intermediates, plan
+from tbuda_lab.core.lowering.fused_steps import Block, inner_block, intermediate_tiles, plan, step_block
 from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 
@@ -47,8 +47,10 @@ def parallel_tiles(profile: OpProfile) -> tuple[int, int]:
     """(R, C): the tiles that the rows and columns of a grid divide among themselves."""
     _, rt, ct = profile.out
     op = profile.op
-    if profile.kind == "depthwise":
+    if profile.kind == "depthwise" or profile.fused_sums == "c":
         return rt, 1
+    if profile.fused_sums == "r":
+        return 1, ct
     if isinstance(op, HwSplice) and op.axis != "z":
         # a core splices what it holds, so a grid may only cut between whole periods of every operand
         along = 1 if op.axis == "r" else 2
@@ -65,7 +67,7 @@ def parallel_tiles(profile: OpProfile) -> tuple[int, int]:
 def legal_stream_dirs(profile: OpProfile) -> tuple[str, ...]:
     """Directions in which an op of this kind may be cut over time at all."""
     op = profile.op
-    if profile.z_group > 1:
+    if profile.z_group > 1 or profile.fused_sums:
         return ()
     if isinstance(op, HwReduce) and op.dim == "z":
         return ()
@@ -103,8 +105,8 @@ def _stream_factors(profile: OpProfile, options: CompileOptions, choice: Choice)
 
 
 def _inner_steps(profile: OpProfile, options: CompileOptions, choice: Choice) -> np.ndarray:
-    """Legal u_kt, largest first; [0] for ops without an inner dimension."""
-    if not profile.inner:
+    """Legal u_kt, largest first; [0] for ops without an inner dimension, and for fused ops, whose ublock decides it."""
+    if not profile.inner or profile.fused_sums:
         return np.zeros(1, dtype=np.int64)
     if profile.kind == "depthwise":
         return np.ones(1, dtype=np.int64)
@@ -147,7 +149,7 @@ def enumerate_candidates(
     snap_r, snap_c = _splice_units(profile, block_r, block_c)
     pairs, where = np.unique(np.stack([snap_r, snap_c]), axis=1, return_inverse=True)
     where = where.reshape(-1)
-    shapes = [ublock_shapes(int(r), int(c), dst) for r, c in pairs.T]
+    shapes = [_ublock_shapes(profile, int(r), int(c), dst) for r, c in pairs.T]
     counts = np.array([len(x) for x in shapes])
     flat = np.array([u for x in shapes for u in x], dtype=np.int64).reshape(-1, 2)
     first = np.cumsum(counts) - counts
@@ -176,6 +178,9 @@ def enumerate_candidates(
     rows["mblock_m"], rows["mblock_n"] = block_r[o] // rows["ublock_r"], block_c[o] // rows["ublock_c"]
     rows["u_kt"] = steps[step]
     rows["m_k"] = profile.inner // np.maximum(rows["u_kt"], 1) if profile.inner else 0
+    if isinstance(profile.op, HwFused) and profile.fused_sums:
+        block = (rows["mblock_m"], rows["mblock_n"]), (rows["ublock_r"], rows["ublock_c"])
+        rows["m_k"], rows["u_kt"] = inner_block(profile.op, *block, dst)
     rows["buf_size_mb"] = np.array(buffers)[buf]
     rows["prologue"] = masks[o, pro]
     rows["cores"] = rows["grid_r"].astype(np.int64) * rows["grid_c"]
@@ -192,6 +197,16 @@ def enumerate_candidates(
         _preload_all_that_fit(rows, np.ravel_multi_index((base, step, buf), shape[:3]), masks[o, pro])
     _cycles(profile, device, rows)
     return rows
+
+
+def _ublock_shapes(profile: OpProfile, rows: int, cols: int, dst: int) -> tuple[tuple[int, int], ...]:
+    """`ublock_shapes`; a fused op that sums over rows and reads the sum at full length has one ublock along one side,
+    for a broadcast over rows gives no more than that of an intermediate with several (netlist-format.md, F6)."""
+    shapes = ublock_shapes(rows, cols, dst)
+    op = profile.op
+    if isinstance(op, HwFused) and op.dim == "r" and len(op.steps) - 1 not in op.narrow:
+        shapes = tuple((r, c) for r, c in shapes if r == rows or c == cols)
+    return shapes
 
 
 def _preload_all_that_fit(rows: np.ndarray, block: np.ndarray, asked: np.ndarray) -> None:
@@ -266,8 +281,9 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     if profile.intermed_df != profile.df and (profile.matmul_like or reduces_z):
         rows["l1_intermed"] = block * tile_bytes(profile.intermed_df, align=align)
     elif isinstance(profile.op, HwFused):
-        partials = intermediates(plan(profile.op, device.arch))
-        rows["l1_intermed"] = partials * ur * uc * tile_bytes(profile.intermed_df, align=align)
+        partials = intermediate_tiles(profile.op, device.arch, (m, n, ur, uc), rows["m_k"].astype(np.int64),
+                                      rows["u_kt"].astype(np.int64))
+        rows["l1_intermed"] = partials * tile_bytes(profile.intermed_df, align=align)
 
     multiplier = dict(choice.input_multiplier)
     l1_input = np.zeros(len(rows), dtype=np.int64)
@@ -313,7 +329,7 @@ def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
     )
     step = partial(block, df=profile.operands[0].df, acc_df=profile.acc_df)
     if isinstance(op, HwFused):
-        rows["cycles"] = _fused_cycles(op, device, step)
+        rows["cycles"] = _fused_cycles(op, device, step, (m, n, ur, uc), rows)
         return
     rows["cycles"] = step(
         profile.kind,
@@ -329,11 +345,16 @@ def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
         rows["cycles"] += block(op.sfpu_op, df=profile.df)
 
 
-def _fused_cycles(op: HwFused, device: DeviceSpec, cycles: Callable[[str], np.ndarray]) -> np.ndarray:
-    """The sum of `cycles` over the sub-ops' types; arithmetic on a value that waits in dest takes half
-    (placement.md#kernel-cycles)."""
+def _fused_cycles(
+    op: HwFused, device: DeviceSpec, cycles: Callable[..., np.ndarray], block: Block, rows: np.ndarray
+) -> np.ndarray:
+    """The sum of `cycles` over the sub-ops' types, each with its own block; arithmetic on a value that waits in dest
+    takes half (placement.md#kernel-cycles)."""
     total: np.ndarray = np.zeros(1)
-    for step in plan(op, device.arch):
-        total = total + cycles(step.fn) * fused_share(step.fn, step.from_dest)
+    inner = {"m_k": rows["m_k"].astype(np.int64), "u_kt": rows["u_kt"].astype(np.int64)}
+    for k, step in enumerate(plan(op, device.arch)):
+        m, n, ur, uc = step_block(op, step.narrow, block, inner["m_k"], inner["u_kt"])
+        own = {"mblock_m": m, "mblock_n": n, "ublock_r": ur, "ublock_c": uc} | (inner if k in op.sums else {})
+        total = total + cycles(step.fn, **own) * fused_share(step.fn, step.from_dest)
     whole: np.ndarray = np.rint(total).astype(np.int64)
     return whole

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul
@@ -21,6 +21,7 @@ def operand_bytes(
     """(input buffer, resident parameter) of one operand for every row. multiplier: blocks in an operand's buffer, where
     it isn't the usual two."""
     operand = profile.operands[port]
+    rows = as_read(profile, port, rows)
     ur, uc = rows["ublock_r"].astype(np.int64), rows["ublock_c"].astype(np.int64)
     m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
     u_kt = np.maximum(rows["u_kt"].astype(np.int64), 1)
@@ -41,6 +42,8 @@ def operand_bytes(
         whole = z * parts_c * n * uc
     else:
         streamed = factor * _elt_ublock(profile, ur, uc, u_kt)
+        if profile.uses and profile.uses[port].late:
+            streamed = np.maximum(streamed, late_tiles(rows))
         whole = operand.tiles[0] * operand.tiles[1] * operand.tiles[2] // rows["cores"].astype(np.int64)
     if operand.feed != "parameter":
         return streamed * tile, np.zeros(len(rows), dtype=np.int64)
@@ -49,6 +52,15 @@ def operand_bytes(
     resident = np.where(small, resident_tiles(profile, port, rows), np.where(prologue, whole, 0))
     beside = np.maximum(streamed - resident, 0) if operand.may_stream else 0
     return np.where(prologue & ~small, beside, streamed) * tile, resident * tile
+
+
+def late_tiles(rows: np.ndarray | np.void) -> np.ndarray:
+    """Tiles that the input buffer has for an operand which a fused op reads after a sum: all of a block, for the sum
+    may read the same and waits for the end of it. rows: `as_read`."""
+    late_tiles: np.ndarray = np.prod(
+        [rows[f].astype(np.int64) for f in ("mblock_m", "mblock_n", "ublock_r", "ublock_c")], axis=0
+    )
+    return late_tiles
 
 
 def picker_bytes(profile: OpProfile, rows: np.ndarray, align: int) -> tuple[int, np.ndarray]:

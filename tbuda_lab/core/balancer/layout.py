@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import to_source
 from tbuda_lab.core.graph import TM, TileShape
 from tbuda_lab.core.lowering.hwops import HwReduce
@@ -36,6 +36,7 @@ def consumer_walk(
     """
     op = profile.op
     operand = profile.operands[port]
+    row = as_read(profile, port, row)
     gr, gc = int(row["grid_r"]), int(row["grid_c"])
     ur, uc = int(row["ublock_r"]), int(row["ublock_c"])
     m, n = int(row["mblock_m"]), int(row["mblock_n"])
@@ -46,6 +47,16 @@ def consumer_walk(
         # the output block once for every tap, side by side, in columns of ublocks (routing.md#views)
         z, r, c = _ublock_walk(total, m * ur, profile.inner * n * uc, ur, uc, "c")
         base_r, base_c = np.arange(gr) * m * ur, np.zeros(gr, dtype=np.int64)
+    elif profile.fused_sums and operand.role != "elt":
+        # row by row of ublocks, and column by column (routing.md#views)
+        first, steps = operand.role == "in0", profile.inner // u_kt
+        count = m if first else n
+        z, mm, i, a, b = (
+            x.reshape(-1) for x in np.indices((total, count, steps, *((ur, u_kt) if first else (u_kt, uc))))
+        )
+        r, c = (mm * ur + a, i * u_kt + b) if first else (i * u_kt + a, mm * uc + b)
+        lines = np.arange(gr if first else gc)
+        base_r, base_c = (lines * m * ur, 0 * lines) if first else (0 * lines, lines * n * uc)
     elif operand.role == "in0":
         k = profile.inner // u_kt
         z, i, mm, a, b = (x.reshape(-1) for x in np.indices((total, k, m, ur, u_kt)))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, DIRECTIONS, ONCE, ROLE, WRITES, is_cache
+from tbuda_lab.core.lowering.fused_steps import OperandUse, operand_uses, step_block
 from tbuda_lab.core.lowering.hwops import (
     HwBinary,
     HwDepthwise,
+    HwFused,
     HwMatmul,
     HwOp,
     HwReduce,
@@ -30,7 +36,8 @@ MATMUL_KINDS = frozenset({"matmul", "sparse_matmul", "depthwise"})
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
-    """One operand. `role`: "in0", "in1", "bias" of a matmul-like op, else "elt". `feed`: "parameter" | "activation".
+    """One operand. `role`: "in0", "in1", "bias" of a matmul-like op or of a sum in a fused one, else "elt". `feed`:
+    "parameter" | "activation".
     `may_stream`: ops write the parameter, or others read it too. Then the queue decides whether it is preloaded, and a
     candidate that wants it preloaded has room to stream it as well."""
 
@@ -46,7 +53,7 @@ class Operand:
 @dataclasses.dataclass(frozen=True)
 class OpProfile:
     """Everything `enumerate_candidates` reads. `kind` is the cost model's op kind; `inner` the tiles summed over
-    (matmul K, kernel of a depthwise, reduced dimension), 0 where there is none."""
+    (matmul K, kernel of a depthwise, reduced dimension, that of a fused op's sums), 0 where there is none."""
 
     kind: str
     op: HwOp
@@ -75,6 +82,16 @@ class OpProfile:
         return self.kind in MATMUL_KINDS
 
     @property
+    def fused_sums(self) -> str:
+        """Along which dimension, "r" or "c", the sums of a fused op go; "" where there are none."""
+        return self.op.dim if isinstance(self.op, HwFused) else ""
+
+    @functools.cached_property
+    def uses(self) -> tuple[OperandUse, ...]:
+        """How a fused op with sums reads each operand; nothing for other ops."""
+        return operand_uses(self.op, len(self.operands)) if self.fused_sums else ()
+
+    @property
     def z_group(self) -> int:
         """Input slices summed (matmul accumulate) or compared (reduce over z) per output slice."""
         if isinstance(self.op, HwMatmul) and self.op.accumulate:
@@ -82,6 +99,24 @@ class OpProfile:
         if isinstance(self.op, HwReduce) and self.op.dim == "z":
             return self.op.z
         return 1
+
+
+Rows = TypeVar("Rows", np.ndarray, np.void)
+_BLOCK = ("mblock_m", "mblock_n", "ublock_r", "ublock_c")
+
+
+def as_read(profile: OpProfile, port: int, rows: Rows) -> Rows:
+    """Candidates (`CANDIDATE`) with the block of the step that reads an operand first, which a fused op with sums has
+    beside that of its output; the same for all other ops."""
+    if not profile.fused_sums:
+        return rows
+    assert isinstance(profile.op, HwFused)
+    m, n, u, v = (rows[field] for field in _BLOCK)
+    blocks = step_block(profile.op, profile.uses[port].narrow, (m, n, u, v), rows["m_k"], rows["u_kt"])
+    changed = rows.copy()
+    for field, value in zip(_BLOCK, blocks, strict=True):
+        changed[field] = value
+    return changed
 
 
 def contiguous_run(tms: Sequence[TM], source: TileShape, dim: str) -> int:
@@ -108,6 +143,8 @@ def _roles(op: HwOp, count: int) -> tuple[str, ...]:
         return ("in1",)
     if isinstance(op, (HwMatmul, HwDepthwise)):
         return ("in0", "in1", "bias")[:count]
+    if isinstance(op, HwFused) and op.sums:
+        return tuple(use.role for use in operand_uses(op, count))
     return ("elt",) * count
 
 
@@ -160,6 +197,8 @@ def profile_of(
     elif isinstance(op, HwDepthwise):
         inner = op.kernel
         run = 1
+    elif isinstance(op, HwFused):
+        inner = op.length
     elif isinstance(op, HwReduce) and op.dim in "rc":
         inner = first.tiles[1] if op.dim == "r" else first.tiles[2]
         run = contiguous_run(first.tms, first.source_tiles, op.dim)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.balancer.blocks import group_numbers
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.graph import TM
@@ -41,10 +41,13 @@ def net_port(profile: OpProfile, port: int) -> int:
 
 def reader(profile: OpProfile, port: int, rows: np.ndarray, order: str) -> EdgeReader:
     """How candidates of an op read an operand; rows (n,) CANDIDATE, order: of the op's ublocks."""
+    rows = as_read(profile, port, rows)
     field = {name: rows[name].astype(np.int64) for name in _LAYOUT[3:]}
     op, role = profile.op, profile.operands[port].role
     kind, dim, by = "eltwise", "", "t"
-    if role == "bias":
+    if profile.fused_sums and role != "elt":
+        kind = "fused"
+    elif role == "bias":
         pass
     elif profile.kind in ("matmul", "sparse_matmul", "depthwise"):
         kind = profile.kind
@@ -65,6 +68,8 @@ def reader(profile: OpProfile, port: int, rows: np.ndarray, order: str) -> EdgeR
         u_kt=np.maximum(field["u_kt"], 1),
         z=profile.z_group,
         dim=dim,
+        use="matmul" if kind == "fused" else "eltwise",
+        operand=1 if role == "in1" else 0,
         splice_by=by,
     )
 

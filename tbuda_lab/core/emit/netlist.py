@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.balancer.l1 import late_tiles
 from tbuda_lab.core.balancer.pickers import encode_row
+from tbuda_lab.core.balancer.profile import as_read
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement, graph_name
 from tbuda_lab.core.device import DeviceSpec
@@ -17,7 +19,7 @@ from tbuda_lab.core.formats import MathFidelity
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
 from tbuda_lab.core.graph.phases import WRITES, inputs_of_run
 from tbuda_lab.core.lowering.edits import queued_ports
-from tbuda_lab.core.lowering.fuse import intermediates, plan
+from tbuda_lab.core.lowering.fused_steps import SubStep, intermediates, plan, step_block
 from tbuda_lab.core.lowering.hwops import (
     HwDepthwise,
     HwFused,
@@ -289,8 +291,16 @@ class _Emitter:
         return slices * int(row["stream_c"])
 
     def _input_buffers(self, node: Node) -> list[int] | None:
-        """Tiles of input buffers that a fork asks for, one per operand, 0 where the backend may choose."""
+        """Tiles of input buffers that a fork asks for, or a fused op for what it reads after a sum, one per operand; 0
+        where the backend may choose."""
         tiles = self.placement.input_buffers.get(node.name)
+        profile = self.placement.models[node.name].profile
+        if profile is not None and any(use.late for use in profile.uses):
+            row = self.placement.candidate(node.name)
+            least = tuple(
+                int(late_tiles(as_read(profile, port, row))) if use.late else 0 for port, use in enumerate(profile.uses)
+            )
+            tiles = least if tiles is None else tuple(map(max, tiles, least))
         if tiles is None:
             return None
         return [0, *tiles, 0] if isinstance(node.op, HwSparseMatmul) else list(tiles)
@@ -346,29 +356,41 @@ class _Emitter:
         """The id of the fused op with these steps and this block; equal ones share it."""
         mblock = (int(row["mblock_m"]), int(row["mblock_n"]))
         ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
-        key = (op, mblock, ublock)
+        key = (op, mblock, ublock, int(row["m_k"]), int(row["u_kt"]))
         if key not in self._fused:
             name = self._fused[key] = f"fused_op_{len(self._fused)}"
             steps = plan(op, self.device.arch)
-            schedule = [
-                schema.SubOp(
-                    f"{name}_{k}_{step.fn}",
-                    step.fn,
-                    list(step.inputs),
-                    step.output,
-                    mblock,
-                    ublock,
-                    {1: [schema.Tm("tile_broadcast", (step.spread,))]} if step.spread else {},
-                    pop=list(step.pop) or None,
-                    attributes=_unary_attributes(HwUnary(step.fn, slope=step.slope, exp=step.exp)),
-                )
-                for k, step in enumerate(steps)
-            ]
+            schedules: list[list[schema.SubOp]] = [[] for _ in range(steps[-1].schedule + 1)]
+            for k, step in enumerate(steps):
+                schedules[step.schedule].append(_sub_op(f"{name}_{k}_{step.fn}", op, k, step, (*mblock, *ublock), row))
             if op.relu is not None:
-                schedule[-1].attributes |= _relu_attributes(op.relu)
+                schedules[-1][-1].attributes |= _relu_attributes(op.relu)
             count = 1 + max(ref for _, refs, _, _ in op.steps for ref in refs)
-            self.fused_ops[name] = schema.FusedOp(name, count, intermediates(steps), [schedule])
+            self.fused_ops[name] = schema.FusedOp(name, count, intermediates(steps), schedules)
         return self._fused[key]
+
+
+def _sub_op(
+    name: str, op: HwFused, k: int, step: SubStep, block: tuple[int, int, int, int], row: np.void
+) -> schema.SubOp:
+    """Step k of a fused op. block: of the op's output."""
+    inner = {"m_k": int(row["m_k"]), "u_kt": int(row["u_kt"])}
+    m, n, ur, uc = (int(size) for size in step_block(op, step.narrow, block, inner["m_k"], inner["u_kt"]))
+    tms = {port: [schema.Tm("broadcast", ((op.dim, op.length),))] for port in step.widened}
+    if step.spread:
+        tms[1] = [*tms.get(1, ()), schema.Tm("tile_broadcast", (step.spread,))]
+    return schema.SubOp(
+        name,
+        step.fn,
+        list(step.inputs),
+        step.output,
+        (m, n),
+        (ur, uc),
+        tms,
+        pop=list(step.pop) or None,
+        pop_last=list(step.pop_last) or None,
+        attributes=inner if k in op.sums else _unary_attributes(HwUnary(step.fn, slope=step.slope, exp=step.exp)),
+    )
 
 
 def _splice_attributes(op: HwSplice, row: np.void) -> dict[str, Any]:

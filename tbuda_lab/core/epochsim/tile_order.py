@@ -12,9 +12,10 @@ import functools
 import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors
+from tbuda_lab.core.balancer.l1 import late_tiles
 from tbuda_lab.core.balancer.layout import buffer_address, consumer_walk
 from tbuda_lab.core.balancer.pickers import streamed_picker
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape, to_source
 from tbuda_lab.core.epochsim.costs import RowMoves
 from tbuda_lab.core.epochsim.network import EdgeWaits
@@ -55,9 +56,10 @@ def op_steps(profile: OpProfile, row: np.void, order: str, steps: int, most: int
     """The parts in which an op's kernel works (placement.md#firings), cut into at least `steps` steps where it
     has so many, and at most `most`.
 
-    A matmul that accumulates goes through k and for each k through the rows of ublocks, and packs at the end; one that
-    does not, row by row. A reduction works through what it reduces for every output ublock. Eltwise ops go ublock by
-    ublock, splices line by line. A picker goes through the strips of its operand for every block.
+    A fused op with sums goes through its schedules for a whole block each. A matmul that accumulates goes through k and
+    for each k through the rows of ublocks, and packs at the end; one that does not, row by row. A reduction works
+    through what it reduces for every output ublock. Eltwise ops go ublock by ublock, splices line by line. A picker
+    goes through the strips of its operand for every block.
     """
     m, n = int(row["mblock_m"]), int(row["mblock_n"])
     k = max(1, int(row["m_k"]))
@@ -68,7 +70,7 @@ def op_steps(profile: OpProfile, row: np.void, order: str, steps: int, most: int
     outer, inner = (m, n) if order == "r" else (n, m)
     if isinstance(op, HwSparseMatmul):
         outer, inner, gradual = k, 1, False
-    elif isinstance(op, HwSplice) and op.axis == "z":
+    elif (isinstance(op, HwSplice) and op.axis == "z") or profile.fused_sums:
         outer = inner = 1
     elif isinstance(op, HwSplice):
         inner = 1
@@ -334,6 +336,11 @@ def input_tiles(profile: OpProfile, port: int, row: np.void, factor: int = 2) ->
     u_kt = max(1, int(row["u_kt"]))
     factor = max(factor, 2)
     role, depthwise = profile.operands[port].role, profile.kind == "depthwise"
+    if profile.fused_sums:
+        row = as_read(profile, port, row)
+        ur, uc, n = int(row["ublock_r"]), int(row["ublock_c"]), int(row["mblock_n"])
+        if profile.uses[port].late:
+            return max(factor * ur * uc, int(late_tiles(row)))
     if role == "in0":
         return factor * ur * (uc if depthwise else u_kt)
     if role == "in1":

@@ -125,10 +125,10 @@ class Graph:
         return self.of_kind(NodeKind.OP)
 
     def get_fused_ops(self) -> list[tuple[int, list[list[str]]]]:
-        """Of every fused op of a lowered graph, in graph order: the number of its operands, and its schedules (here one
-        each), a list of the names of the ops that it stands for."""
+        """Of every fused op of a lowered graph, in graph order: the number of its operands, and its schedules, each a
+        list of the names of the ops that it stands for."""
         fused = [node for node in self.topological() if "fused" in node.attrs]
-        return [(len(node.inputs), [list(node.attrs.get("steps", node.attrs["fused"]))]) for node in fused]
+        return [(len(node.inputs), [list(names) for names in node.attrs["schedules"]]) for node in fused]
 
     def users(self) -> dict[str, list[tuple[str, int]]]:
         """For every node, its consumers as (name, operand index), in graph order. One pass over the graph."""

@@ -26,6 +26,8 @@ MAX_SPLICE_INPUTS = 8
 
 SPREADS = "spreads"
 """Attribute of a one-hot matmul that only fills tiles: "r" with their row 0, "c" with their column 0."""
+SUMS = "sums"
+"""Attribute of a matmul with a constant that sums, or takes a mean, along one dimension: "r" or "c"."""
 
 
 class LoweringContext:

@@ -228,6 +228,12 @@ def _fused(op: HwFused, x: list[Tensor]) -> Tensor | None:
         args = [x[n] if n >= 0 else output[~n] for n in operands]
         if k in spread:
             args[1] = _filled(args[1], spread[k])
+        if k in op.sums:
+            output.append(args[0] @ args[1])
+            continue
+        if op.dim and k not in op.narrow:  # results of one tile, at full length
+            whole = (TM("broadcast", (op.dim, op.length)),)
+            args = [apply(whole, a) if n < 0 and ~n in op.narrow else a for a, n in zip(args, operands, strict=True)]
         result = _BINARY[fn](args[0], args[1]) if fn in _BINARY else _unary(fn, args[0], slope, exponent)
         if result is None:
             return None

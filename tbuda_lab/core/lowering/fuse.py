@@ -2,8 +2,11 @@
 
 A group grows from its last op upwards: a producer joins when everything that reads it is in the group already, so that
 nothing but the result leaves (lowering.md#fusing). Inside, a value goes on in the dest register or through a buffer of
-one ublock; `plan` says which. A one-hot matmul that only fills tiles is not an op at all before arithmetic that can be
-fused: there the unpacker does it, as it reads (`tile_broadcast`; see `_spread`).
+one ublock; `fused_steps` says which. A one-hot matmul that only fills tiles is not an op at all before arithmetic that
+can be fused: there the unpacker does it, as it reads (`tile_broadcast`; see `_spread`).
+
+With `CompileOptions.fuse_reduces`, sums and means over rows or columns join, too, and what works on their results, up
+to the op that reads these by a broadcast. A core then holds the whole dimension that is summed over.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shapes
 from tbuda_lab.core.graph.phases import WRITES
-from tbuda_lab.core.lowering.context import SPREADS
+from tbuda_lab.core.lowering.context import SPREADS, SUMS
+from tbuda_lab.core.lowering.fused_steps import ARITHMETIC, SYMMETRIC, schedules
 from tbuda_lab.core.lowering.hwops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -23,14 +27,14 @@ MAX_INPUTS = 8
 """Operands of a fused op. The format allows more; each takes an input buffer and a stream of every core."""
 
 MAX_STEPS = 12
+MAX_SUMS = 2
+"""Sums in a fused op: of each one operand goes to a whole row or column of cores, and no more than two inputs of a
+fused op can (routing.md, N16)."""
 _UNARY = frozenset(
     ("exp", "log", "sqrt", "reciprocal", "sigmoid", "tanh", "gelu", "gelu_derivative", "lrelu", "abs", "power",
      "sine", "cosine", "square")
 )  # fmt: skip
 _BINARY = frozenset(("add", "subtract", "multiply", "maximum"))
-_ARITHMETIC = frozenset(("add", "subtract", "multiply"))
-_SYMMETRIC = frozenset(("add", "multiply"))
-_KEPT_OUT_OF_DEST = frozenset(("maximum",))
 _FACTS = ("intermed_df", "acc_df", "fidelity")
 
 Users = Mapping[str, list[tuple[str, int]]]
@@ -52,10 +56,14 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
     for node in reversed(graph.topological()):
         if node.name in taken or not _fusable(graph, node, users, apart, outputs):
             continue
-        group = _grow(graph, node, users, apart, ends, spread)
+        found: _Lengths | None = None
+        if options.fuse_reduces:
+            group, found = _grow(graph, node, users, apart, ends, spread, _Lengths(tile_shape(node.shape)))
+        if found is None:
+            group, _ = _grow(graph, node, users, apart, ends, spread, None)
         if len(group) > 1 or node.name in spread:
             taken.update(group)
-            _replace(graph, node, group, spread)
+            _replace(graph, node, group, spread, found)
             _untilize(graph, node, users)
             for source in node.sources:
                 users[source] = [u for u in users[source] if u[0] not in group]
@@ -110,9 +118,9 @@ def _takes_spread(
     graph: Graph, name: str, port: int, users: Users, apart: Collection[str], outputs: bool
 ) -> bool:
     node = graph[name]
-    if node.kind is not NodeKind.OP or not isinstance(node.op, HwBinary) or node.op.fn not in _ARITHMETIC:
+    if node.kind is not NodeKind.OP or not isinstance(node.op, HwBinary) or node.op.fn not in ARITHMETIC:
         return False
-    return (port == 1 or node.op.fn in _SYMMETRIC) and _fusable(graph, node, users, apart, outputs)
+    return (port == 1 or node.op.fn in SYMMETRIC) and _fusable(graph, node, users, apart, outputs)
 
 
 def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str], outputs: bool = False) -> bool:
@@ -138,8 +146,10 @@ def _grow(
     apart: Collection[str],
     ends: Collection[str],
     spread: Mapping[str, object],
-) -> set[str]:
-    """Names of the ops that become one with `last`. What fills its tiles comes from outside."""
+    lengths: _Lengths | None,
+) -> tuple[set[str], _Lengths | None]:
+    """Names of the ops that become one with `last`. What fills its tiles comes from outside. lengths: those of the
+    group, where sums may join it; given back with what was found out of them, or None where there is no sum in it."""
     group = {last.name}
     grown = True
     while grown and len(group) < MAX_STEPS:
@@ -147,30 +157,107 @@ def _grow(
         for name in sorted({e.source for member in group for e in graph[member].inputs} - group):
             node = graph[name]
             if (
-                node.kind is NodeKind.OP
-                and name not in ends
-                and all(user in group for user, _ in users[name])
-                and _fusable(graph, node, users, apart)
-                and _alike(node, last)
-                and not any(
-                    e.tms or (port and member in spread)
-                    for member in group
-                    for port, e in enumerate(graph[member].inputs)
-                    if e.source == name
-                )
-                and len(_operands(graph, group | {name})) <= MAX_INPUTS
+                node.kind is not NodeKind.OP
+                or name in ends
+                or not all(user in group for user, _ in users[name])
+                or not (_fusable(graph, node, users, apart) or (lengths and _sums(node, users, apart, graph)))
+                or not _alike(node, last)
+                or any(port and member in spread for member, port in users[name])
             ):
-                group.add(name)
-                grown = True
-                break
-    return group
+                continue
+            found = _joins(graph, node, users[name], lengths)
+            if found is None or len(_operands(graph, group | {name})) > MAX_INPUTS:
+                continue
+            lengths = found if lengths is not None else None
+            group.add(name)
+            grown = True
+            break
+    if lengths is None or not lengths.sums:
+        return group, None
+    return group, lengths
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lengths:
+    """Tile shapes in a group with sums. dim: along which they sum, "" while nothing says so; full: of the ops of full
+    length; sums: how many there are. An op of the group has that shape, or one tile along `dim`."""
+
+    full: TileShape
+    dim: str = ""
+    sums: int = 0
+
+    @property
+    def short(self) -> TileShape:
+        z, rt, ct = self.full
+        return (z, 1, ct) if self.dim == "r" else (z, rt, 1)
+
+    @property
+    def length(self) -> int:
+        return self.full[1 if self.dim == "r" else 2]
+
+
+def _joins(graph: Graph, node: Node, readers: Sequence[tuple[str, int]], lengths: _Lengths | None) -> _Lengths | None:
+    """The lengths of a group once `node` is in it, which only ops of the group read; None if it cannot be."""
+    if lengths is None:
+        edges = [graph[name].inputs[port] for name, port in readers]
+        shapes = {tile_shape(graph[name].shape) for name, _ in readers}
+        return _Lengths(tile_shape(node.shape)) if not any(e.tms for e in edges) and shapes == {
+            tile_shape(node.shape)} else None
+    found: _Lengths | None = lengths
+    for name, port in readers:
+        found = _reads(node, graph[name], port, found) if found is not None else None
+    if found is None or SUMS not in node.attrs:
+        return found
+    dim = str(node.attrs[SUMS])
+    x = node.inputs[_summed_port(dim)]
+    full = apply_shapes(x.tms, tile_shape(graph[x.source].shape))
+    if found.dim not in ("", dim) or found.sums == MAX_SUMS or full[1 if dim == "r" else 2] == 1:
+        return None
+    if not found.dim:
+        found = _Lengths(full, dim) if found.full == _Lengths(full, dim).short else None
+    elif found.full != full or found.short != tile_shape(node.shape):
+        found = None
+    return dataclasses.replace(found, sums=found.sums + 1) if found is not None else None
+
+
+def _reads(node: Node, reader: Node, port: int, lengths: _Lengths) -> _Lengths | None:
+    """The lengths, if `reader`, an op of the group, may take operand `port` from `node` inside of it."""
+    shape, tms = tile_shape(node.shape), reader.inputs[port].tms
+    if SUMS in reader.attrs:
+        # operand 1 of a sum over rows has to come from outside, where it goes through its operands in several passes;
+        # an exponential may go on a larger grid than a fused op that holds all that is summed over
+        hidden = reader.attrs[SUMS] == "r" or port != 0
+        exponential = isinstance(node.op, HwUnary) and node.op.fn == "exp"
+        return None if tms or hidden or exponential or SUMS in node.attrs or shape != lengths.full else lengths
+    if not tms:
+        return lengths if shape == tile_shape(reader.shape) else None
+    if len(tms) > 1 or tms[0].name != "broadcast" or tms[0].args[0] not in ("r", "c"):
+        return None
+    dim = str(tms[0].args[0])
+    if lengths.dim not in ("", dim) or tile_shape(reader.shape) != lengths.full:
+        return None
+    found = dataclasses.replace(lengths, dim=dim)
+    return found if shape == found.short and tms == (TM("broadcast", (dim, found.length)),) else None
+
+
+def _summed_port(dim: str) -> int:
+    """Which operand of a matmul is summed along `dim`; the other is the constant."""
+    return 0 if dim == "c" else 1
+
+
+def _sums(node: Node, users: Users, apart: Collection[str], graph: Graph) -> bool:
+    """Whether a node is a sum that can be a step."""
+    if SUMS not in node.attrs or node.op != HwMatmul() or node.name in apart or node.attrs.get("inserted"):
+        return False
+    if any(tm.name == "transpose" for edge in node.inputs for tm in edge.tms):
+        return False
+    return not any(graph[u].kind is NodeKind.OUTPUT for u, _ in users[node.name])
 
 
 def _alike(node: Node, last: Node) -> bool:
-    """Whether the op can be a step before `last`: one shape, one set of formats, and no relu, which the packer does."""
+    """Whether the op can be a step before `last`: one set of formats, and no relu, which the packer does."""
     return (
         getattr(node.op, "relu", None) is None
-        and tile_shape(node.shape) == tile_shape(last.shape)
         and node.df == last.df
         and all(node.attrs.get(fact) == last.attrs.get(fact) for fact in _FACTS)
     )
@@ -202,7 +289,11 @@ def _depth(graph: Graph, name: str, group: Collection[str]) -> int:
 
 
 def _replace(
-    graph: Graph, last: Node, group: Collection[str], spread: Mapping[str, tuple[str, tuple[str, ...]]]
+    graph: Graph,
+    last: Node,
+    group: Collection[str],
+    spread: Mapping[str, tuple[str, tuple[str, ...]]],
+    lengths: _Lengths | None,
 ) -> None:
     order = _ordered(graph, last.name, group)
     number = {name: k for k, name in enumerate(order)}
@@ -210,7 +301,7 @@ def _replace(
     steps: list[tuple[str, tuple[int, ...], float, int]] = []
     for name in order:
         op = graph[name].op
-        assert isinstance(op, (HwUnary, HwBinary))
+        assert isinstance(op, (HwUnary, HwBinary, HwMatmul))
         refs: list[int] = []
         for edge in graph[name].inputs:
             if edge.source in number:
@@ -219,13 +310,30 @@ def _replace(
                 refs.append(len(inputs))
                 inputs.append(edge)
         slope, exp = (op.slope, op.exp) if isinstance(op, HwUnary) else (0.0, 0)
-        steps.append((op.fn, tuple(refs), slope, exp))
+        steps.append((op.netlist_type, tuple(refs), slope, exp))
     relu = getattr(last.op, "relu", None)
-    last.op = HwFused(tuple(steps), tuple((number[n], spread[n][0]) for n in order if n in spread), relu=relu)
+    fills = tuple((number[n], spread[n][0]) for n in order if n in spread)
+    if lengths is None:
+        last.op = HwFused(tuple(steps), fills, relu=relu)
+    else:
+        short = [n for n in order if tile_shape(graph[n].shape) == lengths.short]
+        last.op = HwFused(
+            tuple(steps),
+            fills,
+            tuple(number[n] for n in order if SUMS in graph[n].attrs),
+            lengths.dim,
+            lengths.length,
+            tuple(number[n] for n in short),
+            relu=relu,
+        )
     last.inputs = tuple(inputs)
     last.attrs["fused"] = tuple(n for name in order for n in (*spread.get(name, ("", ()))[1], name))
     if len(last.attrs["fused"]) > len(order):
         last.attrs["steps"] = tuple(order)
+    numbers = schedules(last.op)
+    last.attrs["schedules"] = tuple(
+        tuple(n for n, at in zip(order, numbers, strict=True) if at == s) for s in range(numbers[-1] + 1)
+    )
     for name in order[:-1]:
         del graph.nodes[name]
 
@@ -246,80 +354,3 @@ def addressed(inner: Sequence[str], overrides: Sequence[Override]) -> frozenset[
         readers = value.get("dest") or ()
         cycle_ops.update({readers} if isinstance(readers, str) else readers)
     return frozenset(cycle_ops & set(inner)) if cycle_ops else frozenset()
-
-
-# -- how the machine runs it ---------------------------------------------------------------------------------------
-@dataclasses.dataclass(frozen=True)
-class SubStep:
-    """One sub-op: operands and result are `inputN`, `intermedN`, `dest` or `output`; `pop`: buffers it empties; spread:
-    "r" or "c" where operand 1 fills its tiles (`HwFused.spread`)."""
-
-    fn: str
-    inputs: tuple[str, ...]
-    output: str
-    pop: tuple[str, ...]
-    slope: float = 0.0
-    exp: int = 0
-    spread: str = ""
-
-    @property
-    def from_dest(self) -> bool:
-        return "dest" in self.inputs
-
-
-def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
-    """Where every value of a fused op lives: in dest if the very next sub-op is its only reader and may read dest
-    (netlist-format.md#fused-ops), else in an intermediate buffer until its last reader."""
-    readers: dict[int, list[int]] = {k: [] for k in range(len(op.steps))}
-    for k, (_, refs, _, _) in enumerate(op.steps):
-        for ref in refs:
-            if ref < 0:
-                readers[~ref].append(k)
-    place: dict[int, str] = {}
-    free: list[int] = []
-    most = 0
-    result: list[SubStep] = []
-    spread = dict(op.spread)
-    for k, (fn, refs, slope, exp) in enumerate(op.steps):
-        names = [f"input{ref}" if ref >= 0 else place[~ref] for ref in refs]
-        if arch == "grayskull" and "dest" in names[1:]:
-            names.reverse()
-        used = sorted({~ref for ref in refs if ref < 0})
-        done = [place[j] for j in used if place[j] != "dest" and max(readers[j]) == k]
-        if k == len(op.steps) - 1:
-            place[k] = "output"
-        elif _by_dest(op, k, readers[k], arch):
-            place[k] = "dest"
-        else:
-            if not free:
-                free.append(most)
-                most += 1
-            place[k] = f"intermed{free.pop(0)}"
-        free = sorted([*free, *(int(name.removeprefix("intermed")) for name in done)])
-        result.append(SubStep(fn, tuple(names), place[k], tuple(done), slope, exp, spread.get(k, "")))
-    return tuple(result)
-
-
-def _by_dest(op: HwFused, k: int, readers: Sequence[int], arch: str) -> bool:
-    if list(readers) != [k + 1] or op.steps[k][0] in _KEPT_OUT_OF_DEST:
-        return False
-    fn, refs, _, _ = op.steps[k + 1]
-    if fn in _KEPT_OUT_OF_DEST:
-        return False
-    return arch != "grayskull" or refs[0] == ~k or fn in _SYMMETRIC
-
-
-def unsaved(op: HwFused, arch: str) -> tuple[int, ...]:
-    """Steps, by number, whose value goes on inside without making its reader cheaper: only arithmetic on a value in
-    dest takes less than it would on its own (placement.md#kernel-cycles)."""
-    steps = plan(op, arch)
-    unsaved: list[int] = []
-    for k, (_, refs, _, _) in enumerate(op.steps):
-        cheaper = steps[k].from_dest and steps[k].fn in _ARITHMETIC
-        unsaved.extend(~ref for ref in refs if ref < 0 and not (cheaper and steps[~ref].output == "dest"))
-    return tuple(sorted(set(unsaved)))
-
-
-def intermediates(steps: Sequence[SubStep]) -> int:
-    """Number of intermediate buffers."""
-    return len({s.output for s in steps if s.output.startswith("intermed")})

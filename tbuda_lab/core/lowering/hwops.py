@@ -107,16 +107,23 @@ class HwBinary(HwOp):
 
 @op("hw.fused")
 class HwFused(HwOp):
-    """Element-wise ops run as one, ublock by ublock; all have the output's tile shape.
+    """Element-wise ops, and sums between them, run as one; all have the output's tile shape unless there are sums.
 
     steps: (fn, operands, slope, exp) per op, producers first; the last one gives the result. An operand n >= 0 is the
-    n-th of the fused op, one below 0 the result of step ~n. `fn` is that of `HwUnary` or `HwBinary`.
+    n-th of the fused op, one below 0 the result of step ~n. `fn` is that of `HwUnary` or `HwBinary`, or "matmul".
     spread: (step, "r" or "c") of arithmetic whose second operand, one of the fused op's, counts in every tile with its
     row 0 in all rows ("r") or its column 0 in all columns ("c").
+    sums: steps that are matmuls with a constant which sums along `dim`, "r" (x is operand 1) or "c" (operand 0), where
+    x has `length` tiles; the last step is none of them. narrow: steps whose result has one tile there, sums among them;
+    any other step reads that by a broadcast.
     """
 
     steps: tuple[tuple[str, tuple[int, ...], float, int], ...]
     spread: tuple[tuple[int, str], ...] = ()
+    sums: tuple[int, ...] = ()
+    dim: str = ""
+    length: int = 0
+    narrow: tuple[int, ...] = ()
 
     @property
     def netlist_type(self) -> str:

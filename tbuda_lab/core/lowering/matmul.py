@@ -7,7 +7,7 @@ import numpy as np
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import broadcast
-from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, lowers
+from tbuda_lab.core.lowering.context import LOWERERS, SUMS, LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce
 from tbuda_lab.core.lowering.split import MatmulPair
 from tbuda_lab.core.lowering.values import TileValue, tiles_of
@@ -106,12 +106,16 @@ def reduce_sum(
         ones = np.zeros((tiles_of(cols) * TILE, 1), np.float32)
         ones[:cols] = weight
         right = ctx.expand(ctx.constant(ones), (*lead, len(ones), 1), lead_only=True)
-        return ctx.emit(HwMatmul(), [x, right], shape, zero_r=x.zero_r, fill_r=x.fill_r, fill_c=True)
+        total = ctx.emit(HwMatmul(), [x, right], shape, zero_r=x.zero_r, fill_r=x.fill_r, fill_c=True)
+        ctx.out[total.node].attrs[SUMS] = "c"
+        return total
     if dim == -2:
         ones = np.zeros((1, tiles_of(rows) * TILE), np.float32)
         ones[:, :rows] = weight
         left = ctx.expand(ctx.constant(ones), (*lead, 1, ones.shape[1]), lead_only=True)
-        return ctx.emit(HwMatmul(), [left, x], shape, zero_c=x.zero_c, fill_c=x.fill_c, fill_r=True)
+        total = ctx.emit(HwMatmul(), [left, x], shape, zero_c=x.zero_c, fill_c=x.fill_c, fill_r=True)
+        ctx.out[total.node].attrs[SUMS] = "r"
+        return total
     groups = x.shape[-3]
     if dim == -3:
         padded = tiles_of(rows) * TILE

@@ -51,19 +51,18 @@ def reader_of(op: NetOp, port: int, fused: FusedOp | None) -> EdgeReader | None:
 
 
 def _fused_reader(plain: EdgeReader, fused: FusedOp) -> EdgeReader | None:
-    """As its first sub-op that reads the input, if that and all others are matmuls and reduces."""
+    """As its first sub-op that reads the input; by its matmul or reduce only if all that read it are such."""
     name = f"input{plain.port}"
     users = [sub for schedule in fused.schedules for sub in schedule if name in sub.inputs]
     if not users:
         return None
-    fused_reader = dataclasses.replace(plain, type="fused")
+    fused_reader = dataclasses.replace(plain, type="fused", mblock=users[0].mblock, ublock=users[0].ublock)
     if any(sub.type not in ("matmul", "reduce") for sub in users):
         return fused_reader
     use = users[0]
     a = use.attributes
-    return dataclasses.replace(fused_reader, mblock=use.mblock, ublock=use.ublock, use=use.type,
-                               operand=use.inputs.index(name), m_k=_attribute(a, "m_k"), u_kt=_attribute(a, "u_kt"),
-                               dim=str(a.get("dim", "")))
+    return dataclasses.replace(fused_reader, use=use.type, operand=use.inputs.index(name), m_k=_attribute(a, "m_k"),
+                               u_kt=_attribute(a, "u_kt"), dim=str(a.get("dim", "")))
 
 
 def queue_reader(q: Queue) -> EdgeReader:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.l1 import preloads, preloads_encoding
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
+from tbuda_lab.core.balancer.profile import as_read
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement, copy_name
 from tbuda_lab.core.device import DeviceSpec
@@ -302,6 +303,7 @@ class QueuePlanner:
 
     def _reader_ublock(self, reader: str, port: int) -> tuple[int, int]:
         profile, _, row = self._reader(reader, port)
+        row = as_read(profile, port, row)
         role = profile.operands[port].role
         step = max(1, int(row["u_kt"]))
         shape = (int(row["ublock_r"]), int(row["ublock_c"]))

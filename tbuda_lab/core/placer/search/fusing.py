@@ -26,11 +26,11 @@ from tbuda_lab.core.balancer.profile import Operand, OpProfile, profile_of
 from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, OverrideError, PlacementError
-from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph import Graph, Node, TileShape
 from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.fuse import unsaved
-from tbuda_lab.core.lowering.hwops import HwFused
+from tbuda_lab.core.lowering.fused_steps import plan, unsaved
+from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
@@ -79,6 +79,8 @@ class Pattern:
         chain = " + ".join(self.steps)
         price = f"{self.as_one:,} core-cycles as one op, {self.apart:,} as {len(self.steps)}"
         count = f" ({len(self.ops)} alike)" if len(self.ops) > 1 else ""
+        if not self.as_one:
+            return f"{chain}{count}: cut: no shape of the whole op fits the cores"
         if self.tried is None:
             if not self.ends:
                 return f"{chain}{count}: {price}; fused: every intermediate stays in dest"
@@ -117,14 +119,16 @@ def decide(
     """What of `lowered`, which has all that may be fused, stays so. begin: `place.begin` of a graph, or what does the
     same."""
     patterns = _patterns(lowered, device, options)
-    if not undecided(lowered, device, options):
-        return Fusion(lowered, patterns)
+    graph, ends = lowered, _too_large(lowered, patterns)
+    if ends:
+        graph = lower(passed, device, options, ends=ends)
+    if not undecided(graph, device, options):
+        return Fusion(graph, patterns, ends)
     try:
-        begun = begin(lowered)
+        begun = begin(graph)
         shares = _shares(patterns, begun)
     except (PlacementError, OverrideError):  # the compile says so
-        return Fusion(lowered, patterns)
-    graph, ends = lowered, frozenset[str]()
+        return Fusion(graph, patterns, ends)
     doubtful = [k for k, p in enumerate(shares) if p.share >= LEAST_SHARE]
     for index in sorted(doubtful, key=lambda k: -shares[k].share)[:MAX_TRIALS]:
         more = ends | _cut_at(lowered, shares[index])
@@ -208,6 +212,25 @@ def from_record(
     return Fusion(graph, tuple(patterns), ends)
 
 
+def _too_large(lowered: Graph, patterns: Sequence[Pattern]) -> frozenset[str]:
+    """Where to cut the groups with sums that have no legal shape as one op: after every sum, and before what reads a
+    result of one tile at full length."""
+    result: set[str] = set()
+    for pattern in patterns:
+        for name in pattern.ops if not pattern.as_one else ():
+            node = lowered[name]
+            assert isinstance(node.op, HwFused)
+            steps = enumerate(plan(node.op, "wormhole_b0"))
+            cut = {~node.op.steps[k][1][port] for k, step in steps for port in step.widened} | set(node.op.sums)
+            result.update(_step_names(node)[k] for k in cut)
+    return frozenset(result)
+
+
+def _step_names(node: Node) -> Sequence[str]:
+    names: Sequence[str] = node.attrs.get("steps", node.attrs["fused"])
+    return names
+
+
 def _patterns(
     lowered: Graph,
     device: DeviceSpec,
@@ -245,15 +268,35 @@ def _patterns(
 
 
 def _steps(profile: OpProfile, op: HwFused) -> list[OpProfile]:
-    """The steps as fused ops of one step, for the balancer to price."""
-    inner = Operand("elt", "activation", profile.out, profile.out, (), profile.df)
+    """The steps as fused ops of one step, sums as matmuls, for the balancer to price."""
     spread = dict(op.spread)
     parts = []
     for k, (fn, refs, slope, exp) in enumerate(op.steps):
+        out = _tiles(profile, op, k in op.narrow)
+        operands = []
+        for port, ref in enumerate(refs):
+            at = out if k not in op.sums else _tiles(profile, op, False)
+            made = Operand("elt", "activation", at, at, (), profile.df)
+            operand = profile.operands[ref] if ref >= 0 else made
+            operands.append(dataclasses.replace(operand, role=f"in{port}") if k in op.sums else operand)
+        if k in op.sums:
+            parts.append(
+                dataclasses.replace(profile, kind="matmul", op=HwMatmul(), out=out, operands=tuple(operands),
+                                    inner=op.length, inner_run=op.length)
+            )  # fmt: skip
+            continue
         alone = HwFused(((fn, tuple(range(len(refs))), slope, exp),), ((0, spread[k]),) if k in spread else ())
-        operands = tuple(profile.operands[ref] if ref >= 0 else inner for ref in refs)
-        parts.append(dataclasses.replace(profile, op=alone, operands=operands))
+        parts.append(dataclasses.replace(profile, op=alone, out=out, operands=tuple(operands), inner=0))
     return parts
+
+
+def _tiles(profile: OpProfile, op: HwFused, narrow: bool) -> TileShape:
+    """(z, rt, ct) of a step of full length, or of one tile along the dimension that the op sums over."""
+    sizes = list(profile.out)
+    if op.dim:
+        sizes[1 if op.dim == "r" else 2] = 1 if narrow else op.length
+    z, rt, ct = sizes
+    return z, rt, ct
 
 
 def _core_cycles(profile: OpProfile, device: DeviceSpec, options: CompileOptions) -> int:
@@ -299,5 +342,5 @@ def _cut_at(lowered: Graph, pattern: Pattern) -> frozenset[str]:
     for name in pattern.ops:
         node = lowered[name]
         assert isinstance(node.op, HwFused)
-        result.update(node.attrs.get("steps", node.attrs["fused"])[k] for k in pattern.ends)
+        result.update(_step_names(node)[k] for k in pattern.ends)
     return frozenset(result)

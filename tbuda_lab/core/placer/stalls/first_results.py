@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
@@ -46,6 +46,8 @@ def first_results_of(profile: OpProfile, rows: np.ndarray, order: str, device: D
     parts = np.ones(len(rows), dtype=np.int64)  # of a block, of which the first leaves on its own
     if isinstance(op, HwSparseMatmul) or profile.kind == "depthwise" or (isinstance(op, HwSplice) and op.axis == "z"):
         pass
+    elif profile.fused_sums:
+        pass  # one schedule after another, each for the whole block
     elif profile.matmul_like:
         gradual = (profile.z_group * k == 1) & (order == "r")
         parts = np.where(gradual, m, 1)
@@ -59,7 +61,11 @@ def first_results_of(profile: OpProfile, rows: np.ndarray, order: str, device: D
     cores = data["cores"]
     room = np.maximum(0, int(L1_SHARE * device.l1_usable) - data["l1_total"])
     needs, holds, spare, read = [], [], [], []
-    for operand in profile.operands:
+    for port, operand in enumerate(profile.operands):
+        if profile.fused_sums:
+            read_rows = as_read(profile, port, rows)
+            data |= {f: read_rows[f].astype(np.int64) for f in ("mblock_n", "ublock_r", "ublock_c")}
+            n = data["mblock_n"]
         z, rt, ct = operand.tiles
         whole = max(1, z * rt * ct)
         step = np.maximum(1, data["u_kt"])

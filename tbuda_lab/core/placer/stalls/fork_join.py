@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.l1 import late_tiles
+from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.errors import Diagnostic, counted
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.edits import BETWEEN
@@ -147,7 +148,10 @@ class Buffering:
 
 def input_buffer_tiles(profile: OpProfile, port: int, row: np.void) -> int:
     """Tiles of the input buffer of one core for a streamed operand: two blocks of what the kernel takes at a time."""
+    row = as_read(profile, port, row)
     ur, uc, u_kt, n = (int(row[f]) for f in ("ublock_r", "ublock_c", "u_kt", "mblock_n"))
+    if profile.uses and profile.uses[port].late:
+        return max(2 * ur * uc, int(late_tiles(row)))
     role, step = profile.operands[port].role, max(1, u_kt)
     if role == "in0":
         return 2 * ur * (uc if profile.kind == "depthwise" else step)
