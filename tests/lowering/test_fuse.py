@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -170,6 +172,28 @@ def test_what_fills_its_tiles_stays_an_op_where_it_must() -> None:
                   if isinstance(n.op, HwMatmul))
     placed = compile_graph(graph, "n150", overrides=[Override("op_size", matmul.name, (1, 1))]).placement.ops
     assert placed[matmul.name].size == (1, 1) and "exp" in placed
+
+
+@pytest.mark.parametrize("arch", ["wormhole_b0", "grayskull"])
+@pytest.mark.parametrize(("rows", "cols", "one_op"), [(64, 96, True), (64, 32, False), (20, 96, False)])
+def test_both_fills_of_one_number_are_one_op(arch: str, rows: int, cols: int, one_op: bool) -> None:
+    """Where its tile goes everywhere; else arithmetic fills along one dimension as it reads."""
+    graph = Graph("number")
+    graph.add(Node("x", NodeKind.INPUT, (1, 2, rows, cols)))
+    graph.add(Node("y", NodeKind.PARAMETER, (1, 2, 1, 1), value=np.array([[0.5], [-2.0]], np.float32)[None, ..., None]))
+    finish(graph, add(graph, "last", ops.Matmul(), add(graph, "less", ops.Subtract(), "x", "y"),
+                      add(graph, "turned", ops.Transpose(-1, -2), "x")))  # fmt: skip
+    spec, options = load_device(arch), CompileOptions(fill_tiles_on_host=False)
+    plain = lower(graph, spec, dataclasses.replace(options, enable_auto_fusing=False))
+    fused = lower(graph, spec, options)
+    assert sum("spreads" in node.attrs for node in plain.ops) == 2
+    for name, values in evaluated(graph, plain).items():
+        np.testing.assert_allclose(evaluated(graph, fused)[name], values, rtol=1e-9, atol=1e-9)
+    (one,) = [node for node in fused.ops if isinstance(node.op, HwFused)]
+    assert [len(names) for names in one.attrs["schedules"]] == ([1, 1] if one_op else [1])
+    x, y = torch.randn(1, 2, rows, cols), torch.tensor([0.5, -2.0]).reshape(1, 2, 1, 1)
+    (got,) = Session(graph, (x,), arch, options).run([(x,)])
+    assert pcc(torch.as_tensor(np.asarray(got)), (x - y) @ x.mT) > 0.999
 
 
 class Gated(torch.nn.Module):

@@ -51,6 +51,7 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
         apart |= {node.name for node in graph.ops if not any(w.fullmatch(node.name) for w in patterns)}
     outputs = options.fuse_outputs or bool(options.op_names_manual_fuse)
     spread = _spread(graph, graph.users(), apart, outputs)
+    _join_fills(graph, graph.users(), apart)
     users = graph.users()
     taken: set[str] = set()
     for node in reversed(graph.topological()):
@@ -114,12 +115,38 @@ def _spread(
     return result
 
 
+def _filled_before(graph: Graph, node: Node, users: Users, apart: Collection[str]) -> Node | None:
+    """The op that fills the tiles of what `node` fills along the other dimension, if both may be one op."""
+    if SPREADS not in node.attrs or node.op != HwMatmul() or node.name in apart:
+        return None
+    edge = node.inputs[1 if node.attrs[SPREADS] == "r" else 0]
+    first = graph[edge.source]
+    if first.op != HwMatmul() or first.attrs.get(SPREADS) in (None, node.attrs[SPREADS]) or first.name in apart:
+        return None
+    alone = len(users[first.name]) == 1 and not edge.tms and _alike(first, node)
+    return first if alone and not any(graph[u].kind is NodeKind.OUTPUT for u, _ in users[node.name]) else None
+
+
+def _join_fills(graph: Graph, users: Users, apart: Collection[str]) -> None:
+    """Two matmuls that fill the tiles of one value, along rows and along columns, as one op of two schedules."""
+    for node in graph.topological():
+        first = _filled_before(graph, node, users, apart) if node.kind is NodeKind.OP else None
+        if first is not None:
+            dim = str(node.attrs[SPREADS])
+            _replace(graph, node, {first.name, node.name}, {}, _Lengths(tile_shape(node.shape), dim, 2))
+            del node.attrs[SPREADS]
+
+
 def _takes_spread(
     graph: Graph, name: str, port: int, users: Users, apart: Collection[str], outputs: bool
 ) -> bool:
     node = graph[name]
     if node.kind is not NodeKind.OP or not isinstance(node.op, HwBinary) or node.op.fn not in ARITHMETIC:
         return False
+    edge = node.inputs[port]
+    repeated = {tm.args[0] for tm in edge.tms if tm.name == "broadcast"}
+    if {"r", "c"} <= repeated and _filled_before(graph, graph[edge.source], users, apart) is not None:
+        return False  # one tile goes everywhere: `_join_fills` makes one op of both fills
     return (port == 1 or node.op.fn in SYMMETRIC) and _fusable(graph, node, users, apart, outputs)
 
 
@@ -317,10 +344,11 @@ def _replace(
         last.op = HwFused(tuple(steps), fills, relu=relu)
     else:
         short = [n for n in order if tile_shape(graph[n].shape) == lengths.short]
+        sums = tuple(number[n] for n in order if isinstance(graph[n].op, HwMatmul))
         last.op = HwFused(
             tuple(steps),
             fills,
-            tuple(number[n] for n in order if SUMS in graph[n].attrs),
+            sums,
             lengths.dim,
             lengths.length,
             tuple(number[n] for n in short),

@@ -113,9 +113,9 @@ class HwFused(HwOp):
     n-th of the fused op, one below 0 the result of step ~n. `fn` is that of `HwUnary` or `HwBinary`, or "matmul".
     spread: (step, "r" or "c") of arithmetic whose second operand, one of the fused op's, counts in every tile with its
     row 0 in all rows ("r") or its column 0 in all columns ("c").
-    sums: steps that are matmuls with a constant which sums along `dim`, "r" (x is operand 1) or "c" (operand 0), where
-    x has `length` tiles; the last step is none of them. narrow: steps whose result has one tile there, sums among them;
-    any other step reads that by a broadcast.
+    sums: steps that are matmuls with a constant. They sum along `dim`, "r" (x is operand 1) or "c" (operand 0), where x
+    has `length` tiles, and the last step is none of them; or `length` is 1 and they fill tiles. narrow: steps whose
+    result has one tile along `dim`, sums among them; any other step reads that by a broadcast.
     """
 
     steps: tuple[tuple[str, tuple[int, ...], float, int], ...]
