@@ -96,6 +96,7 @@ class CompileOptions:
     op_names_dont_fuse: tuple[str, ...] = ()
     op_names_manual_fuse: tuple[str, ...] = ()      # patterns: where there are any, only ops that match are fused
     fuse_outputs: bool = False                      # also an output's ops, which a nop then untilizes, as PyBuda does
+    number_fused_ops: bool = False                  # fused ops have numbers for names, as PyBuda's, not their last op's
     fuse_reduces: bool = False                      # sums and means join chains of element-wise ops
     fill_tiles_on_host: bool = True                 # weights with a size of 1 are stored with full tiles; else ops fill
     enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions

@@ -296,7 +296,7 @@ class CompilerConfig:
         option_names = {f.name for f in dataclasses.fields(CompileOptions)}
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in option_names}
         values |= {name: value for name, value in environment().items() if name in option_names}
-        values["fuse_outputs"] = True
+        values["fuse_outputs"] = values["number_fused_ops"] = True
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))

@@ -157,7 +157,7 @@ def test_ops_of_an_output_fuse_before_a_nop():
     lowered = device.get_compiled_results().lowered_graph
     assert lowered.get_fused_ops() == [(2, [["exp", "add"]])]
     ops = device.result.netlist.graphs["fwd_0_0_temporal_epoch_0"].ops
-    assert ops["add_output_nop_0"].untilize_output and not ops["add"].untilize_output
+    assert ops["_fused_op_0_output_nop_0"].untilize_output and not ops["_fused_op_0"].untilize_output
 
 
 @pytest.mark.parametrize("names", ["(", ["exp", "add("], [3], ["a{9999999999}"]])
@@ -299,3 +299,15 @@ def test_backward_of_a_torch_module_on_the_host():
     torch.testing.assert_close(net[0].weight.grad, 2 * want)
     with pytest.raises(TbudaError, match="takes pairs"):
         module.backward(gradient)
+
+
+def test_fused_ops_have_numbers_and_what_is_named_stays_an_op():
+    """`_fused_op_0` may be sized by its number, as in PyBuda; the name of an op inside means that op alone."""
+    for name, expected in (("_fused_op_0", {"_fused_op_0": (1, 1)}), ("add", {"add": (1, 1)})):
+        pybuda.pybuda_reset()
+        device = TTDevice("tt0", module=Net())
+        pybuda.config.override_op_size(name, (1, 1))
+        device.run_forward((X,))
+        placed = device.result.placement.ops
+        assert {op: placed[op].size for op in expected} == expected
+        assert ("add" in placed) == (name == "add")

@@ -12,6 +12,7 @@ to the op that reads these by a broadcast. A core then holds the whole dimension
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 
@@ -41,8 +42,9 @@ Users = Mapping[str, list[tuple[str, int]]]
 
 
 def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends: Collection[str] = ()) -> None:
-    """Fuse in place. A fused op has the name of its last op; `attrs["fused"]` lists the names of all, `attrs["steps"]`
-    those of its steps where these are not all. Ops named in `keep` or `options.op_names_dont_fuse` stay as they are;
+    """Fuse in place. A fused op has the name of its last op, or with `options.number_fused_ops` a number, in the order
+    of the graph; `attrs["fused"]` lists the names of all, `attrs["steps"]` those of its steps where these are not all,
+    `attrs["schedules"]` the same by schedules. Ops named in `keep` or `options.op_names_dont_fuse` stay as they are;
     the value of an op in `ends` leaves the fused op that it is in, so it is the last of it. With
     `options.fuse_outputs`, and where names were given by hand, the ops of an output fuse too: a nop untilizes it."""
     apart = {*keep, *options.op_names_dont_fuse}
@@ -71,6 +73,25 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
             for port, source in enumerate(node.sources):
                 users[source].append((node.name, port))
     graph.resort()
+    if options.number_fused_ops:
+        _number(graph)
+
+
+def _number(graph: Graph) -> None:
+    """Name the fused ops `_fused_op_<n>`, and their nops for the host's queues after them."""
+    new: dict[str, str] = {}
+    numbers = itertools.count()
+    taken = {name for node in graph for name in (node.name, *node.attrs.get("fused", ()))}
+    free = (name for name in map("_fused_op_{}".format, numbers) if name not in taken)
+    for node in graph:
+        if "fused" in node.attrs:
+            old, new[node.name] = node.name, next(free)
+            new.update({n.name: n.name.replace(old, new[old], 1) for n in graph if n.sources == (old,)
+                        and n.attrs.get("inserted") and n.name.startswith(f"{old}_output_nop")})  # fmt: skip
+    for node in graph:
+        node.name = new.get(node.name, node.name)
+        node.inputs = tuple(dataclasses.replace(e, source=new.get(e.source, e.source)) for e in node.inputs)
+    graph.nodes = {node.name: node for node in graph}
 
 
 def _untilize(graph: Graph, node: Node, users: Users) -> None:

@@ -107,7 +107,10 @@ class Queries:
         """See `Session.why`."""
         table = self.legal(op)
         result = self._session.result
-        fused = next((p.text for p in result.fused if op in p.members), "") if result is not None else ""
+        fused = ""
+        if result is not None:
+            inside = result.lowered[op].attrs.get("fused", (op,)) if op in result.lowered else (op,)
+            fused = next((p.text for p in result.fused if not set(p.members).isdisjoint(inside)), "")
         return reasons_of(self.placed(), op, table, lambda edit: self.whatif(edit, queues=False).time[1], fused)
 
     def _number_of(self, op: str, placed: Placed) -> None:

@@ -55,7 +55,7 @@ LEAST_SHARE = 0.05
 class Pattern:
     """Fused ops of one signature and what was decided for them.
 
-    ops: their names (those of their last steps); members: every op inside, all groups in one list; steps: the types.
+    ops: their names; members: every op inside, all groups in one list; steps: the types.
     as_one, apart: core-cycles per input of one of them, each at the legal shape with the fewest, and of its steps as
     ops of their own. ends: steps whose value gains nothing by staying inside, by number. tried: `cycles` of the whole
     model (as one op, cut), None where no epochs were chosen for it; of one of its equal layers where `by_layer`. share:
@@ -104,9 +104,6 @@ class Fusion:
     ends: frozenset[str] = frozenset()
     begun: StartedPlacement | None = None
 
-    def why(self, op: str) -> str:
-        """The pattern of an op, fused or cut, in words; "" where there was nothing to decide."""
-        return next((p.text for p in self.patterns if op in p.members), "")
 
 
 def decide(
@@ -312,14 +309,15 @@ def _shares(patterns: Sequence[Pattern], begun: StartedPlacement) -> list[Patter
     segments = begun.segments if layer is None else layer.segments
     times = (1,) * len(segments) if layer is None else layer.times
     whole = max(1, sum(n * s.limiter_cycles for s, n in zip(segments, times, strict=True)) * problem.cores)
-    slow = {
-        op: n
+    slow = {  # by the last step of a fused op
+        problem.graph[op].attrs["fused"][-1]: n
         for s, n in zip(segments, times, strict=True)
         if _waits_for_kernel(problem, s)
         for op in problem.order[s.first : s.last]
+        if "fused" in problem.graph[op].attrs
     }
     return [
-        dataclasses.replace(p, share=p.as_one * sum(slow.get(op, 0) for op in p.ops) / whole if p.ends else 0.0)
+        dataclasses.replace(p, share=p.as_one * sum(slow.get(op, 0) for op in p.members) / whole if p.ends else 0.0)
         for p in patterns
     ]
 
