@@ -55,8 +55,8 @@ def test_submodules_names_and_origins() -> None:
     graph = from_pybuda(module, (X,))
     names = [p.get_name() for p in module.get_parameters()]
     assert names == [
-        "b0.s0", "b0.scales.1", "b0.table.shift", "b0.dense.weights", "b0.dense.bias",
-        "b1.s0", "b1.scales.1", "b1.table.shift", "b1.dense.weights", "b1.dense.bias",
+        "b0.s0", "b0.scales.1", "b0.shift", "b0.dense.weights", "b0.dense.bias",
+        "b1.s0", "b1.scales.1", "b1.shift", "b1.dense.weights", "b1.dense.bias",
     ]  # fmt: skip
     assert {n.name for n in graph.of_kind(NodeKind.PARAMETER)} == set(names)
     assert [n.name for n in graph.ops] == [
@@ -105,6 +105,24 @@ def test_parameters_by_name() -> None:
         module.set_parameter("scales.0", torch.ones(2))
     module.add_parameter("extra", pybuda.Parameter(torch.ones(1)), prepend_name=True)
     assert module.get_parameter("b.extra").value().item() == 1
+
+
+def test_parameters_of_a_dict_have_the_names_of_their_keys() -> None:
+    """Scripts name them so where they waive or read gradients; the attribute's name comes in where two would meet."""
+    class Held(pybuda.PyBudaModule):
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.scale = pybuda.Parameter(1)
+            self.parameters = {"key.bias": pybuda.Parameter(1), "scale": pybuda.Parameter(1)}
+
+    module = Held("mha")
+    assert {p.get_name() for p in module.get_parameters()} == {"mha.scale", "mha.key.bias", "mha.parameters.scale"}
+    for name in ("mha.key.bias", "parameters.key.bias"):
+        assert module.get_parameter(name) is module.parameters["key.bias"]
+    module.parameters["late"] = pybuda.Parameter(1)
+    assert module.get_parameters()[-1].get_name() == "mha.late"
+    with pytest.raises(ModelError, match="two parameters would be called"):
+        module.late = pybuda.Parameter(1)
 
 
 def test_a_module_without_super_init() -> None:

@@ -111,7 +111,8 @@ class PyTorchModule(Module):
 class PyBudaModule(Module):
     """Base of modules written with `pybuda.op`. Subclasses define `forward(self, *tensors)`.
 
-    Attributes that are Parameters, modules, or lists or dicts of those register themselves as "<module>.<attribute>".
+    Attributes that are Parameters, modules, or lists or dicts of those register themselves as "<module>.<attribute>";
+    a Parameter of a dict as "<module>.<key>", unless another one has that name.
     """
 
     def __init__(self, name: str) -> None:
@@ -134,11 +135,15 @@ class PyBudaModule(Module):
         if isinstance(old, Parameter):
             self._parameters = {k: v for k, v in self.__dict__["_parameters"].items() if v is not old}
 
-    def _adopt(self, attribute: str, value: Any) -> None:
+    def _adopt(self, attribute: str, value: Any, name: str = "") -> None:
+        """Register what an attribute holds. name: of a parameter, where it is not the attribute's."""
         if attribute in ("_parameters", "_constants", "_submodules"):
             return
         if isinstance(value, Parameter):
-            value._set_auto_name(f"{self.get_name()}.{attribute}")
+            full = f"{self.get_name()}.{name or attribute}"
+            if not value.get_name() and any(p.get_name() == full for p in self.__dict__["_parameters"].values()):
+                raise PyBudaModelError(f"two parameters would be called {full!r}; give one of them a name")
+            value._set_auto_name(full)
             self.__dict__["_parameters"][attribute] = value
         elif isinstance(value, Module):
             self.__dict__["_submodules"][attribute] = value
@@ -146,8 +151,10 @@ class PyBudaModule(Module):
             for i, item in enumerate(value):
                 self._adopt(f"{attribute}.{i}", item)
         elif isinstance(value, dict):
+            taken = {p.get_name() for p in self.__dict__["_parameters"].values()}
             for key, item in value.items():
-                self._adopt(f"{attribute}.{key}", item)
+                own = str(key) if f"{self.get_name()}.{key}" not in taken else ""
+                self._adopt(f"{attribute}.{key}", item, own)
 
     def _items(self) -> Iterator[tuple[str, Parameter]]:
         """(local name, parameter); lists that grew after they were assigned are looked through again."""
