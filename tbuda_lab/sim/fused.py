@@ -7,6 +7,7 @@ grid.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -183,7 +184,9 @@ def _function(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Arra
 
         return quantise
     if kind == "matmul":
-        return lambda args, out: _matmul(args[0], args[1], gc)
+        passes = max(1, int(attributes.get("m_k", 1)))
+        spill = context.numerics.spill(context.op) if passes > 1 else None
+        return lambda args, out: _matmul(args[0], args[1], gc, passes, spill)
     if kind == "reduce":
         dim, func = str(attributes.get("dim")), str(attributes.get("type", "max"))
         groups = (gr, gc)
@@ -202,14 +205,23 @@ def _unary(context: OpContext, sub: SubOp, where: str) -> Callable[[list[Array],
     return lambda args, out: eltwise.partial(function, args[0], region, context.tile_dim)
 
 
-def _matmul(a: Array, b: Array, gc: int) -> Array:
-    """a @ b; where a's columns are spread over the cores of a row, each core multiplies its own."""
+def _matmul(a: Array, b: Array, gc: int, passes: int, spill: Convert | None) -> Array:
+    """a @ b; where a's columns are spread over the cores of a row, each core multiplies its own. spill: what the
+    running sum goes through between the passes over the inner dimension."""
     if a.shape[3] != b.shape[2] and a.shape[3] == gc * b.shape[2]:
         n, z, rows, inner = a.shape
         left = a.reshape(n, z, rows, gc, inner // gc).transpose(0, 3, 1, 2, 4)
         right = b.reshape(*b.shape[:3], gc, b.shape[3] // gc).transpose(0, 3, 1, 2, 4)
-        out: Array = np.matmul(left, right[:, :, :z])
+        out: Array
+        if spill is None or left.shape[4] % passes:
+            out = np.matmul(left, right[:, :, :z])
+        else:
+            parts = zip(np.split(left, passes, 4), np.split(right[:, :, :z], passes, 3), strict=True)
+            first, *others = (np.matmul(x, y) for x, y in parts)
+            out = functools.reduce(lambda total, part: spill(total) + part, others, first)
         return out.transpose(0, 2, 3, 1, 4).reshape(-1, z, rows, b.shape[3])
     if b.shape[1] < a.shape[1]:
         raise ValueError("input 1 has fewer slices")
-    return mm.matmul(a, b)
+    if spill is None or a.shape[3] % passes:
+        return mm.matmul(a, b)
+    return mm.blocked_matmul(a, b, passes, spill)

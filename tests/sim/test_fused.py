@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.errors import NetlistError
-from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.sim import fused as fused_ops
 from tests.sim.build import Net, sub
 from tests.sim.harness import check, feeds_for, run
@@ -51,7 +50,7 @@ def test_fused_ops_of_elements_go_piece_by_piece(monkeypatch, mode):
         sub("m", "multiply", ["dest", "input2"], "intermed0", (5, 2)),
         sub("b", "add", ["intermed0", "input0"], "dest", (5, 2), pop=["intermed0"]),
         sub("g", "gelu", ["dest"], "output", (5, 2)),
-    ]], out=(3, 5, 2), tms={1: [("broadcast", "c", 2)]}, intermed_df=DataFormat.Float16_b)
+    ]], out=(3, 5, 2), tms={1: [("broadcast", "c", 2)]}, intermed="Float16_b")
     feeds = feeds_for(net)
     whole, _ = run(net, feeds, mode=mode)
     if mode == "golden":
@@ -68,6 +67,24 @@ def test_fused_softmax_over_the_cores_of_a_column():
          sub("m", "multiply", ["intermed0", "intermed2"], "output", (2, 2), tms={1: [("broadcast", "c", 2)]},
              pop=["intermed0", "intermed2"])],
     ], out=(2, 4, 2), grid=(2, 1)), low=0.1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("grid", "passes", "expected"), [
+    ((1, 1), 1, 260), ((1, 1), 4, 256), ((1, 2), 1, 260), ((1, 2), 4, 256),
+])
+def test_the_running_sum_of_a_fused_matmul_is_rounded_between_passes(grid, passes, expected):
+    """256 + 1 is 256 in Float16_b, three times; 259 at once is 260."""
+    columns = grid[1]
+    net = fused([(1, 1, 4 * columns), (1, 4, columns)], [
+        [sub("s", "matmul", ["input0", "input1"], "intermed0", (1, 1), m_k=passes, u_kt=4 // passes)],
+        [sub("n", "nop", ["intermed0"], "output", (1, 1), pop=["intermed0"])],
+    ], out=(1, 1, columns), grid=grid, count=1, intermed="Float16_b", acc="Float16_b")
+    x = np.zeros((1, 1, 32, 4 * 32 * columns), np.float32)
+    x[..., ::32] = 1
+    x[..., ::4 * 32] = 256
+    ones = np.ones((1, 1, 4 * 32, 32 * columns), np.float32)
+    assert (run(net, {"in0": x, "in1": ones}, mode="device")[0]["out"] == expected).all()
+    assert (run(net, {"in0": x, "in1": ones}, mode="golden")[0]["out"] == 259).all()
 
 
 def test_fused_reduce_broadcast_and_unary_attributes():
