@@ -21,7 +21,7 @@ from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
 from tbuda_lab.runtime.judging import judge, judge_outputs, require
-from tbuda_lab.runtime.results import CompileResults
+from tbuda_lab.runtime.results import CompileResults, match_result
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 
@@ -54,8 +54,11 @@ def pybuda_compile(
         if targets or losses is not None or microbatch_count != 1:
             raise not_supported("pybuda_compile with targets, losses or microbatch_count",
                                 "place_loss_module and run_training train; initialize_pipeline compiles for it")
+        copies = settings.match_subgraph_patterns
         if stops_early(settings):
-            return StagedResults(device.compile_to_depth(sample, depth), device, sample)
+            staged = StagedResults(device.compile_to_depth(sample, depth), device, sample)
+            staged.pass_specific_output_kwargs |= match_result(staged.stages, copies) if copies else {}
+            return staged
         result = device.compile_for_inputs(sample, microbatch_size)
         golden = [t.detach() for t in _reference(device, sample)]
         outputs = reference = [Tensor.create_from_torch(t) for t in golden]
@@ -71,6 +74,7 @@ def pybuda_compile(
     results = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
     results.depth = depth
     results.golden_intermediates = _intermediates(device, sample)
+    results.pass_specific_output_kwargs |= match_result(results.stages, copies) if copies else {}
     return results
 
 

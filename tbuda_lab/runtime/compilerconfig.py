@@ -25,7 +25,6 @@ _TVM = "models are traced by torch.export, not by TVM"
 _JAX = "JAX models are not traced by TVM here"
 
 NO_EFFECT: dict[str, str] = {
-    "match_subgraph_patterns": "repeated parts of a model share their tables without it",
     "compile_subgraphs": "a device holds one graph; place each part on a TTDevice of its own",
     "graph_solver_self_cut_type": "edges and shapes are chosen together, and queues are put where they pay",
     "use_interactive_placer": "there is one placer, which is interactive",

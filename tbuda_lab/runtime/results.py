@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph.repeats import repeats
 from tbuda_lab.core.lowering.precision import precision_report
 from tbuda_lab.core.netlist.schema import Queue
 from tbuda_lab.core.session.opchecks import whole_output
@@ -57,6 +59,28 @@ class DeviceConfig:
     def get_harvested_cfg(self) -> list[int]:
         """Per chip, the mask of its harvested physical rows."""
         return [sum(1 << r for r in rows) for rows in self.spec.harvested_by_chip]
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchResult:
+    """What `match_subgraph_patterns` = n found out of the traced graph: whether some part of it stands n times in a
+    row, and whether a loop could run it (`core.graph.repeats`). Passes may treat the first of equal layers in another
+    way than the others, by what they know of its input. What is placed does not depend on it: repeated parts share
+    their tables in any case."""
+
+    is_subgraph_pattern_found: bool
+    is_subgraph_loopable: bool
+
+
+def match_result(stages: Sequence[StageResult], copies: int) -> dict[str, MatchResult]:
+    """`MatchResult` under the name that `pass_specific_output_kwargs` has for it; nothing where the compile ended
+    before the stage of PyBuda that makes it."""
+    graphs = {stage.name: stage.graph for stage in stages}
+    graph = graphs.get("generate_initial_graph")
+    if graph is None or "post_pattern_matcher" not in graphs:
+        return {}
+    found = repeats(graph, copies)
+    return {"match_result": MatchResult(found is not None, found is not None and found.loop)}
 
 
 class CompileResults:

@@ -65,7 +65,7 @@ def test_every_option_is_read_or_listed_as_without_effect() -> None:
     assert {option for option, _ in ENVIRONMENT.values()} <= options | existing
 
 
-OTHER: dict[str, Any] = {"graph_solver_self_cut_type": "Off", "match_subgraph_patterns": 2, "backend_runtime_args": "x"}
+OTHER: dict[str, Any] = {"graph_solver_self_cut_type": "Off", "backend_runtime_args": "x"}
 
 
 @pytest.mark.parametrize("name", sorted(NO_EFFECT))
@@ -173,9 +173,7 @@ def test_stages_are_functions_that_name_the_next() -> None:
     depth, taken = CompileDepth.INIT_COMPILE, []
     while depth < CompileDepth.FULL:
         taken.append(depth)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "match_subgraph_patterns has no effect")
-            depth = functions[depth](context)
+        depth = functions[depth](context)
         if CompileDepth.GENERATE_INITIAL_GRAPH <= taken[-1] <= CompileDepth.PRE_LOWERING_PASS:
             assert context.graph is not None
             (feed,) = [node.name for node in context.graph.inputs]
@@ -188,6 +186,20 @@ def test_stages_are_functions_that_name_the_next() -> None:
     assert all(context.stages[name].report for name in ("generate_initial_graph", "balancer_pass", "generate_netlist"))
     with pytest.raises(PipelineError, match="comes before"):
         functions[3](context)
+
+
+@pytest.mark.parametrize("depth", [CompileDepth.POST_PATTERN_MATCHER, CompileDepth.FULL])
+def test_layers_that_repeat_are_found_where_they_are_asked_for(depth: CompileDepth) -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh())
+    other = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Sigmoid())
+    for parts, found in (((layer, layer), True), ((layer, other), False)):
+        pybuda.pybuda_reset()
+        device = TTDevice("tt0", module=pybuda.PyTorchModule("net", torch.nn.Sequential(*parts).eval()))
+        settings = CompilerConfig(match_subgraph_patterns=2, compile_depth=depth)
+        results = pybuda.pybuda_compile(device, "net", X, compiler_cfg=settings)
+        match = results.pass_specific_output_kwargs["match_result"]
+        assert match.is_subgraph_pattern_found == match.is_subgraph_loopable == found
+    assert "match_result" not in pybuda.pybuda_compile(device, "net", X).pass_specific_output_kwargs
 
 
 def test_a_compile_of_a_context_ends_where_the_depth_says() -> None:
