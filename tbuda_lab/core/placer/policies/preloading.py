@@ -11,7 +11,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import dram_divider, dram_rate
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
-from tbuda_lab.core.placer.stalls.epoch_throughput import throughput
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughputs
 
 _LAYOUT = ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r", "ublock_c",
            "buf_size_mb")  # fmt: skip
@@ -41,7 +41,7 @@ def settle_preloads(problem: Problem, segment: Segment, upstream_rows: Mapping[i
         return segment
     kernel, limiter, _ = measure(problem, first, last, rows)
     result = dataclasses.replace(segment, rows=tuple(rows.values()), kernel_cycles=kernel, limiter_cycles=limiter)
-    was, now = (throughput(problem, s, problem.overrides) for s in (segment, result))
+    was, now = throughputs([(problem, segment), (problem, result)], problem.overrides)
     return result if (now.deadlocks, now.roomy) < (was.deadlocks, _WORTH * was.roomy) else segment
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.models import choices
-from tbuda_lab.core.balancer.profile import profile_of
+from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
@@ -310,16 +310,18 @@ class _StallRepair:
     def _nops(self, state: _State, producer: int, reader: int) -> list[tuple[int, Spot]]:
         """Candidates of a nop that keep up with the epoch, fewest cores first, and where they find room."""
         segment = state.parts[0]
+        grid = CoreGrid(state.problem.device.rows, state.problem.device.cols)
+        for op, row, (top, left, turned) in zip(
+            range(segment.first, segment.last), segment.rows, segment.spots, strict=True
+        ):
+            grid.take(top, left, *_size(state.problem, op, row, turned))
+        if not grid.free:
+            return []
         try:
             problem = self._with_nop(state.problem, segment, producer, reader)
         except OverrideError:  # no nop can stand there
             return []
         nop = segment.first + reader
-        grid = CoreGrid(problem.device.rows, problem.device.cols)
-        for op, row, (top, left, turned) in zip(
-            range(segment.first, segment.last), segment.rows, segment.spots, strict=True
-        ):
-            grid.take(top, left, *_size(state.problem, op, row, turned))
         table = problem.tables[nop]
         legal = problem.legal[table.signature]
         data = table.rows[legal]
@@ -411,13 +413,8 @@ class _StallRepair:
             old = problem.models.get(op)
             if old is None or old.profile is None or old.profile.signature != profile.signature:
                 choice = choices({op: profile}, problem.device, self.overrides).get(op, Choice())
-                rows = enumerate_candidates(profile, problem.device, problem.options, choice)
-                rows.setflags(write=False)
-                signature = profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
-                models[op] = OpModels(signature, rows, profile)
-        return dataclasses.replace(
-            problem, graph=graph, models=models, schedule=schedule, overrides=(), refusals={}
-        )
+                models[op] = _table(problem, profile, choice)
+        return dataclasses.replace(problem, graph=graph, models=models, schedule=schedule, overrides=(), refusals={})
 
     def _note(self, index: int, price: Price, old: Segment, state: _State) -> Diagnostic:
         was = price.before
@@ -443,6 +440,18 @@ class _StallRepair:
         return Diagnostic(
             "note", f"epoch {index}", "repair", text, "enable_fork_join_buffering=False leaves epochs as they are"
         )
+
+
+def _table(problem: Problem, profile: OpProfile, choice: Choice) -> OpModels:
+    """The candidates of an op with these things fixed, enumerated once for ops alike."""
+    signature = profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
+    key = ("table of a nop or its neighbour", signature)
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, OpModels):
+        rows = enumerate_candidates(profile, problem.device, problem.options, choice)
+        rows.setflags(write=False)
+        entry = problem.costs.answers[key] = OpModels(signature, rows, profile)
+    return entry
 
 
 def _nop(source: str, name: str) -> Override:
