@@ -24,12 +24,13 @@ our own two; <= 0.7 (kernel) and <= 0.6 (limiter) of the better of PyBuda's two.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,13 @@ def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str
         spec, seconds = load_device(device), {}
 
         def begun(graph: Any, spec: Any = spec, seconds: dict[int, float] = seconds) -> Any:
-            start = time.process_time()
-            result = begin(graph, op_models(graph, spec, options), spec, options)
-            seconds[id(graph)] = time.process_time() - start
-            return result
+            @contextlib.contextmanager
+            def timed() -> Iterator[None]:
+                start = time.process_time()
+                yield
+                seconds[id(graph)] = seconds.get(id(graph), 0.0) + time.process_time() - start
+
+            return begin(graph, op_models(graph, spec, options), spec, options, stage=timed)
 
         lowered = lower(passed, spec, options)
         fusion = decide(passed, lowered, spec, options, begun)
