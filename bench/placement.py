@@ -1,12 +1,13 @@
 """How good placements are: cycles per input of every model, device and policy, beside the lower bounds.
 
     python bench/placement.py [--models NAME ...] [--devices NAME ...] [--policies NAME ...]
-                              [--microbatch N ...] [--objective NAME] [--optimise STEPS] [--without-router]
-                              [--json FILE]
+                              [--microbatch N ...] [--objective NAME] [--optimise STEPS]
+                              [--optimise-seconds SECONDS] [--without-router] [--json FILE]
 
 Several `--microbatch` give one table; then come, for each batch and device, how far objective and simulator of epochs
 are apart at most, the gap of the objective to its lower bound (median, worst), the limiter sums over PyBuda's of the
-same batch (each, and the geometric mean), and with `--optimise` what so many steps of the search gain (median, worst).
+same batch (each, and the geometric mean), and with `--optimise` what so many steps of the search gain (median, worst),
+or with `--optimise-seconds` what it gains in so long.
 Bars: 5 %; 1.12 and 1.30; 0.60, each below 0.85 (microbatch 64); 5 % (median, microbatch 64).
 
 `--without-router` places as if the router took every stack, slice and output buffer (routing.md), to see what its rules
@@ -79,11 +80,17 @@ def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str
 
 
 def measure(
-    graph: Any, device: str, policy: str, microbatch: int, objective: str = "auto", steps: int = 0
+    graph: Any,
+    device: str,
+    policy: str,
+    microbatch: int,
+    objective: str = "auto",
+    steps: int = 0,
+    seconds: float | None = None,
 ) -> dict[str, Any]:
     """One row of the table: the time that was minimised and what the simulator of epochs makes of it, per input of the
-    batch; the sums of limiters and kernels, the bounds, and CPU seconds of balancer and placer together. steps: of the
-    search that goes on; its gain is a part of the time without it."""
+    batch; the sums of limiters and kernels, the bounds, and CPU seconds of balancer and placer together. steps,
+    seconds: of the search that goes on, one of them; its gain is a part of the time without it."""
     from tbuda_lab.core.balancer import op_models
     from tbuda_lab.core.device import load_device
     from tbuda_lab.core.epochsim import simulate
@@ -95,10 +102,11 @@ def measure(
     options = CompileOptions(
         balancer_policy=policy, microbatch=microbatch, objective=objective,
         optimise_steps=steps if policy == "Optimal" else 0,
+        optimise_seconds=seconds if policy == "Optimal" else None,
     )  # fmt: skip
     start = time.process_time()
     outcome = place_and_repair(graph, op_models(graph, spec, options), spec, options)
-    seconds = time.process_time() - start
+    taken = time.process_time() - start
     placement = outcome.placement
     simulated = simulate(Trial(outcome.graph, placement, spec, ()), options.inputs_counted).cycles
     report = placement.report
@@ -126,7 +134,7 @@ def measure(
         "balance": round(work / max(1, report.bounds.achieved_kernel), 3),
         "limiter_balance": round(work / max(1, report.bounds.achieved_limiter), 3),
         "core_use": round(sum(e.cores for e in report.epochs) / (len(report.epochs) * spec.rows * spec.cols), 3),
-        "seconds": round(seconds, 2),
+        "seconds": round(taken, 2),
         "worst_op": max(report.epochs, key=lambda e: e.limiter_cycles).limiter_op,
         "worst_limit": max(report.epochs, key=lambda e: e.limiter_cycles).limiter,
     }
@@ -180,7 +188,7 @@ def comparisons(rows: list[dict[str, Any]], reference: dict[str, Any]) -> list[t
     return comparisons
 
 
-def summaries(rows: list[dict[str, Any]], steps: int) -> list[tuple[int, str, str, str]]:
+def summaries(rows: list[dict[str, Any]], searched: str) -> list[tuple[int, str, str, str]]:
     """(batch, device, what, result) of `Optimal` over the models, for the bars that hold over all of them."""
     lines: list[tuple[int, str, str, str]] = []
     for batch, device in dict.fromkeys((r["microbatch"], r["device"]) for r in rows):
@@ -201,10 +209,10 @@ def summaries(rows: list[dict[str, Any]], steps: int) -> list[tuple[int, str, st
             each = ", ".join(f"{model} {ratio:.2f}" for model, ratio in ratios.items())
             text = f"{geometric_mean(list(ratios.values())):.2f} ({each})"
             lines.append((batch, device, "limiters over PyBuda's better", text))
-        if steps:
+        if searched:
             gains = [r["gain"] for r in mine]
             text = f"{statistics.median(gains):.1%}, {min(gains):.1%}"
-            lines.append((batch, device, f"gain of {steps} steps, median and least", text))
+            lines.append((batch, device, f"gain of {searched}, median and least", text))
     return lines
 
 
@@ -226,9 +234,12 @@ def main() -> None:
     parser.add_argument("--objective", default="auto", choices=OBJECTIVES,
                         help="at a microbatch of one sums of limiters are compared with `throughput`")
     parser.add_argument("--optimise", type=int, default=0, metavar="STEPS", help="search on from every placement")
+    parser.add_argument("--optimise-seconds", type=float, metavar="SECONDS", help="the same for so long")
     parser.add_argument("--without-router", action="store_true", help="no rule of routing.md refuses a candidate")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    steps, seconds = arguments.optimise, arguments.optimise_seconds
+    searched = f"{steps} steps" if steps else "" if seconds is None else f"{seconds:g} seconds"
     one_thread()
     if arguments.without_router:
         without_router()
@@ -241,14 +252,14 @@ def main() -> None:
             for device, (graph, deciding) in lowered_graphs(model, arguments.devices, options).items():
                 for policy in arguments.policies:
                     row = {"model": model, "device": device, "policy": policy, "microbatch": batch}
-                    row |= measure(graph, device, policy, batch, arguments.objective, arguments.optimise)
+                    row |= measure(graph, device, policy, batch, arguments.objective, steps, seconds)
                     row["seconds"] = round(row["seconds"] + deciding * (policy == "Optimal"), 2)
                     if not rows:
                         print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
                     print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
                     rows.append(row)
     print("\n| microbatch | device | of Optimal | result |\n|---:|---|---|---|")
-    for line in summaries(rows, arguments.optimise):
+    for line in summaries(rows, searched):
         print("| " + " | ".join(map(str, line)) + " |")
     for batch in arguments.microbatch:
         compared = comparisons([r for r in rows if r["microbatch"] == batch], reference(batch))

@@ -172,7 +172,7 @@ def edge_walk(
         furthest = np.maximum.accumulate(address, axis=1)
         oldest = np.minimum.accumulate(early[:, ::-1], axis=1)[:, ::-1]
         within = int((_packed_with(p_steps, furthest) - oldest).max())
-    begin, end = _read(consumer, port, c, c_steps, core.shape[1])
+    begin, end = stretches(consumer, port, c, c_steps, core.shape[1])
     spread = _segments(np.maximum, address, begin, end, -1) - _segments(np.minimum, early, begin, end, total)
     step = max(0, int(spread.max()) + 1)
     return TileOrder(core, address, _lines(consumer, port, c, len(core)), begin, end, total, within, step)
@@ -272,7 +272,9 @@ def _segments(
     return np.where(begin < end, segments, nothing)
 
 
-def _read(profile: OpProfile, port: int, row: np.void, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
+def stretches(
+    profile: OpProfile, port: int, row: np.void, steps: Steps, length: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(begin, end) of the walk that each step reads."""
     operand = profile.operands[port]
     before, after = steps.bounds[:-1], steps.bounds[1:]

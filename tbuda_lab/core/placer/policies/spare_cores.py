@@ -150,7 +150,7 @@ class SpareCoreFill:
         free = most - sum(int(shapes[op].cores[i]) for op, i in at.items())
         if free < 0:
             return None
-        ready = self._ready({op: int(shapes[op].row[i]) for op, i in at.items()})
+        ready = self.ready({op: int(shapes[op].row[i]) for op, i in at.items()})
         noise = 0.0 if drawn is None else drawn.choice((0.0, 0.2, 0.5))
         for _ in range(_SWAPS):
             depth, tail = self._times(shapes, at, ready)
@@ -220,7 +220,7 @@ class SpareCoreFill:
         through: np.ndarray = start + rest
         return through
 
-    def _ready(self, rows: Mapping[int, int]) -> dict[int, float]:
+    def ready(self, rows: Mapping[int, int]) -> dict[int, float]:
         """By op, when its parameters are there, all loads sharing DRAM evenly."""
         problem = self.problem
         ready = dict.fromkeys(rows, float(_READY))

@@ -1,10 +1,11 @@
 """Search that goes on from a placement: a window of epochs is cut and shaped anew, and kept where that is cheaper.
 
-A step takes up to four neighbouring epochs. Either the cuts between them are drawn again (the dynamic programme of
-`Optimal` over the window, with its guesses disturbed, so that each step looks at other cuts; two epochs may become
-one), or one epoch is shaped for another load of DRAM or another target, or so that it is filled sooner (a higher limit
-may pay for that in a small batch), or all of its ops, or a few that follow each other, choose their streaming together,
-or some change their candidates: grid, streaming, blocks, buffers, preloads. Or ops move over a cut. Which of these a
+A step takes up to four neighbouring epochs. Either the cuts between them are drawn again (`recut`: the cheapest by all
+that is known of runs of ops, disturbed, so that each step looks at other cuts; two epochs may become one; what nearly
+does is worked at before it is given up), or the first input is let through one epoch sooner, row by row (`sooner`), or
+rows of many of its ops are changed together by what each change alone does (`joint_rows`), or it is shaped for another
+load of DRAM or another target, or all of its ops, or a few that follow each other, choose their streaming together, or
+some change their candidates: grid, streaming, blocks, buffers, preloads. Or ops move over a cut. Which of these a
 step does is drawn, the sooner the more it has gained for its work so far. What a step makes is priced by the
 simulator of epochs as it will be repaired, and taken at all places where equal ops stand. The steps depend on the
 placement and their number alone, never on time: a search that is cut off after n steps has found what one of n steps
@@ -24,32 +25,35 @@ from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.policies.op_runs import CostBound
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.pipelining import proposal, proposals, streamed_anew
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
 from tbuda_lab.core.placer.policies.swaps import Pairs, SwapSearch
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
+from tbuda_lab.core.placer.search.first_input import WaitCache
+from tbuda_lab.core.placer.search.joint_rows import JointRows
+from tbuda_lab.core.placer.search.recut import STALL_SHARES, Recut
+from tbuda_lab.core.placer.search.sooner import Sooner
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _WIDTHS = (1, 2, 2, 3, 3, 4)
 """Epochs in a window, drawn from these."""
-_NOISE = (0.02, 0.05, 0.1, 0.2)
+_NOISE = (0.01, 0.03, 0.06, 0.1)
 """By how much guesses are disturbed: the standard deviation of their logarithm."""
-_STALL_SHARES = (0.1, 0.4)
-"""Of what a run that is not placed yet is thought to wait for full buffers, how much is believed: repairs often take
-nearly all of it away."""
-_UNSEEN = 1.08
-"""What such a run turns out to cost, in its bound."""
+_NEARLY, _FAR = 1.06, 1.5
+"""Of what a window costs, what new epochs may be thought to cost, and what they may when they are finished, so that
+they are worked at: full buffers are told to the simulator alone, and may go."""
 _LESS = 1e-9
 _KINDS = {
-    "window": (1.0, 1.5), "rows": (0.8, 1.0), "stream": (2.0, 2.0), "fill": (1.0, 0.5), "cut": (8.0, 1.0),
-    "shape": (0.5, 0.1), "move": (0.5, 0.5),
+    "window": (1.0, 1.0), "rows": (1.0, 1.0), "stream": (4.0, 2.0), "fill": (1.0, 0.3), "cut": (18.0, 10.0),
+    "shape": (0.3, 0.1), "move": (0.3, 0.3), "joint": (3.0, 5.0), "sooner": (4.0, 7.0),
 }  # fmt: skip
 """What a step changes: about how much work one takes, and what it is thought to gain before there is anything to go by.
 Steps that have gained more for their work lately are drawn more often."""
+_BELIEF = 6.0
+"""Steps of a kind that count as much as what it is thought to gain."""
 _MEMORY = 0.9
 """Of what a kind of step has gained so far, what counts when it has been taken once more."""
 _LEAST_HOPE = 0.1
@@ -61,6 +65,9 @@ _TOGETHER = 6
 _LIMITS = (1.0, 1.0, 1.0, 1.05, 1.15, 1.3)
 """Of its slowest op, what an epoch that is to be filled sooner may take."""
 _STREAM_LIMITS = (1.0, 1.0, 0.97, 0.93, 1.04, 1.1)
+_SOONER_LIMITS = (1.0, 1.0, 1.0, 0.97, 0.94, 0.9)
+_VISITS = 2
+"""Of every op of an epoch, how often one is looked at in a step that fills it sooner."""
 _CORE_PRICES = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 3.0)
 _ALL_STREAMS = tuple((limit, price) for limit in (1.0, 0.97, 0.93, 1.04) for price in (0.1, 0.4, 0.7, 1.5, 3.0))
 _DRAWN = 24
@@ -109,11 +116,12 @@ class _Search:
         self.value = self._value(self.segments)
         self.curve: list[tuple[int, float]] = [(0, self.value)]
         self._pairs, self._still = pairs, still
-        self._bold = self._bold_policies()
-        self._ends: dict[tuple[int, float], dict[int, CostBound]] = {}
         self._shaped: dict[tuple[object, ...], Segment | None] = {}
         self._seen: set[tuple[object, ...]] = set()  # epochs that were streamed anew
-        self._gained: dict[str, tuple[float, float]] = {}  # by kind of step: parts of a thousand gained, steps taken
+        # by kind of step: parts of a thousand gained and steps taken lately, and all steps taken
+        self._gained: dict[str, tuple[float, float, int]] = {}
+        self._joint_rows, self._waits = JointRows(problem), WaitCache()
+        self._recut = Recut(problem, self._waits)
         self._moves: SwapSearch | None = None
         self._moving = moves and len(problem.device.chips) == 1
 
@@ -143,12 +151,13 @@ class _Search:
         kind = self._kind(drawn)
         kinds = {
             "cut": self._cut, "shape": self._shape, "fill": self._fill, "rows": self._rows, "stream": self._stream,
-            "move": self._move, "window": self._window,
+            "move": self._move, "window": self._window, "joint": self._joint,
+            "sooner": self._sooner,
         }  # fmt: skip
         before = self.value
         step: bool = kinds[kind](drawn)
-        gain, count = self._gained.get(kind, (0.0, 0.0))
-        self._gained[kind] = _MEMORY * gain + 1e3 * (1.0 - self.value / before), _MEMORY * count + 1.0
+        gain, count, taken = self._gained.get(kind, (0.0, 0.0, 0))
+        self._gained[kind] = _MEMORY * gain + 1e3 * (1.0 - self.value / before), _MEMORY * count + 1.0, taken + 1
         return step
 
     def _kind(self, drawn: random.Random) -> str:
@@ -156,8 +165,8 @@ class _Search:
         hopes: dict[str, float] = {}
         for kind, (work, hope) in _KINDS.items():
             if kind != "move" or (len(self.segments) > 1 and self._moving):
-                gain, count = self._gained.get(kind, (0.0, 0.0))
-                hopes[kind] = (gain + hope) / (count + 1.0) / work
+                gain, count, taken = self._gained.get(kind, (0.0, 1.0, 0))
+                hopes[kind] = (taken * gain / count + _BELIEF * hope) / (taken + _BELIEF) / work
         least = _LEAST_HOPE * sum(hopes.values()) / len(hopes)
         return drawn.choices(list(hopes), [max(least, hope) for hope in hopes.values()])[0]
 
@@ -169,79 +178,40 @@ class _Search:
 
     # -- cuts drawn again ------------------------------------------------------------------------------------
     def _cut(self, drawn: random.Random) -> bool:
+        """Other cuts of a window of epochs. New epochs that nearly do are worked at, as the present ones were: what
+        they come to is known when they are drawn again."""
         count = min(drawn.choice(_WIDTHS), len(self.segments))
         at = self._drawn(drawn, count)
         window = self.segments[at : at + count]
-        first, last = window[0].first, window[-1].last
-        noise = drawn.choice(_NOISE)
-        share = drawn.choice(_STALL_SHARES)
-        path = self._path(first, last, drawn, noise, share)
+        share, worked = drawn.choice(STALL_SHARES), self.value / self.curve[0][1]
         now = {(s.first, s.last): s for s in window}
+        for noise in _NOISE:  # the less the better, if only the cuts are others
+            path = self._recut.path(window[0].first, window[-1].last, self.segments, drawn, noise, share, worked)
+            if path != list(now):
+                break
         if not path or path == list(now):
             return False
-        parts = []
+        parts: list[Segment] = []
+        most = sum(epoch_cost(self.problem, s) for s in window)
+        new = [span for span in path if span not in now]
+        thought = sum(self._recut.thought(*span, share, worked) for span in new)
+        if thought + sum(epoch_cost(self.problem, now[s]) for s in path if s in now) >= _NEARLY * most:
+            return False
         for span in path:
-            entry = now.get(span) or self._realise(*span, share)
+            entry = now.get(span) or self._recut.epoch(*span, share)
             if entry is None:
                 return False
             parts.append(entry)
+        cost = sum(epoch_cost(self.problem, s) for s in parts)
+        if most - _LESS <= cost < _FAR * most:
+            upstream_rows = self._outside(at)
+            for index, part in enumerate(parts):
+                if part is not now.get((part.first, part.last)):
+                    for improved in (self._joint_of, self._sooner_of, self._joint_of):
+                        parts[index] = improved(parts[index], upstream_rows, drawn) or parts[index]
+                    self._recut.worked_at(parts[index])
+                upstream_rows.update(zip(range(part.first, part.last), parts[index].rows, strict=True))
         return self._take(at, count, parts)
-
-    def _bold_policies(self) -> dict[float, Optimal]:
-        """By what is believed of waiting, the policy that guesses so."""
-        return {share: Optimal(self.problem, lambda fraction: None, 0.0, share) for share in _STALL_SHARES}
-
-    def _bounds(self, first: int, last: int, share: float) -> dict[int, CostBound]:
-        """By its end, the bound of every run from `first` that ends by `last`."""
-        entry = self._ends.get((first, share))
-        if entry is None:
-            entry = self._ends[first, share] = self._bold[share].runs.ends(first)
-        return {first + length: bound for length, bound in entry.items() if first + length <= last}
-
-    def _path(
-        self, first: int, last: int, drawn: random.Random, noise: float, share: float
-    ) -> list[tuple[int, int]]:
-        """The cheapest cuts of [first, last) by bounds, or by what is known of a run, each disturbed."""
-        cost, back = np.full(last - first + 1, np.inf), np.full(last - first + 1, -1)
-        cost[0] = 0.0
-        segments = {(s.first, s.last): s for s in self.segments}
-        for at in range(first, last):
-            ends = self._bounds(at, last, share)
-            self._bold[share].bounds[at] = {**self._bold[share].bounds.get(at, {}), **ends}
-            if not np.isfinite(cost[at - first]):
-                continue
-            for end, bound in ends.items():
-                segment = segments.get((at, end))
-                if segment is None:
-                    key = self.problem.structure(at, end), share
-                    segment = self._shaped.get(key)
-                    if segment is None and key in self._shaped:
-                        continue
-                price = _UNSEEN * bound.cost if segment is None else segment.limiter_cycles + segment.stall_cycles
-                price = self.problem.share(at) * price + overhead(self.problem, at, end)
-                price *= drawn.lognormvariate(0.0, noise)
-                if cost[at - first] + price < cost[end - first]:
-                    cost[end - first], back[end - first] = cost[at - first] + price, at
-        path: list[tuple[int, int]] = []
-        end = last
-        while end > first:
-            if back[end - first] < 0:
-                return []
-            path.append((int(back[end - first]), end))
-            end = int(back[end - first])
-        return path[::-1]
-
-    def _realise(self, first: int, last: int, share: float) -> Segment | None:
-        """A run as a finished epoch, once for all of equal structure."""
-        key = self.problem.structure(first, last), share
-        if key not in self._shaped:
-            policy = self._bold[share]
-            realised = policy.realise(first, last)
-            if realised is not None:
-                realised = policy.flowing(policy.pipelined(policy.ready(realised, {}), {}), {})
-            self._shaped[key] = realised
-        result = self._shaped[key]
-        return None if result is None else dataclasses.replace(result, first=first, last=last)
 
     # -- other shapes ----------------------------------------------------------------------------------------
     def _shape(self, drawn: random.Random) -> bool:
@@ -303,6 +273,36 @@ class _Search:
         return self._take_best(
             at, proposals(self.problem, segment, upstream_rows, ops, limit, kernel, price, _TOGETHER, disturbed)
         )
+
+    def _joint(self, drawn: random.Random) -> bool:
+        """Rows of many ops of an epoch changed together, by what each change alone is known to do."""
+        at = self._drawn(drawn, 1)
+        other = self._joint_of(self.segments[at], self._outside(at), drawn)
+        return other is not None and self._take(at, 1, [other])
+
+    def _joint_of(self, segment: Segment, upstream_rows: Mapping[int, int], drawn: random.Random) -> Segment | None:
+        """A cheaper epoch made so."""
+        for other in self._joint_rows.better(self.problem, segment, upstream_rows, drawn):
+            other = priced(self.problem, other, upstream_rows)
+            if epoch_cost(self.problem, other) < epoch_cost(self.problem, segment) - _LESS:
+                return other
+        return None
+
+    def _sooner(self, drawn: random.Random) -> bool:
+        """Rows of one op, or of an op and its reader, after the other, so that the first input is through sooner."""
+        at = self._drawn(drawn, 1)
+        other = self._sooner_of(self.segments[at], self._outside(at), drawn)
+        return other is not None and self._take(at, 1, [other])
+
+    def _sooner_of(self, segment: Segment, upstream_rows: Mapping[int, int], drawn: random.Random) -> Segment | None:
+        """A cheaper epoch made so."""
+        limit = segment.limiter_cycles * drawn.choice(_SOONER_LIMITS)
+        way = Sooner(self.problem, segment, upstream_rows, limit, drawn, self._waits)
+        other = way.run(_VISITS * (segment.last - segment.first))
+        other = None if other is None else priced(self.problem, other, upstream_rows)
+        if other is None or epoch_cost(self.problem, other) >= epoch_cost(self.problem, segment) - _LESS:
+            return None
+        return other
 
     def _take_best(self, at: int, variants: Sequence[Segment]) -> bool:
         """Of several variants of an epoch, simulated side by side, the one that is fastest before any repair, where it
@@ -393,10 +393,8 @@ class _Search:
             return False
         self.problem, self.segments = moves.problem, list(moves.segments)
         self.policy = self.policy.on(self.problem)
-        self.policy.bounds, self._ends = {}, {}
-        self._bold = {share: policy.on(self.problem) for share, policy in self._bold.items()}
-        for policy in self._bold.values():
-            policy.bounds = {}
+        self.policy.bounds = {}
+        self._recut.on(self.problem)
         self.value = self._value(self.segments)
         return True
 
@@ -424,6 +422,9 @@ class _Search:
                 if legal != rows:
                     return False
             upstream_rows.update(rows)
+        for segment in trial[changed:]:
+            if segment not in self.segments:
+                self._recut.note(segment)
         self.segments, self.value = trial, value
         return True
 

@@ -8,6 +8,7 @@ takes longer than its slowest op, and the full buffers on the chain of waits say
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -17,9 +18,11 @@ from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import Built, build
+from tbuda_lab.core.epochsim.eventgraph import event_graph
 from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall
 from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
+from tbuda_lab.core.epochsim.solve import solve
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import WRITES
@@ -30,6 +33,8 @@ from tbuda_lab.core.placer.stalls.fork_join import buffer
 
 _TOGETHER = 16
 """Epochs simulated as one network, at most: beyond, little is gained and the arrays grow."""
+_ALIKE_TOGETHER = 32
+"""The same where no reasons are asked for, and most of the epochs' ops are alike."""
 _INPUTS = 24
 """Inputs simulated: by the later half the pipeline is full and every input takes as long as the one before."""
 
@@ -113,6 +118,29 @@ def batch_cycles(problem: Problem, segment: Segment, overrides: tuple[Override, 
     return entry
 
 
+def batch_times(
+    epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...] = ()
+) -> np.ndarray:
+    """(epochs,) `Throughput.cycles` of epochs that take equally many inputs, without what held them up: a third of the
+    work. Nothing is kept."""
+    times = np.full(len(epochs), np.inf)
+    for start in range(0, len(epochs), _ALIKE_TOGETHER):
+        some = epochs[start : start + _ALIKE_TOGETHER]
+        counted = some[0][0].inputs(some[0][1].first)
+        inputs = min(_INPUTS, counted)
+        every, network, groups = _together(some, overrides)
+        graph, deadlocks = event_graph(network)
+        schedule = solve(graph, inputs)
+        last = graph.base[1:] - 1
+        ends = schedule.start[last] + graph.duration[last][:, None]
+        hanging = {edge for deadlock in deadlocks for edge in deadlock.edges}
+        for at, (built, group, first_edge) in enumerate(zip(every, groups, _first_edges(every), strict=True)):
+            if built.tight or hanging & set(range(first_edge, first_edge + len(built.network.edges))):
+                continue
+            times[start + at] = _extended(_done(built, ends[group.start : group.stop]), counted)[0]
+    return times
+
+
 @dataclasses.dataclass(frozen=True)
 class _EpochRun:
     """One epoch in a run of several. first_op, first_edge: where its ops and edges begin among all. done: (inputs,)
@@ -129,24 +157,50 @@ def _run(
 ) -> tuple[list[_EpochRun], NetworkRun]:
     """Epochs that have nothing to do with each other, as one network: the recurrence takes its arrays of all of them
     at once, for little more than the longest takes alone."""
+    every, network, groups = _together(epochs, overrides)
+    run = run_network(network, inputs, groups, only_critical=True)
+    ends = run.end
+    runs = [
+        _EpochRun(built, group.start, first_edge, _done(built, ends[group.start : group.stop]))
+        for built, group, first_edge in zip(every, groups, _first_edges(every), strict=True)
+    ]
+    return runs, run
+
+
+def _together(
+    epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...]
+) -> tuple[list[Built], Network, list[range]]:
+    """Each epoch built, all of them as one network, and where the ops of each stand in it."""
     every = [build(trial(p, s, overrides), _CONSTANTS, p.costs.tile_orders) for p, s in epochs]
     ops: list[FlowOp] = []
     edges: list[FlowEdge] = []
-    starts = []
+    groups = []
     for built in every:
         at = len(ops)
-        starts.append((at, len(edges)))
+        groups.append(range(at, at + len(built.parts)))
         ops += built.network.ops
         edges += [edge.shifted(at) for edge in built.network.edges] if at else built.network.edges
-    groups = [range(at, at + len(built.parts)) for built, (at, _) in zip(every, starts, strict=True)]
-    run = run_network(Network(tuple(ops), tuple(edges)), inputs, groups, only_critical=True)
-    ends = run.end
-    runs = []
-    for built, group, (at, first_edge) in zip(every, groups, starts, strict=True):
-        late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in built.costs])
-        done = (ends[group.start : group.stop] + late[[part.op for part in built.parts]][:, None]).max(axis=0)
-        runs.append(_EpochRun(built, at, first_edge, done))
-    return runs, run
+    return every, Network(tuple(ops), tuple(edges)), groups
+
+
+def _first_edges(every: Sequence[Built]) -> list[int]:
+    """Where the edges of each begin in the network of all."""
+    return [0, *itertools.accumulate(len(built.network.edges) for built in every)][:-1]
+
+
+def _done(built: Built, ends: np.ndarray) -> np.ndarray:
+    """(inputs,) when all results of an input are in their place. ends: (parts, inputs) of its ops."""
+    late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in built.costs])
+    done: np.ndarray = (ends + late[[part.op for part in built.parts]][:, None]).max(axis=0)
+    return done
+
+
+def _extended(done: np.ndarray, counted: int) -> tuple[float, float]:
+    """(cycles of a batch of `counted` inputs, cycles from one to the next) by the first inputs of it."""
+    inputs = len(done)
+    half = (inputs - 1) // 2
+    period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
+    return float(done[-1]) + (counted - inputs) * period, period
 
 
 def _simulated(
@@ -155,15 +209,13 @@ def _simulated(
     """Of epochs that take so many inputs in a run."""
     inputs = min(_INPUTS, counted)
     runs, network_run = _run(epochs, overrides, inputs)
-    return [_throughput(run, at, network_run, inputs, counted) for at, run in enumerate(runs)]
+    return [_throughput(run, at, network_run, counted) for at, run in enumerate(runs)]
 
 
-def _throughput(epoch: _EpochRun, at: int, run: NetworkRun, inputs: int, counted: int) -> Throughput:
+def _throughput(epoch: _EpochRun, at: int, run: NetworkRun, counted: int) -> Throughput:
     """What a run says of the epoch that stands at `at` in it. counted: inputs of the batch."""
-    built, done = epoch.built, epoch.done
-    half = (inputs - 1) // 2
-    period = float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(done[-1])
-    cycles = float(done[-1]) + (counted - inputs) * period
+    built = epoch.built
+    cycles, period = _extended(epoch.done, counted)
     number = {name: at for at, name in enumerate(built.names)}  # those of the epoch, in its order
     mine = range(epoch.first_edge, epoch.first_edge + len(built.network.edges))
     deadlocks = [deadlock for deadlock in run.deadlocks if deadlock.edges[0] in mine]
