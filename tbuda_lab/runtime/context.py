@@ -14,6 +14,7 @@ from tbuda_lab.runtime import config
 if TYPE_CHECKING:
     from tbuda_lab.core.frontend.pybuda import Module
     from tbuda_lab.runtime.device import Device
+    from tbuda_lab.runtime.verify_training import TrainingJudge
 
 
 _EARLIER = weakref.WeakSet(thread for thread in threading.enumerate() if thread.daemon)
@@ -55,8 +56,9 @@ class RuntimeContext:
     """devices form the pipeline; `pending` inputs are still to be run as they arrive (None: any number).
 
     intermediates: what `op_intermediates_to_save` names, a list of tensors per input; between: queues that get what
-    goes from each device but the last to the next. `ended`: `shutdown` was called and nothing has run since; the next
-    device then begins a pipeline of its own.
+    goes from each device but the last to the next. judge: what judges the training; forwarded: inputs of it that ran
+    forward and not yet backward; stepped: whether its optimizers made a step. `ended`: `shutdown` was called and
+    nothing has run since; the next device then begins a pipeline of its own.
     """
 
     devices: list[Device] = dataclasses.field(default_factory=list)
@@ -68,6 +70,9 @@ class RuntimeContext:
     verify: Any = None  # the VerifyConfig that every input is judged by, or None
     number: int = 0  # inputs that have been judged
     training: bool = False  # the pipeline is set up for training
+    judge: TrainingJudge | None = None
+    forwarded: int = 0
+    stepped: bool = False
     loss_queue: queue.Queue[Any] | None = None
     checkpoint_queue: queue.Queue[Any] | None = None
     back: list[queue.Queue[Any]] = dataclasses.field(default_factory=list)  # gradients on their way back, by device
@@ -90,7 +95,7 @@ def reset() -> None:
     CONTEXT.between = []
     CONTEXT.pending = 0
     CONTEXT.verify, CONTEXT.number = None, 0
-    CONTEXT.training = False
+    CONTEXT.training, CONTEXT.judge, CONTEXT.forwarded, CONTEXT.stepped = False, None, 0, False
     CONTEXT.loss_queue = CONTEXT.checkpoint_queue = None
     CONTEXT.back = []
     CONTEXT.failed = False

@@ -15,7 +15,6 @@ from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
 from tbuda_lab.runtime import context, trainingloop
 from tbuda_lab.runtime.compile_outputs import write_trace
-from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT, new_output_queue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.enums import BackendType, PerfTraceLevel
@@ -108,17 +107,18 @@ def initialize_pipeline(
     back, in order from the second device.
 
     d2d_fwd_queues: get what each device but the last gives to the next, in order, as lists of Tensors.
+
+    _verify_cfg: every run is judged against the modules, in training losses, gradients, running statistics and updated
+    weights (`AssertionError`).
     """
     if _device_mode is not None:
         for device in CONTEXT.devices:
             if isinstance(device, TTDevice):
                 device.device_mode = _device_mode
     if training:
-        if _verify_cfg is not None and _verify_cfg.enabled:
-            warn_once("initialize_pipeline(training=True, _verify_cfg)", trainingloop.VERIFIED_BY)
         return trainingloop.initialize(
             checkpoint_queue, output_queue, sample_inputs, sample_targets, microbatch_count, d2d_fwd_queues,
-            d2d_bwd_queues,
+            d2d_bwd_queues, _verify_cfg,
         )  # fmt: skip
     if checkpoint_queue is not None or d2d_bwd_queues:
         raise PipelineError("checkpoint_queue and d2d_bwd_queues belong to training=True")

@@ -17,8 +17,7 @@ from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT, PipelineQueue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.trainers import ROOM, Gradients, trained
-
-VERIFIED_BY = "`verify_module` with a training config compares losses, gradients and weights with torch"
+from tbuda_lab.runtime.verify_training import judge_of
 
 _CHECKPOINTS = "run_optimizer(checkpoint=True) or run_training"
 
@@ -33,8 +32,10 @@ def initialize(
     microbatch_count: int,
     d2d_fwd_queues: Sequence[Queue[Any]],
     d2d_bwd_queues: Sequence[Queue[Any]],
+    verify_cfg: Any = None,
 ) -> Queue[Any]:
-    """Compile all devices for training; returns the checkpoint queue.
+    """Compile all devices for training; returns the checkpoint queue. verify_cfg: every loss, gradient, running
+    statistic and updated weight is judged against torch by it; runs then raise `AssertionError` for what differs.
 
     Raises `PipelineError` for a pipeline without a loss on its last device, or with one elsewhere, and the errors of
     compiling.
@@ -46,11 +47,16 @@ def initialize(
         device.trainer = device.training()
         last = number == len(devices) - 1
         value = device.trainer.prepare(value, targets if last else None, number > 0, max(microbatch_count, ROOM))
-    CONTEXT.training, CONTEXT.pending = True, 0
+    CONTEXT.training, CONTEXT.pending, CONTEXT.forwarded, CONTEXT.stepped = True, 0, 0, False
+    CONTEXT.judge = judge_of(devices, verify_cfg, stepped=False) if _enabled(verify_cfg) else None
     CONTEXT.between, CONTEXT.back = list(d2d_fwd_queues), list(d2d_bwd_queues)
     CONTEXT.loss_queue = loss_queue if loss_queue is not None else get_loss_queue()
     CONTEXT.checkpoint_queue = checkpoint_queue if checkpoint_queue is not None else PipelineQueue(_CHECKPOINTS)
     return CONTEXT.checkpoint_queue
+
+
+def _enabled(verify_cfg: Any) -> bool:
+    return verify_cfg is not None and bool(verify_cfg.enabled)
 
 
 def _checked() -> list[Device]:
@@ -97,12 +103,16 @@ def forward(count: int) -> None:
         step.room_for(run)
     for _ in range(run):
         value: Inputs = first.next_inputs()
+        sample = value
         targets = CONTEXT.devices[-1].get_first_targets()
         for number, step in enumerate(steps):
             last = number == len(steps) - 1
             value = step.forward(value, targets if last else None)
             if not last and number < len(CONTEXT.between):
                 CONTEXT.between[number].put([Tensor.create_from_torch(v) for v in value])
+        CONTEXT.forwarded += 1
+        if CONTEXT.judge is not None:
+            CONTEXT.judge.ran_forward(sample, targets, value)
         if CONTEXT.loss_queue is not None:
             CONTEXT.loss_queue.put([_loss(v) for v in value if isinstance(v, torch.Tensor)])
 
@@ -135,12 +145,20 @@ def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: boo
             if 0 < number <= len(CONTEXT.back):
                 seeds = [Tensor.create_from_torch(g) for g in gradients if g is not None]
                 CONTEXT.back[number - 1].put(seeds)
+        CONTEXT.forwarded -= 1
+        if CONTEXT.judge is not None:
+            CONTEXT.judge.ran_backward((), zero_grad and turn == 0)
+    if CONTEXT.judge is not None and input_count:
+        CONTEXT.judge.accumulated()
 
 
 def run_optimizer(checkpoint: bool = False, _sequential: bool = False) -> None:
     """One step of every device's optimizer. checkpoint: put the weights into the checkpoint queue."""
     for step in trained(CONTEXT.devices):
         step.optimize()
+    CONTEXT.stepped = True
+    if CONTEXT.judge is not None:
+        CONTEXT.judge.optimized()
     if checkpoint:
         _checkpoint()
 
@@ -171,14 +189,12 @@ def run_training(
 
     After accumulation_steps rounds of microbatch_count inputs forward and then backward the optimizers step; after an
     epoch the schedulers do. Weights go to the checkpoint queue, which is returned, every `checkpoint_interval` steps
-    (0: never) and at the end. Raises `PipelineError` where fewer inputs or targets wait.
+    (0: never) and at the end. _verify_cfg: see `initialize`. Raises `PipelineError` where fewer inputs or targets wait.
     """
     counts = {"epochs": epochs, "steps": steps, "accumulation_steps": accumulation_steps,
               "microbatch_count": microbatch_count}  # fmt: skip
     for name, value in counts.items():
         check_count("run_training", name, value, 1)
-    if _verify_cfg is not None and _verify_cfg.enabled:
-        warn_once("run_training(_verify_cfg)", VERIFIED_BY)
     if _perf_trace:
         warn_once("run_training(_perf_trace)", "traces are of inference; `Session.for_training` shows a step in time")
     devices = _checked()
@@ -189,7 +205,13 @@ def run_training(
             f"{len(devices[-1].targets)} targets wait"
         )
     if not CONTEXT.training:
-        initialize(checkpoint_queue, loss_queue, (), (), microbatch_count, CONTEXT.between, CONTEXT.back)
+        initialize(checkpoint_queue, loss_queue, (), (), microbatch_count, CONTEXT.between, CONTEXT.back, _verify_cfg)
+    elif _enabled(_verify_cfg):
+        if CONTEXT.forwarded:
+            raise PipelineError(f"run_training(_verify_cfg): {CONTEXT.forwarded} inputs ran forward and not yet "
+                                "backward; call run_backward first")
+        if CONTEXT.judge is None:
+            CONTEXT.judge = judge_of(devices, _verify_cfg, CONTEXT.stepped)
     if checkpoint_queue is not None:
         CONTEXT.checkpoint_queue = checkpoint_queue
     if loss_queue is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import CPUDevice, Device
 from tbuda_lab.runtime.judging import Verdict, judge, require
 from tbuda_lab.runtime.trainers import ROOM, trained
-from tbuda_lab.runtime.training import Optimizer, get_optimizer_type_from_string
+from tbuda_lab.runtime.training import SGD, Optimizer, get_optimizer_type_from_string
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 Values = dict[str, torch.Tensor]
@@ -106,7 +107,10 @@ def verify_training(
     """
     CONTEXT.training = False
     generator = torch.Generator().manual_seed(1)
-    reference = Reference(devices, cfg)
+    kind = None if cfg.optimizer is None else get_optimizer_type_from_string(cfg.optimizer["type"])
+    rules = [None if kind is None else kind(device_params=True, **dict(cfg.optimizer.get("params", {})))
+             for _ in devices]  # fmt: skip
+    reference = Reference(devices, rules, cfg)
     count = cfg.microbatch_count
     value: Any = samples[0]
     targets = reference.targets(samples[0], generator)
@@ -115,45 +119,103 @@ def verify_training(
         last = number == len(devices) - 1
         back = number > 0 or any(enabled)
         value = device.trainer.prepare(value, targets if last else None, back, max(count, ROOM))
-        if device.trainer.drops:
-            raise not_supported(f"verification of device {device.name!r} with active dropouts, whose masks are random",
-                                "leave enable_tvm_dropout off, or call .eval() on the dropouts")
-    steps, waiting = trained(devices), iter(enumerate(samples))
+    judge_of_steps = TrainingJudge(reference, enabled if cfg.enable_input_gradient_checking else ())
+    steps, waiting = trained(devices), iter(samples)
     for _ in range(cfg.epochs):
         for _ in range(cfg.steps):
-            reference.begin()
             for turn in range(cfg.accumulation_steps):
-                batches = [next(waiting) for _ in range(count)]
-                goals = [reference.targets(sample, generator) for _, sample in batches]
-                losses = []
-                for (_, sample), goal in zip(batches, goals, strict=True):
-                    value = sample
+                for _ in range(count):
+                    value = sample = next(waiting)
+                    goal = reference.targets(sample, generator)
                     for number, step in enumerate(steps):
                         value = step.forward(value, goal if number == len(steps) - 1 else None)
-                    losses.append(value)
-                for k, ((index, sample), goal) in enumerate(zip(batches, goals, strict=True)):
+                    judge_of_steps.ran_forward(sample, goal, value)
+                for k in range(count):
                     gradients: Any = None
                     for step in reversed(steps):
                         gradients = step.backward(gradients, turn == 0 and k == 0)
-                    golden_loss, golden_inputs = reference.backward(sample, goal)
-                    label = f"{cfg.graph_name} input {index}"
-                    verdicts = [judge(f"{label} loss", golden_loss.sum(), steps[-1].total(losses[k]), cfg)]
-                    if cfg.enable_input_gradient_checking:
-                        verdicts += [
-                            judge(f"{label} gradient by input {n}", want, got, cfg)
-                            for n, (want, got) in enumerate(zip(golden_inputs, gradients, strict=False))
-                            if n < len(enabled) and enabled[n] and want is not None and got is not None
-                        ]
-                    require(verdicts)
-                if cfg.enable_parameter_gradient_checking:
-                    require(reference.judge_gradients(f"{cfg.graph_name} accumulation {turn}"))
-                require(reference.judge_statistics(f"{cfg.graph_name} accumulation {turn}"))
+                    judge_of_steps.ran_backward(gradients, turn == 0 and k == 0)
+                judge_of_steps.accumulated()
             if cfg.optimizer is not None:
                 for step in steps:
                     step.optimize()
-                require(reference.judge_update(cfg.graph_name))
+                judge_of_steps.optimized()
         for step in steps:
             step.schedule()
+
+
+def judge_of(devices: Sequence[Device], cfg: Any, stepped: bool) -> TrainingJudge:
+    """For training that a script runs itself, on devices that are set up. stepped: whether optimizers made steps
+    before; then what one keeps from step to step is unknown, and its updates are not judged, nor are those of a
+    CPUDevice, which are torch's own. Raises `NotSupported` for a device made of an image, whose modules are not there.
+    """
+    rules: list[Optimizer | None] = []
+    for device in devices:
+        if not device.modules and device.loss_module is None:
+            raise not_supported(f"_verify_cfg with device {device.name!r}, which has no modules", "place its modules")
+        rule = device.optimizer if isinstance(device, TTDevice) else None
+        if rule is not None and stepped and (not isinstance(rule, SGD) or rule.momentum):
+            warn_once(f"_verify_cfg of a training that has begun, {type(rule).__name__}",
+                      "gradients are judged, updates are not; give it to initialize_pipeline(training=True)")
+            rule = None
+        rules.append(rule)
+    return TrainingJudge(Reference(devices, rules, cfg), ())
+
+
+class TrainingJudge:
+    """Follows a training and judges every loss, gradient, running statistic and updated weight against torch. Is told
+    of every part of a step as it ends; each raises `AssertionError` for what differs.
+
+    The reference of each step starts from the weights that the devices had before it, which the step before has judged.
+    """
+
+    def __init__(self, reference: Reference, enabled: Sequence[bool]) -> None:
+        """enabled: by input of the model whether its gradient is judged. Raises `NotSupported` for random masks."""
+        self._reference, self._enabled, self._cfg = reference, enabled, reference.cfg
+        self._forward: collections.deque[tuple[Any, Any, Any]] = collections.deque()
+        self._inputs = self._turn = 0
+        for stage in reference.stages:
+            if stage.device.in_training().drops:
+                raise not_supported(
+                    f"verification of device {stage.device.name!r} with active dropouts, whose masks are random",
+                    "leave enable_tvm_dropout off, or call .eval() on the dropouts",
+                )
+        reference.begin()
+        reference.take_statistics()
+
+    def ran_forward(self, sample: Any, targets: Any, losses: Any) -> None:
+        self._forward.append((sample, targets, losses))
+
+    def ran_backward(self, gradients: Sequence[Any], first: bool) -> None:
+        """Of the oldest input that ran forward. gradients: by the inputs of the model; first: of a step."""
+        if first:
+            self._reference.begin()
+            self._turn = 0
+        sample, targets, losses = self._forward.popleft()
+        golden_loss, golden_inputs = self._reference.backward(sample, targets)
+        label, cfg = f"{self._cfg.graph_name} input {self._inputs}", self._cfg
+        self._inputs += 1
+        loss = self._reference.stages[-1].device.in_training().total(losses)
+        verdicts = [judge(f"{label} loss", golden_loss.sum(), loss, cfg)]
+        verdicts += [
+            judge(f"{label} gradient by input {n}", want, got, cfg)
+            for n, (want, got, on) in enumerate(zip(golden_inputs, gradients, self._enabled, strict=False))
+            if on and want is not None and got is not None
+        ]
+        require(verdicts)
+
+    def accumulated(self) -> None:
+        """A round of inputs ran backward."""
+        label = f"{self._cfg.graph_name} accumulation {self._turn}"
+        self._turn += 1
+        if self._cfg.enable_parameter_gradient_checking:
+            require(self._reference.judge_gradients(label))
+        require(self._reference.judge_statistics(label))
+
+    def optimized(self) -> None:
+        """The optimizers made their step."""
+        require(self._reference.judge_update(self._cfg.graph_name))
+        self._reference.take_statistics()
 
 
 @dataclasses.dataclass
@@ -170,19 +232,19 @@ class _Stage:
 class Reference:
     """The same training in torch: PyTorch modules by their own code, PyBuda modules by their traced graphs."""
 
-    def __init__(self, devices: Sequence[Device], cfg: Any) -> None:
+    def __init__(self, devices: Sequence[Device], rules: Sequence[Optimizer | None], cfg: Any) -> None:
+        """rules: by device its optimizer, None where updated weights are not judged."""
         self.cfg = cfg
-        self.stages = [_Stage(device, {}) for device in devices]
+        self.stages = [_Stage(device, {}, rule=rule) for device, rule in zip(devices, rules, strict=True)]
         for stage in self.stages:
             for module in stage.device.modules:
                 for parameter in module.get_parameters():
                     if parameter.requires_grad and parameter.fill().is_floating_point():
                         stage.leaves[parameter.get_name()] = parameter.fill().detach().float().clone().requires_grad_()
-            if cfg.optimizer is not None and stage.leaves:
-                stage.rule = get_optimizer_type_from_string(cfg.optimizer["type"])(
-                    device_params=True, **dict(cfg.optimizer.get("params", {}))
-                )
-                stage.optimizer = _updates(stage.rule, stage.leaves)
+            if not stage.leaves:
+                stage.rule = None
+            if stage.rule is not None:
+                stage.optimizer = _updates(stage.rule, {n: v for n, v in stage.leaves.items() if stage.rule.trains(n)})
 
     # -- forward -------------------------------------------------------------------------------------------------
     def _outputs(self, sample: Any, trained: bool = False) -> Any:
@@ -208,6 +270,11 @@ class Reference:
                     if name in have:
                         leaf.copy_(have[name].reshape(leaf.shape))
                     leaf.grad = None
+
+    def take_statistics(self) -> None:
+        """Go on from the running statistics of the devices, which forward passes change."""
+        for stage in self.stages:
+            have = stage.device.in_training().parameters()
             stage.statistics = {
                 name: have[name].reshape(buffer.shape).to(buffer.dtype).clone()
                 for module in stage.device.modules if isinstance(module, PyTorchModule)

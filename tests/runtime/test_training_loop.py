@@ -177,23 +177,80 @@ def test_more_inputs_than_there_is_room_for_and_what_is_not_set_up() -> None:
     torch.testing.assert_close(have, w2.grad, rtol=1e-3, atol=1e-2)
 
 
-def test_what_a_training_does_not_verify_or_run_is_named() -> None:
+def test_what_a_training_does_not_run_is_named() -> None:
     sample = torch.randn(1, 32, 32), torch.randn(1, 32, 32)
     optimizer = pybuda.optimizers.SGD(learning_rate=RATE, device_params=True)
     tt = device(module=Two("s0"), optimizer=optimizer)
     tt.place_loss_module(pybuda.op.loss.L1Loss("l1", reduction="sum"))
-    verify = pybuda.verify.VerifyConfig()
-    with pytest.warns(UserWarning, match="_verify_cfg.*verify_module"):
-        pybuda.initialize_pipeline(
-            training=True, sample_inputs=sample, sample_targets=sample[:1], _verify_cfg=verify,
-            _device_mode=pybuda.DeviceMode.CompileOnly,
-        )
+    pybuda.initialize_pipeline(
+        training=True, sample_inputs=sample, sample_targets=sample[:1], _verify_cfg=pybuda.verify.VerifyConfig(),
+        _device_mode=pybuda.DeviceMode.CompileOnly,
+    )
     tt.push_to_inputs(*sample)
     tt.push_to_target_inputs(sample[0])
-    with (
-        pytest.warns(UserWarning, match="run_training"), pytest.raises(RuntimeError, match="only compiles"),
-    ):
-        pybuda.run_training(_verify_cfg=verify, _perf_trace=True)
+    with pytest.warns(UserWarning, match="run_training"), pytest.raises(RuntimeError, match="only compiles"):
+        pybuda.run_training(_perf_trace=True)
+
+
+def judged_training(optimizer: Any, turns: int, **config: Any) -> tuple[Any, Any]:
+    """A device with inputs for so many turns, and the configuration that judges them."""
+    tt = device(module=Two("s0"), optimizer=optimizer)
+    tt.place_loss_module(pybuda.op.loss.L1Loss("l1", reduction="sum"))
+    for _ in range(turns):
+        sample = torch.randn(1, 32, 32), torch.randn(1, 32, 32)
+        tt.push_to_inputs(*sample)
+        tt.push_to_target_inputs(sample[0])
+    return tt, pybuda.verify.VerifyConfig(**config)
+
+
+@pytest.mark.parametrize("kind, settings", [("SGD", {}), ("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {})])
+def test_a_training_is_judged_step_by_step(kind: str, settings: dict[str, float]) -> None:
+    optimizer = getattr(pybuda.optimizers, kind)(learning_rate=RATE, device_params=True, **settings)
+    _, verify = judged_training(optimizer, 12)
+    pybuda.run_training(epochs=1, steps=2, accumulation_steps=2, microbatch_count=2, _verify_cfg=verify)
+    pybuda.run_training(epochs=1, steps=1, accumulation_steps=2, microbatch_count=2)  # judged as before
+
+
+@pytest.mark.parametrize("asked", ["initialize_pipeline", "run_training"])
+def test_a_training_that_no_result_can_meet_fails(asked: str) -> None:
+    optimizer = pybuda.optimizers.SGD(learning_rate=RATE, device_params=True)
+    _, verify = judged_training(optimizer, 1, pcc=2.0)
+    if asked == "initialize_pipeline":
+        sample = torch.randn(1, 32, 32), torch.randn(1, 32, 32)
+        pybuda.initialize_pipeline(training=True, sample_inputs=sample, sample_targets=sample[:1], _verify_cfg=verify)
+        pybuda.run_forward()
+        with pytest.raises(AssertionError, match=r"gradient by s0\.w1.*correlation below 2"):
+            pybuda.run_backward(zero_grad=True)
+        return
+    with pytest.raises(AssertionError, match=r"gradient by s0\.w1.*correlation below 2"):
+        pybuda.run_training(_verify_cfg=verify)
+
+
+def test_a_wrong_update_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device steps with another learning rate than the optimizer says."""
+    optimizer = pybuda.optimizers.SGD(learning_rate=RATE, device_params=True)
+    tt, verify = judged_training(optimizer, 2)
+    pybuda.run_training(_verify_cfg=verify)
+    step = tt.trainer.optimize
+
+    def wrong() -> None:
+        tt.optimizer.learning_rate *= -100
+        step()
+        tt.optimizer.learning_rate /= -100
+
+    monkeypatch.setattr(tt.trainer, "optimize", wrong)
+    with pytest.raises(AssertionError, match="after the step"):
+        pybuda.run_training(_verify_cfg=verify)
+
+
+def test_updates_of_a_training_that_has_begun_are_not_judged_where_state_is_unknown() -> None:
+    _, verify = judged_training(pybuda.optimizers.Adam(learning_rate=RATE, device_params=True), 4)
+    pybuda.run_training()
+    with pytest.warns(UserWarning, match="Adam.*updates are not"):
+        pybuda.run_training(_verify_cfg=verify)
+    pybuda.run_forward()
+    with pytest.raises(RuntimeError, match=r"1 inputs ran forward.*run_backward"):
+        pybuda.run_training(_verify_cfg=verify)
 
 
 def test_inputs_of_another_batch_than_the_sample() -> None:
