@@ -55,7 +55,7 @@ def _legal(problem: Problem, segment: Segment) -> None:
 def test_times_without_reasons_are_those_with_them(device: str, graph: str) -> None:
     problem, segment = _epoch(device, graph)
     drawn = random.Random(1)
-    others = JointRows(problem).better(problem, segment, {}, drawn)
+    others = JointRows().better(problem, segment, {}, drawn)
     epochs = [(problem, s) for s in (segment, *others)]
     assert batch_times(epochs).tolist() == [throughput(*epoch).cycles for epoch in epochs]
 
@@ -123,7 +123,7 @@ def test_an_epoch_filled_sooner_is_faster_legal_and_the_same_for_the_same_draws(
 @pytest.mark.parametrize("device", DEVICES)
 def test_rows_changed_together_are_legal_and_faster_step_after_step(device: str, graph: str) -> None:
     problem, segment = _epoch(device, graph)
-    known, drawn = JointRows(problem), random.Random(5)
+    known, drawn = JointRows(), random.Random(5)
     times = [float(batch_times([(problem, segment)])[0])]
     changed = 0
     for _ in range(6):

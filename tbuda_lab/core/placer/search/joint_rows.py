@@ -30,7 +30,8 @@ _FULL = 6
 """Edges with full buffers, whose ops are changed the sooner."""
 _DRAWS = 12
 """Rows of an op that are drawn before another op is."""
-_MOST_LIMITS = 10
+_MOST_LIMITS, _APART = 10, 4
+"""Lower limits that are tried, each so many of all there are behind the one before."""
 _SLOWEST_PART = 0.7
 """Of the present limit, the least that is tried."""
 _PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 0.3, 28)])
@@ -57,9 +58,8 @@ class _Change:
 class JointRows:
     """What is known of changes of single ops, by the structure of epochs: equal layers share it."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self) -> None:
         self._known: dict[tuple[int, ...], dict[Key, _Change]] = {}
-        self.simulated = 0  # ops of all epochs that were
 
     def better(
         self, problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], drawn: random.Random
@@ -73,18 +73,17 @@ class JointRows:
         if not math.isfinite(now):
             return []
         base = now - epoch.inputs * segment.limiter_cycles
-        for rows, time in zip(looks, times[1:].tolist(), strict=True):
+        alone = list(zip(times[1:].tolist(), looks, strict=True))
+        for time, rows in alone:
             op = next(op for op, row in rows.items() if row != epoch.rows[op])
             epoch.note(known, op, rows[op], time, base)
-        trials = epoch.together(known, base)
-        tried = [dict(zip(epoch.rows, rows, strict=True)) for rows in trials]
-        alone = [(time, rows) for rows, time in zip(looks, times[1:].tolist(), strict=True)]
-        all_ = [*zip(self._times(epoch, tried).tolist(), tried, strict=True), *alone]
-        better = sorted((pair for pair in all_ if pair[0] < now), key=lambda pair: pair[0])
+        tried = [dict(zip(epoch.rows, rows, strict=True)) for rows in epoch.together(known, base)]
+        together = zip(self._times(epoch, tried).tolist(), tried, strict=True)
+        better = sorted((pair for pair in (*together, *alone) if pair[0] < now), key=lambda pair: pair[0])
         return epoch.placed(rows for _, rows in better)
 
-    def _times(self, epoch: _Epoch, trials: Sequence[Mapping[int, int]]) -> np.ndarray:
-        self.simulated += len(trials) * len(epoch.rows)
+    @staticmethod
+    def _times(epoch: _Epoch, trials: Sequence[Mapping[int, int]]) -> np.ndarray:
         problem = epoch.problem
         return batch_times([(problem, epoch.unplaced(rows)) for rows in trials], problem.overrides)
 
@@ -176,7 +175,7 @@ class _Epoch:
         begins = np.flatnonzero(np.diff(op, prepend=-1))
         limit = self.segment.limiter_cycles
         lower = np.unique(cycles[(cycles < limit) & (cycles >= _SLOWEST_PART * limit)])[::-1]
-        limits = [limit, *lower[: _MOST_LIMITS * 4 : 4].tolist(), *lower[:2].tolist()]
+        limits = [limit, *lower[: _MOST_LIMITS * _APART : _APART].tolist(), *lower[:2].tolist()]
         prices = _PRICES * max(base, 0.05 * self.inputs * limit)
         found: dict[tuple[int, ...], tuple[float, float]] = {}
         for most in dict.fromkeys(limits):

@@ -47,7 +47,7 @@ _NEARLY, _FAR = 1.06, 1.5
 they are worked at: full buffers are told to the simulator alone, and may go."""
 _LESS = 1e-9
 _KINDS = {
-    "window": (1.0, 1.0), "rows": (1.0, 1.0), "stream": (4.0, 2.0), "fill": (1.0, 0.3), "cut": (18.0, 10.0),
+    "window": (1.0, 1.0), "rows": (1.0, 1.0), "stream": (4.0, 2.0), "fill": (1.0, 0.3), "cut": (40.0, 10.0),
     "shape": (0.3, 0.1), "move": (0.3, 0.3), "joint": (3.0, 5.0), "sooner": (4.0, 7.0),
 }  # fmt: skip
 """What a step changes: about how much work one takes, and what it is thought to gain before there is anything to go by.
@@ -120,7 +120,7 @@ class _Search:
         self._seen: set[tuple[object, ...]] = set()  # epochs that were streamed anew
         # by kind of step: parts of a thousand gained and steps taken lately, and all steps taken
         self._gained: dict[str, tuple[float, float, int]] = {}
-        self._joint_rows, self._waits = JointRows(problem), WaitCache()
+        self._joint_rows, self._waits = JointRows(), WaitCache()
         self._recut = Recut(problem, self._waits)
         self._moves: SwapSearch | None = None
         self._moving = moves and len(problem.device.chips) == 1

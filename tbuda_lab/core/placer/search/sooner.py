@@ -63,7 +63,7 @@ class Sooner:
         cache: WaitCache,
     ) -> None:
         self.problem, self.segment, self.limit, self.drawn = problem, segment, limit, drawn
-        self.upstream_rows, self.inputs = upstream_rows, problem.inputs(segment.first)
+        self.inputs = problem.inputs(segment.first)
         self.first, self.last = segment.first, segment.last
         filling = SpareCoreFill(problem, segment)
         self.load: EpochLoad = filling.load
