@@ -207,8 +207,10 @@ def judged_training(optimizer: Any, turns: int, **config: Any) -> tuple[Any, Any
 def test_a_training_is_judged_step_by_step(kind: str, settings: dict[str, float]) -> None:
     optimizer = getattr(pybuda.optimizers, kind)(learning_rate=RATE, device_params=True, **settings)
     _, verify = judged_training(optimizer, 12)
-    pybuda.run_training(epochs=1, steps=2, accumulation_steps=2, microbatch_count=2, _verify_cfg=verify)
-    pybuda.run_training(epochs=1, steps=1, accumulation_steps=2, microbatch_count=2)  # judged as before
+    losses: queue.Queue[Any] = queue.Queue()
+    pybuda.run_training(steps=2, accumulation_steps=2, microbatch_count=2, loss_queue=losses, _verify_cfg=verify)
+    pybuda.run_training(steps=1, accumulation_steps=2, microbatch_count=2)  # judged as before
+    assert losses.qsize() == 12
 
 
 @pytest.mark.parametrize("asked", ["initialize_pipeline", "run_training"])

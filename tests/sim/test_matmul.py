@@ -67,8 +67,8 @@ def test_products_of_a_packed_operand(monkeypatch, layout):
     """They are those of float64; another matrix, or the same memory with other contents in a new array, is seen."""
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(mm, "faster_torch", lambda: torch)
-    mm._packing.cache_clear()
-    if mm._packing() is None:
+    mm.packed_products.cache_clear()
+    if mm.packed_products() is None:
         pytest.skip("this torch has no packed products")
     rng = np.random.default_rng(3)
     operand, found = mm.PackedOperand(), []

@@ -75,7 +75,7 @@ _PLAIN_PRODUCTS = 3
 
 
 @functools.cache
-def _packing() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+def packed_products() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     """torch's calls of MKL that pack a matrix and multiply with it; None where this torch has none that work."""
     torch = faster_torch()
     try:
@@ -101,7 +101,7 @@ class PackedOperand:
         """a (rows, inner) @ b (inner, columns), or None where a plain product is to be made."""
         if len(a) not in _PACKED_ROWS or b.size < _PACKED_NUMBERS or a.dtype != np.float32 or b.dtype != np.float32:
             return None
-        calls = _packing()
+        calls = packed_products()
         if calls is None:
             return None
         owner: Any = b
