@@ -453,8 +453,11 @@ class _Search:
 
 
 def _replaced(segments: Sequence[Segment], parts: Sequence[Segment], shift: int) -> list[Segment]:
-    """Epochs with `parts`, `shift` ops later, in the place of those that hold their ops."""
+    """Epochs with `parts`, `shift` ops later, in the place of those that hold their ops; the same epochs where none of
+    them begins or ends there, as after an overlapping stretch was replaced."""
     first, last = parts[0].first + shift, parts[-1].last + shift
+    if not any(s.first == first for s in segments) or not any(s.last == last for s in segments):
+        return list(segments)
     moved = [dataclasses.replace(p, first=p.first + shift, last=p.last + shift) for p in parts]
     before, after = ([s for s in segments if s.last <= first], [s for s in segments if s.first >= last])
     return [*before, *moved, *after]
