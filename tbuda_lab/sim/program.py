@@ -288,10 +288,11 @@ class ProgramRun:
                 io.rd_local = io.rd_base
 
     def _read(self, instruction: Execute) -> list[WrittenSetting]:
-        for queue in instruction.settings or {}:
+        settings = instruction.settings or {}
+        for queue in settings:
             if queue not in self.machine.io:
                 raise self._error("P4", f"execute of {instruction.graph!r} sets {queue!r}, which is not a queue")
-        return [WrittenSetting(queue, setting) for queue, setting in (instruction.settings or {}).items()]
+        return [WrittenSetting(queue, setting) for queue, setting in settings.items()]
 
     def _merged(self, epoch: tuple[str, ...], waiting: Mapping[str, Mapping[str, IoSetting]]) -> dict[str, IoSetting]:
         """The settings of all graphs of a temporal epoch."""

@@ -62,14 +62,21 @@ def test_products_of_both_libraries(library, left, right, layout):
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", ["rows", "turned", "spread", "strided"])
-def test_products_of_a_packed_operand(monkeypatch, layout):
-    """They are those of float64; another matrix, or the same memory with other contents in a new array, is seen."""
+@pytest.fixture
+def packs(monkeypatch):
+    """Packed products, whatever the processor is; not every build of torch has MKL."""
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(mm, "faster_torch", lambda: torch)
     mm.packed_products.cache_clear()
     if mm.packed_products() is None:
-        pytest.skip("this torch has no packed products")
+        pytest.skip("this torch has no MKL")
+    yield
+    mm.packed_products.cache_clear()
+
+
+@pytest.mark.parametrize("layout", ["rows", "turned", "spread", "strided"])
+def test_products_of_a_packed_operand(packs, layout):
+    """They are those of float64; another matrix, or the same memory with other contents in a new array, is seen."""
     rng = np.random.default_rng(3)
     operand, found = mm.PackedOperand(), []
     for _ in range(2):
@@ -89,9 +96,7 @@ def test_products_of_a_packed_operand(monkeypatch, layout):
     assert found == [False, False, False, True, True, True, False, False] * 2
 
 
-def test_an_operand_is_not_packed_twice_for_memory_that_is_used_anew(monkeypatch):
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(mm, "faster_torch", lambda: torch)
+def test_an_operand_is_not_packed_twice_for_memory_that_is_used_anew(packs):
     operand = mm.PackedOperand()
     a = np.ones((64, 1024), np.float32)
     for value in range(8):  # the allocator gives the same address again

@@ -108,6 +108,18 @@ def profiles(graph: Graph, options: CompileOptions) -> dict[str, OpProfile]:
     return {node.name: profile_of(graph, node, options, users, phase) for node in graph.ops}
 
 
+def signature_of(profile: OpProfile, choice: Choice) -> str:
+    """What ops have in common that share a table."""
+    return profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
+
+
+def table_of(profile: OpProfile, choice: Choice, device: DeviceSpec, options: CompileOptions) -> OpModels:
+    """All candidates of an op of which overrides fix `choice`."""
+    table = OpModels(signature_of(profile, choice), enumerate_candidates(profile, device, options, choice), profile)
+    table.rows.setflags(write=False)
+    return table
+
+
 def op_models(
     graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override] = ()
 ) -> dict[str, OpModels]:
@@ -121,12 +133,10 @@ def op_models(
     vetoed: list[Diagnostic] = []
     for name, profile in result.items():
         choice = fixed.get(name, Choice())
-        signature = profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
+        signature = signature_of(profile, choice)
         table = shared.get(signature)
         if table is None:
-            table = OpModels(signature, enumerate_candidates(profile, device, options, choice), profile)
-            table.rows.setflags(write=False)
-            shared[signature] = table
+            table = shared[signature] = table_of(profile, choice, device, options)
         models[name] = table
         if not len(table.legal()):
             counts = table.histogram()

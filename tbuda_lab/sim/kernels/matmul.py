@@ -36,9 +36,15 @@ def _is_amd() -> bool:
         return False
 
 
-def product(a: Array, b: Array, out: Array | None = None) -> Array:
+def product(a: Array, b: Array, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
     """a @ b as `np.matmul` has it: (rows, inner) and (inner, columns), or (n or 1, z, rows, inner) and (n or 1, z or 1,
-    inner, columns). out: C-contiguous, of the result's shape."""
+    inner, columns). out: C-contiguous, of the result's shape. packed: of b in two dims, where the caller keeps one."""
+    made = None if packed is None else packed.product(a, b)
+    if made is not None:
+        if out is None:
+            return made
+        out[...] = made
+        return out
     torch = faster_torch()
     several = a.ndim == 4
     shape = (max(len(a), len(b)), *a.shape[1:-1], b.shape[-1]) if several else (len(a), b.shape[-1])
@@ -179,8 +185,8 @@ def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand |
 def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
     """a (n * rows, K) @ b (K, N) with the bits that each `rows` rows give by themselves. Where K is long, the BLAS sums
     in an order that depends on the number of rows, so that each part is a product of its own."""
-    if len(a) % rows:  # whole parts
-        padded = np.zeros((-(-len(a) // rows) * rows, a.shape[1]), a.dtype)
+    if len(a) % rows:
+        padded = np.zeros((-(-len(a) // rows) * rows, a.shape[1]), a.dtype)  # whole parts
         padded[:len(a)] = a
         whole = _by_rows(padded, b, rows)[:len(a)]
         if out is None:
@@ -189,15 +195,10 @@ def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: Pa
         return out
     step = rows if a.shape[1] >= _LONG else len(a)
     if out is None and step == len(a):
-        product_of_packed = packed.product(a, b) if packed is not None else None
-        return product(a, b) if product_of_packed is None else product_of_packed
+        return product(a, b, packed=packed)
     result = np.empty((len(a), b.shape[1]), np.result_type(a, b)) if out is None else out
     for begin in range(0, len(a), step):
-        part = packed.product(a[begin:begin + step], b) if packed is not None else None
-        if part is None:
-            product(a[begin:begin + step], b, result[begin:begin + step])
-        else:
-            result[begin:begin + step] = part
+        product(a[begin:begin + step], b, result[begin:begin + step], packed)
     return result
 
 

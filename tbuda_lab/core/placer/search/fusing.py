@@ -105,7 +105,6 @@ class Fusion:
     begun: StartedPlacement | None = None
 
 
-
 def decide(
     passed: Graph,
     lowered: Graph,

@@ -12,6 +12,7 @@ import numpy as np
 
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
+from tbuda_lab.core.placer.policies.layers import cheapest_path
 from tbuda_lab.core.placer.policies.op_runs import CostBound
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.search.chip_stages import overhead
@@ -132,15 +133,14 @@ class Recut:
         segments: the epochs that the runs are now. noise: the standard deviation of the logarithm. worked: part of its
         cost that an epoch that is not made yet is thought to keep when it has been worked at."""
         problem, over = self.problem, [worked * statistics.median(some) for some in self._over]
-        cost, back = np.full(last - first + 1, np.inf), np.full(last - first + 1, -1)
-        cost[0] = 0.0
         now = {(s.first, s.last): s for s in segments}
+        costs: list[tuple[np.ndarray, np.ndarray]] = []
+        begins = {first}
         for at in range(first, last):
             ends = self._bounds(at, last, share)
             self._bold[share].bounds[at] = {**self._bold[share].bounds.get(at, {}), **ends}
-            if not np.isfinite(cost[at - first]):
-                continue
-            for end, bound in ends.items():
+            prices: dict[int, float] = {}
+            for end, bound in ends.items() if at in begins else ():
                 segment, key = now.get((at, end)), (self._structure(at, end), share)
                 if segment is not None:
                     price = problem.share(at) * _interval(segment) + overhead(problem, at, end)
@@ -148,17 +148,10 @@ class Recut:
                     price = self._price(at, end, self._begun.get(key), over[1])
                 else:
                     price = problem.share(at) * over[0] * bound.cost + overhead(problem, at, end)
-                price *= drawn.lognormvariate(0.0, noise)
-                if cost[at - first] + price < cost[end - first]:
-                    cost[end - first], back[end - first] = cost[at - first] + price, at
-        path: list[Span] = []
-        end = last
-        while end > first:
-            if back[end - first] < 0:
-                return []
-            path.append((int(back[end - first]), end))
-            end = int(back[end - first])
-        return path[::-1]
+                prices[end] = price * drawn.lognormvariate(0.0, noise)
+            begins.update(end for end, price in prices.items() if np.isfinite(price))
+            costs.append((np.array(list(prices), dtype=np.int64) - first, np.array(list(prices.values()))))
+        return [(a + first, b + first) for a, b in cheapest_path(costs)[0]]
 
     def _bounds(self, first: int, last: int, share: float) -> dict[int, CostBound]:
         """By its end, the bound of every run from `first` that ends by `last`."""

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
-from tbuda_lab.core.balancer.models import choices
+from tbuda_lab.core.balancer.enumerate import Choice
+from tbuda_lab.core.balancer.models import choices, signature_of, table_of
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.errors import Diagnostic, OverrideError
@@ -444,13 +444,10 @@ class _StallRepair:
 
 def _table(problem: Problem, profile: OpProfile, choice: Choice) -> OpModels:
     """The candidates of an op with these things fixed, enumerated once for ops alike."""
-    signature = profile.signature if choice == Choice() else f"{profile.signature}|{choice!r}"
-    key = ("table of a nop or its neighbour", signature)
+    key = ("table of a nop or its neighbour", signature_of(profile, choice))
     entry = problem.costs.answers.get(key)
     if not isinstance(entry, OpModels):
-        rows = enumerate_candidates(profile, problem.device, problem.options, choice)
-        rows.setflags(write=False)
-        entry = problem.costs.answers[key] = OpModels(signature, rows, profile)
+        entry = problem.costs.answers[key] = table_of(profile, choice, problem.device, problem.options)
     return entry
 
 
