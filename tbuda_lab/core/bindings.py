@@ -12,7 +12,7 @@ import torch
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
-from tbuda_lab.core.graph.phases import ACCUMULATES, PHASE, ROLE, STATISTIC, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, OPTIMIZER_OF, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
 from tbuda_lab.core.ops.evaluate import evaluate
 
@@ -187,7 +187,8 @@ def weight_bindings(passed: Graph, queues: Collection[str]) -> tuple[WeightBindi
     for node in passed.of_kind(NodeKind.PARAMETER):
         if node.attrs.get(ROLE) == "state":
             result = StateBinding(str(node.attrs["state"]), node.name, node.shape)
-            states.setdefault(str(node.attrs["optimizer_of"]), []).append(result)
+            for weight in node.attrs[OPTIMIZER_OF]:
+                states.setdefault(weight, []).append(result)
     for output in passed.outputs:
         if output.attrs.get(ACCUMULATES):
             gradients[str(output.attrs["gradient_of"])] = str(output.attrs[WRITES])

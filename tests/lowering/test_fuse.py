@@ -104,6 +104,23 @@ def test_a_value_waits_in_dest_or_in_a_buffer() -> None:
     assert [s.output for s in plan(largest, "wormhole_b0")] == ["intermed0", "intermed1", "output"]
 
 
+def test_steps_that_read_the_same_share_an_operand() -> None:
+    graph = Graph("swish")
+    for name in ("x", "w"):
+        graph.add(Node(name, NodeKind.INPUT, (1, 1, 64, 64)))
+    gate = add(graph, "gate", ops.Sigmoid(), "x")
+    add(graph, "square", ops.Multiply(), add(graph, "swish", ops.Multiply(), "x", gate), "w")
+    finish(graph, add(graph, "mm", ops.Matmul(), "square", "w"))
+    (fused,) = [n for n in lower(graph, load_device("wormhole_b0"), CompileOptions()).ops if isinstance(n.op, HwFused)]
+    assert isinstance(fused.op, HwFused) and fused.sources == ("x", "w")
+    first, second, _ = plan(fused.op, "wormhole_b0")
+    assert first.inputs == ("input0",) and first.pop == ()  # it is read again
+    assert second.inputs == ("input0", "dest") and second.pop == ("input0",)
+    x, w = torch.randn(1, 1, 64, 64), torch.randn(1, 1, 64, 64)
+    (out,) = Session(graph, (x, w), "wormhole_b0", options=CompileOptions()).run([(x, w)])[0]
+    assert pcc(out, (x * torch.sigmoid(x) * w) @ w) > 0.999
+
+
 def test_what_is_read_elsewhere_ends_a_group() -> None:
     graph = Graph("fork")
     for name in ("x", "y"):

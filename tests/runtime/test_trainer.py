@@ -141,6 +141,33 @@ def test_three_steps_of_an_optimizer(kind: str) -> None:
         close(trainer.parameters(), before, 0.0 if kind != "sgd" else 1e-6)
 
 
+def test_all_weights_share_the_powers_of_the_betas() -> None:
+    """Ten weights read Adam's two factors, more than an op may feed: from queues, without nops between."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(5)])
+    x = torch.randn(1, ROWS, WIDTH)
+    result = compiled(module, x, kind="adamw", learning_rate=0.01)
+    powers = [name for name in result.netlist.queues if "_pow" in name]
+    assert powers == ["input_opt_0.beta1_pow", "input_opt_1.beta2_pow"]
+    updates = [name for name, place in result.placement.ops.items() if name.startswith("opt_in0")]
+    assert len(updates) == 10 * 3 + 4  # mean, variance, weight; both powers and factors
+    trainer = Trainer(result)
+    source, out = result.graph.inputs[0].name, result.graph.outputs[0].name
+    optimizer = torch.optim.AdamW(module.parameters(), 0.01, weight_decay=0.0)
+    for _ in range(3):
+        seed = torch.randn(1, ROWS, WIDTH)
+        optimizer.zero_grad()
+        module(x).backward(seed)
+        optimizer.step()
+        trainer.forward({source: x})
+        trainer.backward({out: seed})
+        trainer.optimize()
+    close(trainer.parameters(), {n: p.detach() for n, p in module.named_parameters()}, 1e-3)
+    for state in trainer.states().values():
+        assert float(state["beta1_pow"]) == pytest.approx(0.9**3)
+        assert float(state["beta2_pow"]) == pytest.approx(0.999**3)
+
+
 def test_weights_and_state_can_be_written() -> None:
     module = torch.nn.Linear(WIDTH, 24)
     result = compiled(module, torch.randn(1, ROWS, WIDTH), kind="adam")
@@ -148,10 +175,15 @@ def test_weights_and_state_can_be_written() -> None:
     values = {n: torch.randn_like(p) for n, p in module.named_parameters()}
     trainer.set_parameters(values)
     close(trainer.parameters(), values, 0.0)
-    states = {n: {k: torch.rand_like(v) for k, v in parts.items()} for n, parts in trainer.states().items()}
+    shared = {"beta1_pow": torch.tensor([0.81]), "beta2_pow": torch.tensor([0.998])}
+    own = {n: {k: torch.rand_like(v) for k, v in parts.items()} for n, parts in trainer.states().items()}
+    states = {n: {**parts, **shared} for n, parts in own.items()}
     other.set_states(states)
     for name, parts in other.states().items():
         close(parts, states[name], 0.0)
+    with pytest.raises(InputError, match=r"beta1_pow of .* is shared with other weights"):
+        other.set_states(own)
+    close(other.states()["weight"], states["weight"], 0.0)  # nothing was written
     with pytest.raises(InputError, match="no weight 'other'"):
         trainer.set_parameters({"other": torch.zeros(1)})
 

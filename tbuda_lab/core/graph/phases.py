@@ -34,6 +34,12 @@ ROLE = "role"
 """Of a PARAMETER that ops write: "weight", "state" of an optimizer, or "accumulator" of a gradient; of an INPUT:
 "gradient" by an output, which comes from the next device."""
 
+OPTIMIZER_OF = "optimizer_of"
+"""Attribute of a state of an optimizer: the names of the weights whose updates read it."""
+
+READ_FROM_QUEUE = "read_from_queue"
+"""Attribute of an op: whoever reads its value does so from a queue in DRAM, so any number of ops may."""
+
 CACHE = "cache"
 """ROLE of a PARAMETER that generation keeps from one run to the next: keys or values of earlier tokens."""
 

@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
 from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, stored
 from tbuda_lab.core.lowering.dataformats import assign
+from tbuda_lab.core.lowering.edits import QUEUED
 from tbuda_lab.core.lowering.fuse import addressed, fuse, inner_names
 from tbuda_lab.core.lowering.grow import grow
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwUnary
@@ -82,6 +83,8 @@ def lower(
                 for port, s in enumerate(node.sources)
             ]
             ctx.values[node.name] = LOWERERS[node.op.type](ctx, node.op, operands, node.shape)
+            if READ_FROM_QUEUE in node.attrs:
+                ctx.out[ctx.values[node.name].node].attrs[READ_FROM_QUEUE] = True
         elif node.kind is NodeKind.OUTPUT:
             (_lower_write if WRITES in node.attrs else _lower_output)(ctx, node)
     ctx.out.prune()
@@ -94,7 +97,16 @@ def lower(
         apply_rules(ctx.out, graph, device, options)
     if options.enable_auto_fusing:
         fuse(ctx.out, options, keep, ends)
+    _read_from_queues(ctx.out)
     return ctx.out
+
+
+def _read_from_queues(graph: Graph) -> None:
+    """Marks the operands that come from a queue because their producer says so."""
+    for node in graph.ops:
+        ports = [k for k, source in enumerate(node.sources) if READ_FROM_QUEUE in graph[source].attrs]
+        if ports:
+            node.attrs[QUEUED] = tuple(ports)
 
 
 def _lower_write(ctx: LoweringContext, node: Node) -> None:
@@ -110,7 +122,7 @@ def _lower_write(ctx: LoweringContext, node: Node) -> None:
         value = ctx.fill(value, rows=rows == 1, cols=cols == 1)
         value = ctx.masked(value, rows=rows != 1, cols=cols != 1)
     producer = ctx.out[value.node]
-    own = producer.kind is NodeKind.OP and producer.attrs.get("source") == node.sources[0]
+    own = producer.kind is NodeKind.OP and collapse(node.shape) == tuple(producer.shape[1:])
     if accumulates or value.tms or not own or isinstance(producer.op, HwSparseMatmul):
         name = ctx.out.unique(f"{value.node}_gradient_accumulator" if accumulates else f"{value.node}_write_nop")
         nop = Node(name, NodeKind.OP, (1, *collapse(node.shape)), HwUnary("nop"), (ctx.edge(value),))

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from tbuda_lab.core.device import StreamLimits
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shapes
-from tbuda_lab.core.graph.phases import WRITES
+from tbuda_lab.core.graph.phases import READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering.context import SPREADS, SUMS
 from tbuda_lab.core.lowering.fused_steps import ARITHMETIC, SYMMETRIC, schedules
 from tbuda_lab.core.lowering.hwops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
@@ -28,6 +31,8 @@ MAX_INPUTS = 8
 """Operands of a fused op. The format allows more; each takes an input buffer and a stream of every core."""
 
 MAX_STEPS = 12
+_BUFFERS = 2
+"""Blocks in an output buffer: each has phases of its own."""
 MAX_SUMS = 2
 """Sums in a fused op: of each one operand goes to a whole row or column of cores, and no more than two inputs of a
 fused op can (routing.md, N16)."""
@@ -64,6 +69,8 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
             group, found = _grow(graph, node, users, apart, ends, spread, _Lengths(tile_shape(node.shape)))
         if found is None:
             group, _ = _grow(graph, node, users, apart, ends, spread, None)
+        if _repeats_too_often(graph, node, group, users):
+            group = {node.name}
         if len(group) > 1 or node.name in spread:
             taken.update(group)
             _replace(graph, node, group, spread, found)
@@ -214,7 +221,7 @@ def _grow(
             ):
                 continue
             found = _joins(graph, node, users[name], lengths)
-            if found is None or len(_operands(graph, group | {name})) > MAX_INPUTS:
+            if found is None or _operand_count(graph, group | {name}, shared=lengths is None) > MAX_INPUTS:
                 continue
             lengths = found if lengths is not None else None
             group.add(name)
@@ -303,16 +310,41 @@ def _sums(node: Node, users: Users, apart: Collection[str], graph: Graph) -> boo
 
 
 def _alike(node: Node, last: Node) -> bool:
-    """Whether the op can be a step before `last`: one set of formats, and no relu, which the packer does."""
+    """Whether the op can be a step before `last`: its value has the format of the result or of the intermediates, all
+    else is the same, and there is no relu, which the packer does."""
     return (
         getattr(node.op, "relu", None) is None
-        and node.df == last.df
+        and node.df in (last.df, last.attrs.get("intermed_df"))
         and all(node.attrs.get(fact) == last.attrs.get(fact) for fact in _FACTS)
     )
 
 
-def _operands(graph: Graph, group: Collection[str]) -> list[Edge]:
-    return [e for name in group for e in graph[name].inputs if e.source not in group]
+def _operand_count(graph: Graph, group: Collection[str], *, shared: bool) -> int:
+    """Operands of a fused op of that group. shared: whether several steps that read the same share an operand."""
+    edges = [[e for e in graph[name].inputs if e.source not in group] for name in group]
+    if not shared:
+        return sum(map(len, edges))
+    most: Counter[Edge] = Counter()
+    for of_step in edges:
+        most |= Counter(of_step)
+    return most.total()
+
+
+def _repeats_too_often(graph: Graph, last: Node, group: Collection[str], users: Users) -> bool:
+    """Whether the group writes a ram and an op's tiles are repeated for it more often than a stream has phases. What
+    writes a ram has the ram's blocks: it does not stream, and all repeats are phases of one pass (placement.md#edges);
+    apart from it the other steps can stream."""
+    if not any(WRITES in graph[user].attrs for user, _ in users[last.name]):
+        return False
+    repeats = any(
+        graph[edge.source].kind is NodeKind.OP
+        and READ_FROM_QUEUE not in graph[edge.source].attrs
+        and any(tm.name == "broadcast" for tm in edge.tms)
+        for name in group
+        for edge in graph[name].inputs
+        if edge.source not in group
+    )
+    return repeats and _BUFFERS * math.prod(tile_shape(last.shape)) > StreamLimits().phases
 
 
 def _ordered(graph: Graph, last: str, group: Collection[str]) -> list[str]:
@@ -354,8 +386,10 @@ def _replace(
         for edge in graph[name].inputs:
             if edge.source in number:
                 refs.append(~number[edge.source])
-            else:
-                refs.append(len(inputs))
+                continue
+            again = (k for k, e in enumerate(inputs) if e == edge and k not in refs)
+            refs.append(next(again, len(inputs)) if lengths is None else len(inputs))
+            if refs[-1] == len(inputs):
                 inputs.append(edge)
         slope, exp = (op.slope, op.exp) if isinstance(op, HwUnary) else (0.0, 0)
         steps.append((op.netlist_type, tuple(refs), slope, exp))

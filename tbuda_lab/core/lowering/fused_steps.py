@@ -29,9 +29,10 @@ Block = tuple[Ints, Ints, Ints, Ints]
 class SubStep:
     """One sub-op: operands and result are `inputN`, `intermedN`, `dest` or `output`.
 
-    pop: buffers it empties ublock by ublock; pop_last: those that it, or a step before it, has read again and again.
-    spread: "r" or "c" where operand 1 fills its tiles (`HwFused.spread`). widened: operands that are one tile wide and
-    are read by a broadcast; narrow: its own result is one tile wide. schedule: the number of its schedule.
+    pop: buffers it empties ublock by ublock, operands among them that a step before it has read, too; pop_last: those
+    that it, or a step before it, has read again and again. spread: "r" or "c" where operand 1 fills its tiles
+    (`HwFused.spread`). widened: operands that are one tile wide and are read by a broadcast; narrow: its own result is
+    one tile wide. schedule: the number of its schedule.
     """
 
     fn: str
@@ -70,6 +71,8 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
     most = 0
     result: list[SubStep] = []
     spread = dict(op.spread)
+    reads = [(ref, k) for k, (_, refs, _, _) in enumerate(op.steps) for ref in refs if ref >= 0]
+    first_of, last_of = dict(reversed(reads)), dict(reads)
     for k, (fn, refs, slope, exp) in enumerate(op.steps):
         operands = [(f"input{ref}" if ref >= 0 else place[~ref], _widened(op, k, ref)) for ref in refs]
         if arch == "grayskull" and "dest" in [name for name, _ in operands[1:]]:
@@ -78,6 +81,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
         done = [
             j for j in sorted({~ref for ref in refs if ref < 0}) if place[j] != "dest" and max(readers[j]) == k
         ]
+        inputs_done = tuple(f"input{ref}" for ref in sorted(refs) if ref >= 0 and last_of[ref] == k > first_of[ref])
         repeated = [j for j in done if any(_widened(op, reader, ~j) for reader in readers[j])]
         if k == len(op.steps) - 1:
             place[k] = "output"
@@ -98,7 +102,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
                 fn,
                 names,
                 place[k],
-                tuple(place[j] for j in done if j not in repeated),
+                (*(place[j] for j in done if j not in repeated), *inputs_done),
                 slope,
                 exp,
                 spread.get(k, ""),

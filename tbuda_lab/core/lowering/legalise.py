@@ -7,7 +7,7 @@ import dataclasses
 import math
 
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import PHASE, ROLE, phases
+from tbuda_lab.core.graph.phases import PHASE, READ_FROM_QUEUE, ROLE, phases
 from tbuda_lab.core.graph.tm import apply_shapes
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary, tile_shape
 
@@ -87,7 +87,7 @@ def fix_forks(graph: Graph) -> None:
     while work:
         name = work.pop()
         readers = users[name]
-        if len(readers) <= MAX_READERS:
+        if len(readers) <= MAX_READERS or READ_FROM_QUEUE in graph[name].attrs:
             continue
         count = min(MAX_READERS, math.ceil(len(readers) / MAX_READERS))
         chunk = math.ceil(len(readers) / count)

@@ -179,14 +179,17 @@ class Trainer:
             self.executor.write(queue, array)
 
     def set_states(self, values: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
-        """Give the optimizer's state new values, as `states` returns them."""
-        result = {}
+        """Give the optimizer's state new values, as `states` returns them. Raises `InputError` for an unknown state,
+        and where weights that share one are given different values, before any is written."""
+        result: dict[str, np.ndarray] = {}
         for name, parts in values.items():
             existing = {s.suffix: s for s in self._weights[name].states} if name in self._weights else {}
             for suffix, value in parts.items():
                 if suffix not in existing:
                     raise InputError(f"weight {name!r} has no state {suffix!r}; it has {', '.join(existing) or 'none'}")
-                result[existing[suffix].queue] = encoded(value, existing[suffix].shape, f"{name} {suffix}")
+                array = encoded(value, existing[suffix].shape, f"{name} {suffix}")
+                if not np.array_equal(result.setdefault(existing[suffix].queue, array), array):
+                    raise InputError(f"{suffix} of {name!r} is shared with other weights, which get other values")
         for queue, array in result.items():
             self.executor.write(queue, array)
 

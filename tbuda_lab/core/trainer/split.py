@@ -15,7 +15,7 @@ from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import LOSS, TRAINABLE, WRITES
 from tbuda_lab.core.ops.evaluate import evaluate, evaluate_nodes
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions
-from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE, write_update
+from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE, BiasCorrections, write_update
 from tbuda_lab.core.runner import joined
 from tbuda_lab.core.trainer.device import Feed, Trainer
 
@@ -36,7 +36,8 @@ class HostWeight:
             self.update.add(Node(node.name, NodeKind.PARAMETER, node.shape, value=node.value))
             gradient = f"grad_acc_{node.name}"
             self.update.add(Node(gradient, NodeKind.PARAMETER, node.shape, value=node.value * 0))
-            write_update(self.update, node.name, gradient, optimizer, options)
+            corrections = BiasCorrections(self.update, options)
+            write_update(self.update, node.name, gradient, optimizer, options, corrections)
             for other in self.update.of_kind(NodeKind.PARAMETER):
                 if other.name not in (node.name, gradient):
                     assert other.value is not None

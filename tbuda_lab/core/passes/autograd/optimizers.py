@@ -12,7 +12,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Shape
-from tbuda_lab.core.graph.phases import PHASE, ROLE, WRITES
+from tbuda_lab.core.graph.phases import OPTIMIZER_OF, PHASE, READ_FROM_QUEUE, ROLE, WRITES
 from tbuda_lab.core.ops import Clip, Equal, Maximum, NotEqual, Reciprocal, ReduceSum, Sqrt
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions
 from tbuda_lab.core.passes.autograd.engine import GradientBuilder
@@ -68,23 +68,63 @@ def check_optimizer(options: OptimizerOptions) -> None:
         raise InputError("the optimizer cannot be made", [Diagnostic("error", options.kind, "optimizer", text)])
 
 
-class Update:
-    """What the update of one weight is written with: a builder, the weight, its gradient, and state."""
+class BiasCorrections:
+    """Adam's factors 1 / (1 - b1^t) and 1 / sqrt(1 - b2^t): calculated once a step for all weights that have the same
+    betas. The powers of the betas are state, a ram each that those weights share."""
 
-    def __init__(self, graph: Graph, weight: str, gradient: str, options: CompileOptions) -> None:
-        self.graph, self.weight, self.gradient = graph, weight, gradient
+    def __init__(self, graph: Graph, options: CompileOptions) -> None:
+        self._graph = graph
+        self._b = GradientBuilder(graph, "opt_in0", None, options)
+        self._factors: dict[tuple[str, float], tuple[Node, str]] = {}
+
+    def factor(self, weight: str, name: str, beta: float) -> str:
+        """The factor of one beta, (1,). name: "beta1", whose factor is for the mean, or "beta2"."""
+        if (name, beta) not in self._factors:
+            graph, b = self._graph, self._b
+            state = _state(graph, graph.unique(f"input_opt_{len(self._factors)}.{name}_pow"), f"{name}_pow", (1,), 1.0)
+            power = b.multiply(state.name, beta)
+            _write(graph, state.name, power)
+            left = b.subtract(1.0, power)
+            factor = b.op(Reciprocal(), left if name == "beta1" else b.op(Sqrt(), left))
+            graph[factor].attrs[READ_FROM_QUEUE] = True
+            self._factors[name, beta] = state, factor
+        state, factor = self._factors[name, beta]
+        state.attrs[OPTIMIZER_OF] = (*state.attrs[OPTIMIZER_OF], weight)
+        return factor
+
+
+def _state(graph: Graph, name: str, suffix: str, shape: Shape, value: float, *weights: str) -> Node:
+    """A PARAMETER that stays on the device from step to step, `value` everywhere at first."""
+    # zeros take no memory until something is written to them
+    array = np.full(shape, value, np.float32) if value else np.zeros(shape, np.float32)
+    attrs = {ROLE: "state", OPTIMIZER_OF: weights, "state": suffix}
+    return graph.add(Node(name, NodeKind.PARAMETER, shape, value=array, attrs=attrs))
+
+
+def _write(graph: Graph, target: str, value: str) -> None:
+    """From the next step on `target` is `value`, which has its shape."""
+    attrs = {PHASE: "optimizer", WRITES: target}
+    name = graph.unique(f"{target}.update")
+    graph.add(Node(name, NodeKind.OUTPUT, graph[target].shape, inputs=(Edge(value),), attrs=attrs))
+
+
+class Update:
+    """What the update of one weight is written with: a builder, the weight, its gradient, and state. corrections: what
+    it shares with other weights."""
+
+    def __init__(
+        self, graph: Graph, weight: str, gradient: str, options: CompileOptions, corrections: BiasCorrections
+    ) -> None:
+        self.graph, self.weight, self.gradient, self.corrections = graph, weight, gradient, corrections
         self.shape = graph[weight].shape
         self.b = GradientBuilder(graph, f"opt_in0_{weight}", None, options)
         self.states = 0
 
     def state(self, suffix: str, shape: Shape, value: float) -> str:
-        """A PARAMETER that stays on the device from step to step, `value` everywhere at first."""
+        """State of this weight alone, `value` everywhere at first."""
         name = f"input_opt_{self.weight}_{self.states}.{suffix}"
         self.states += 1
-        # zeros take no memory until something is written to them
-        array = np.full(shape, value, np.float32) if value else np.zeros(shape, np.float32)
-        attrs = {ROLE: "state", "optimizer_of": self.weight, "state": suffix}
-        return self.graph.add(Node(name, NodeKind.PARAMETER, shape, value=array, attrs=attrs)).name
+        return _state(self.graph, name, suffix, shape, value, self.weight).name
 
     def number(self, optimizer: OptimizerOptions, name: str) -> float | str:
         """A setting of the optimizer: a constant, or the state that holds it where it may change between steps."""
@@ -93,10 +133,7 @@ class Update:
 
     def write(self, target: str, value: str) -> None:
         """From the next step on `target` is `value`."""
-        attrs = {PHASE: "optimizer", WRITES: target}
-        name = self.graph.unique(f"{target}.update")
-        shape = self.graph[target].shape
-        self.graph.add(Node(name, NodeKind.OUTPUT, shape, inputs=(Edge(self.b.reshape(value, shape)),), attrs=attrs))
+        _write(self.graph, target, self.b.reshape(value, self.graph[target].shape))
 
     def norm(self, x: str) -> str:
         """The Euclidean norm of all elements, of size 1 in every dim."""
@@ -116,13 +153,18 @@ class Update:
 
 
 def write_update(
-    graph: Graph, weight: str, gradient: str, optimizer: OptimizerOptions, options: CompileOptions
+    graph: Graph,
+    weight: str,
+    gradient: str,
+    optimizer: OptimizerOptions,
+    options: CompileOptions,
+    corrections: BiasCorrections,
 ) -> None:
     """Add the ops that update a weight: they read it, its accumulated gradient and state, and write weight and state.
 
-    weight, gradient: PARAMETER nodes of one shape.
+    weight, gradient: PARAMETER nodes of one shape. corrections: of all updates of the graph.
     """
-    update = Update(graph, weight, gradient, options)
+    update = Update(graph, weight, gradient, options, corrections)
     lr = update.state(LEARNING_RATE, (1,), float(optimizer["learning_rate"]))
     _STEPS[optimizer.kind](update, optimizer, lr)
 
@@ -181,21 +223,15 @@ def _moments(u: Update, o: OptimizerOptions, gradient: str) -> tuple[str, str]:
 
 
 def _adam(u: Update, o: OptimizerOptions, lr: str) -> None:
-    """p - lr m' / (sqrt(v') + epsilon), m' = m / (1 - b1^t), v' = v / (1 - b2^t). The powers of the betas are state."""
+    """p - lr m' / (sqrt(v') + epsilon), m' = m / (1 - b1^t), v' = v / (1 - b2^t)."""
     b = u.b
     decoupled = o.kind == "adamw"
     decay = u.number(o, "weight_decay")
     mean, variance = _moments(u, o, u.gradient if decoupled else _decayed(u, decay))
     root = b.op(Sqrt(), variance)
     if o["bias_correction"]:
-        parts = []
-        for name in ("beta1", "beta2"):
-            previous = u.state(f"{name}_pow", (1,), 1.0)
-            power = b.multiply(previous, float(o[name]))
-            u.write(previous, power)
-            parts.append(b.subtract(1.0, power))
-        mean = b.multiply(mean, b.op(Reciprocal(), parts[0]))
-        root = b.multiply(root, b.op(Reciprocal(), b.op(Sqrt(), parts[1])))
+        mean = b.multiply(mean, u.corrections.factor(u.weight, "beta1", float(o["beta1"])))
+        root = b.multiply(root, u.corrections.factor(u.weight, "beta2", float(o["beta2"])))
     step = b.multiply(mean, b.op(Reciprocal(), b.add(root, float(o["epsilon"]))))
     if decoupled and decay:
         step = b.add(step, b.multiply(u.weight, decay))

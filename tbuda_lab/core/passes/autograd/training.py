@@ -13,7 +13,7 @@ from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.norm import BatchnormTraining, GroupNorm
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.passes.autograd.engine import differentiate, make_differentiable
-from tbuda_lab.core.passes.autograd.optimizers import clipped, write_update
+from tbuda_lab.core.passes.autograd.optimizers import BiasCorrections, clipped, write_update
 from tbuda_lab.core.passes.base import Pass, Report
 
 
@@ -94,12 +94,13 @@ class Autograd(Pass):
             steps = accumulators
             if plan.max_grad_norm is not None:
                 steps = clipped(graph, accumulators, plan.max_grad_norm, self.options)
+            corrections = BiasCorrections(graph, self.options)
             for name, step in steps.items():
                 own_name = _own_name(graph[name])
                 optimizer = own.get(own_name, plan.optimizer)
                 if optimizer is None or (plan.updated is not None and own_name not in plan.updated):
                     continue
-                write_update(graph, name, step, optimizer, self.options)
+                write_update(graph, name, step, optimizer, self.options, corrections)
         idle = [name for name in sources if name not in gradients]
         notes = (f"nothing flows back to {', '.join(idle)}",) if idle else ()
         return Report(self.name, len(graph) - before, notes)
