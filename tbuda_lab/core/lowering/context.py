@@ -13,7 +13,7 @@ import numpy as np
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, Shape
-from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, WRITES
+from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, written
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice
 from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
@@ -42,6 +42,7 @@ class LoweringContext:
         self.df = df
         self.parts = parts or {}  # of convolutions that become several (see `split`)
         self.users = source.users()
+        self._writes = written(source)
         self.values: dict[str, TileValue] = {}
         self.node: Node = next(iter(source))
         self._constants: dict[tuple[object, ...], str] = {}
@@ -126,7 +127,7 @@ class LoweringContext:
 
     def _accumulated(self, name: str, shape: Shape) -> TileValue:
         """A sum of gradients: its padding holds what theirs holds. They are lowered before who reads the sum."""
-        write = next((n for n in self.source.outputs if n.attrs.get(WRITES) == name), None)
+        write = self._writes.get(name)
         value = None if write is None else self.values.get(write.sources[0])
         if value is None:
             return TileValue(name, shape)

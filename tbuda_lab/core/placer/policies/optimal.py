@@ -331,12 +331,14 @@ class Optimal:
         return best
 
     def _polished(self, segment: Segment, upstream_rows: dict[int, int], nops: int = 0) -> Segment:
-        """An epoch with the cores that are left, but for those of nops."""
+        """An epoch with the cores that are left, but for those of nops. Of a long schedule only the epochs that are
+        taken in the end get those cores (`pipelined`), half of the epochs that are priced."""
         polished = polish(self.problem, segment, upstream_rows, spare=nops)
         if not nops:
             polished = self.lighter(polished, upstream_rows)
         if self.runs.waiting.counts_fill:
             polished = settle_preloads(self.problem, polished, upstream_rows)
+        if self.runs.waiting.counts_fill and not self._long:
             polished = use_spare_cores(self.problem, polished, upstream_rows, nops)
         return polished
 
@@ -387,7 +389,8 @@ class Optimal:
         key = problem.structure(first, last), segment.rows
         result = self.runs.memory.streamed.get(key)
         if result is None:
-            result = self.runs.memory.streamed[key] = priced(problem, pipelined(problem, segment, {}))
+            full = use_spare_cores(problem, segment, {}) if self._long else segment
+            result = self.runs.memory.streamed[key] = priced(problem, pipelined(problem, full, {}))
         return self._cheaper(result, segment, upstream_rows)
 
     def flowing(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
