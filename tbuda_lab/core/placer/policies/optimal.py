@@ -242,9 +242,9 @@ class Optimal:
             if not todo:
                 count = collections.Counter(self.problem.structure(*span) for span in repeated)
                 kinds = {self.problem.structure(*span): self.real[span] for span in repeated}
-                settled = tuple(self.flowing(self.pipelined(one, {}), {}) for one in kinds.values() if one is not None)
+                segments = tuple(segment for segment in kinds.values() if segment is not None)
                 covered = repeated[-1][1] - repeated[0][0]
-                return LayerEpochs(settled, tuple(count[kind] for kind in kinds), covered / self._layers[0].period)
+                return LayerEpochs(segments, tuple(count[kind] for kind in kinds), covered / self._layers[0].period)
             for span in todo:
                 self._advance(*span)
         return None
