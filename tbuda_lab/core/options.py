@@ -53,9 +53,9 @@ class PrecisionRule:
     """Formats and fidelity of the ops that a selector means; see `lowering.precision`.
 
     reason: who asked and why, one line. name: a pattern of whole names; op_type: a type in the model or of the
-    hardware; part: one of `graph.phases.PHASES`; gradients: whether the op adds to the sum of a weight's gradient
-    (False: those that do not). inputs: (operand, format, whether an op that feeds it changes too); weight_bits:
-    (operand, mantissa bits 8, 4 or 2) of parameters.
+    hardware; part: "forward", "backward" or "optimizer"; gradients: whether the op adds to the sum of a weight's
+    gradient (False: those that do not). inputs: (operand, format, whether an op that feeds it changes too);
+    weight_bits: (operand, mantissa bits 8, 4 or 2) of parameters.
     """
 
     reason: str

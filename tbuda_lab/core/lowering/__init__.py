@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, RAM, WRITES
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
 from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, stored
 from tbuda_lab.core.lowering.dataformats import assign
@@ -111,7 +111,9 @@ def _lower_write(ctx: LoweringContext, node: Node) -> None:
         value = ctx.masked(value, rows=rows != 1, cols=cols != 1)
     producer = ctx.out[value.node]
     own = producer.kind is NodeKind.OP and producer.attrs.get("source") == node.sources[0]
-    if accumulates or value.tms or not own or isinstance(producer.op, HwSparseMatmul):
+    target = ctx.source.nodes.get(str(node.attrs[WRITES]))
+    shared = target is not None and RAM in target.attrs
+    if accumulates or shared or value.tms or not own or isinstance(producer.op, HwSparseMatmul):
         name = ctx.out.unique(f"{value.node}_gradient_accumulator" if accumulates else f"{value.node}_write_nop")
         nop = Node(name, NodeKind.OP, (1, *collapse(node.shape)), HwUnary("nop"), (ctx.edge(value),))
         nop.origin, nop.attrs = producer.origin, {"inserted": True}

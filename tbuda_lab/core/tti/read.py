@@ -17,7 +17,7 @@ from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import Budget
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
-from tbuda_lab.core.graph.phases import PHASES
+from tbuda_lab.core.graph.phases import is_part
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.graph.tm import TMError, apply_shapes
 from tbuda_lab.core.graph.verify import problems
@@ -203,7 +203,7 @@ class _ImageReader:
             if any(size > most for size, most in zip(collapse(shape), room, strict=True)):
                 raise self._wrong(f"output {name!r} has shape {shape}, of which queue {queue!r} gives {room}")
             phase = record.get("phase", "forward")
-            if phase not in PHASES:
+            if not is_part(phase):
                 raise self._wrong(f"output {name!r} is filled by {phase!r}")
             outputs.append(OutputBinding(name, queue, shape, tms, recipe, phase))
         return tuple(inputs), tuple(outputs)
