@@ -124,19 +124,28 @@ class Runner:
         program leaves in rams the next one finds there. feeds: the inputs that it reads, by name. Raises `InputError`
         for a missing input, a wrong shape, or a model that runs several inputs at a time.
         """
+        (result,) = self.run_batch(program, [feeds], cancel)
+        return result
+
+    def run_batch(
+        self, program: str, batch: Sequence[Mapping[str, torch.Tensor]], cancel: threading.Event | None = None
+    ) -> list[dict[str, torch.Tensor]]:
+        """As `run_program`, for as many inputs as the microbatch."""
         count = self.result.options.microbatch
-        if count != 1:
-            raise InputError(f"a program that is run by itself takes one input; this model runs {count} at a time")
+        if count != len(batch):
+            raise InputError(f"{program} is given {counted(len(batch), 'input')}; this model runs {count} at a time")
         inputs, outputs = self.ends(program)
-        for name in {source for b in inputs for source in b.sources}:
-            shape = self.result.graph[name].shape
-            if name not in feeds or tuple(feeds[name].shape) != shape:
-                actual = tuple(feeds[name].shape) if name in feeds else "nothing"
-                raise InputError(f"{program} takes {name!r} of shape {shape}, not {actual}")
-        for b in inputs:
-            self.executor.push(b.queue, b.encode(feeds))
+        for feeds in batch:
+            for name in {source for b in inputs for source in b.sources}:
+                shape = self.result.graph[name].shape
+                if name not in feeds or tuple(feeds[name].shape) != shape:
+                    actual = tuple(feeds[name].shape) if name in feeds else "nothing"
+                    raise InputError(f"{program} takes {name!r} of shape {shape}, not {actual}")
+            for b in inputs:
+                self.executor.push(b.queue, b.encode(feeds))
         self.executor.run(program, {"p_loop_count": 1}, cancel=cancel)
-        return {b.name: b.decode(self.executor.pop(b.queue)) for b in outputs}
+        popped = {b.name: [b.decode(self.executor.pop(b.queue)) for _ in batch] for b in outputs}
+        return [{name: values[k] for name, values in popped.items()} for k in range(len(batch))]
 
     def run(
         self,

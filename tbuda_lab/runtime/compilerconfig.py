@@ -25,11 +25,9 @@ _TVM = "models are traced by torch.export, not by TVM"
 _JAX = "JAX models are not traced by TVM here"
 
 NO_EFFECT: dict[str, str] = {
-    "compile_subgraphs": "a device holds one graph; place each part on a TTDevice of its own",
     "graph_solver_self_cut_type": "edges and shapes are chosen together, and queues are put where they pay",
     "use_interactive_placer": "there is one placer, which is interactive",
     "enable_enumerate_u_kt": "every inner step is a candidate",
-    "enable_link_past_cache_ios": "key-value caches are not linked by name",
     "enable_pt2_fx_graph_link": "graphs of torch.compile are compiled one by one",
     "enable_tm_cpu_fallback": "reshapes and slices of integers run on the host without it, all others on the device",
     "tm_cpu_fallback_max_depth": "reshapes and slices of integers run on the host without it, all others on the device",

@@ -25,6 +25,7 @@ from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
 from tbuda_lab.runtime.image import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
+from tbuda_lab.runtime.subgraphs import Subgraphs, has_subgraphs
 from tbuda_lab.runtime.trainers import TTTraining
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -166,7 +167,7 @@ class LoadedDevice(TTDevice):
     def remove_modules(self) -> None:
         raise not_supported("removing the modules of an image", "call shutdown() and make another device")
 
-    def trace(self, sample: Inputs) -> Graph:
+    def trace(self, sample: Inputs, training: bool = False) -> Graph:
         return self.loaded.graph.clone()
 
     def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> Any:
@@ -180,9 +181,24 @@ class LoadedDevice(TTDevice):
     def _compiled_graph_state(self) -> CompiledGraphState:
         return self.image.compiled_graph_state
 
+    @property
+    def has_subgraphs(self) -> bool:
+        return has_subgraphs(self.loaded.graph)
+
+    def subgraph_runner(self, inputs: Inputs) -> Runner:
+        self._fold()
+        if not isinstance(self._runner, Runner):
+            self._runner = Runner(self.loaded, self.numerics)
+        return self._runner
+
     # -- running -----------------------------------------------------------------------------------------------
     def prepare(self, sample: Inputs) -> Outputs:
         """Checks that inputs like `sample` fit; nothing is compiled."""
+        if self.has_subgraphs:
+            graph, microbatch = self.loaded.graph, self.loaded.options.microbatch
+            self._runner = None  # caches begin anew
+            return tuple(torch.zeros((microbatch, *node.shape[1:]))
+                         for node in Subgraphs(graph, self.name).outputs(self._active))
         if self.loaded.options.training is None:
             feeds(self.loaded.graph, sample)
         return blank_outputs(self.loaded.graph, self.loaded.options.microbatch)
@@ -190,6 +206,8 @@ class LoadedDevice(TTDevice):
     def run_forward(self, inputs: Inputs) -> Outputs:
         if self.devtype is BackendType.NoBackend:
             raise PipelineError(f"the image {self.name!r} was made for NoBackend, which compiles only")
+        if self.has_subgraphs:
+            return self.run_subgraph(inputs, 0)
         self._fold()
         self._microbatch = self.loaded.options.microbatch
         self._batch = batch_of(self.loaded.graph, self._microbatch)

@@ -170,7 +170,7 @@ def _forward_one(out: Queue[Any]) -> None:
                 CONTEXT.between[number].put([Tensor.create_from_torch(v) for v in outputs])
             outputs = device.run_forward(outputs)
         if CONTEXT.verify is not None:
-            modules = [module for device in CONTEXT.devices for module in device.modules]
+            modules = [module for device in CONTEXT.devices for module in device.running_modules]
             judge_outputs(modules, inputs, outputs, CONTEXT.number, CONTEXT.verify)
             CONTEXT.number += 1
     except Exception:

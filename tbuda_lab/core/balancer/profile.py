@@ -209,8 +209,7 @@ def profile_of(
         user = graph[name]
         if user.kind is NodeKind.OUTPUT and WRITES in user.attrs:
             feeds_ram = True
-            target = graph.nodes.get(str(user.attrs[WRITES]))
-            shared_ram |= target is not None and RAM in target.attrs
+            shared_ram |= RAM in user.attrs
             accumulates |= bool(user.attrs.get(ACCUMULATES))
         elif user.kind is NodeKind.OUTPUT:
             feeds_host = options.output_queues_on_host

@@ -39,8 +39,8 @@ CACHE = "cache"
 """ROLE of a PARAMETER that generation keeps from one run to the next: keys or values of earlier tokens."""
 
 RAM = "ram"
-"""Of a PARAMETER that is a cache: the ram that it stands for. Parameters that name the same one are views of the same
-bytes, each as one subgraph finds them."""
+"""Of a PARAMETER that is a cache, and of an OUTPUT that writes one: the ram behind it. Those that name the same one are
+views of the same bytes, each for one subgraph."""
 
 DROPOUT = "dropout"
 """Attribute of an INPUT that takes the mask of a dropout: the probability. The host draws a mask for each input."""
@@ -146,11 +146,6 @@ def is_cache(node: Node | None) -> bool:
     return node is not None and node.kind is NodeKind.PARAMETER and node.attrs.get(ROLE) == CACHE
 
 
-def ram_of(node: Node) -> str:
-    """The ram of a cache that a PARAMETER stands for."""
-    return str(node.attrs.get(RAM, node.name))
-
-
 def handed_over(graph: Graph) -> dict[str, str]:
     """By PARAMETER of a cache that an earlier part of the graph writes than those that read it: the node whose value it
     gets, the last one where several write it."""
@@ -159,13 +154,14 @@ def handed_over(graph: Graph) -> dict[str, str]:
         return {}
     writes: dict[str, list[tuple[int, str]]] = {}
     for name, output in written(graph).items():
-        if is_cache(graph.nodes.get(name)):
+        if is_cache(graph.nodes.get(name)) or RAM in output.attrs:
             at = rank(str(output.attrs.get(PHASE, FORWARD)))
-            writes.setdefault(ram_of(graph[name]), []).append((at, output.sources[0]))
+            writes.setdefault(str(output.attrs.get(RAM, name)), []).append((at, output.sources[0]))
     part = _ranks(graph)
     result: dict[str, str] = {}
     for node in rams:
-        before = [(at, source) for at, source in writes.get(ram_of(node), ()) if at < part[node.name]]
+        ram = str(node.attrs.get(RAM, node.name))
+        before = [(at, source) for at, source in writes.get(ram, ()) if at < part[node.name]]
         if before:
             result[node.name] = max(before)[1]
     return result

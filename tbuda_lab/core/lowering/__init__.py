@@ -111,9 +111,7 @@ def _lower_write(ctx: LoweringContext, node: Node) -> None:
         value = ctx.masked(value, rows=rows != 1, cols=cols != 1)
     producer = ctx.out[value.node]
     own = producer.kind is NodeKind.OP and producer.attrs.get("source") == node.sources[0]
-    target = ctx.source.nodes.get(str(node.attrs[WRITES]))
-    shared = target is not None and RAM in target.attrs
-    if accumulates or shared or value.tms or not own or isinstance(producer.op, HwSparseMatmul):
+    if accumulates or RAM in node.attrs or value.tms or not own or isinstance(producer.op, HwSparseMatmul):
         name = ctx.out.unique(f"{value.node}_gradient_accumulator" if accumulates else f"{value.node}_write_nop")
         nop = Node(name, NodeKind.OP, (1, *collapse(node.shape)), HwUnary("nop"), (ctx.edge(value),))
         nop.origin, nop.attrs = producer.origin, {"inserted": True}

@@ -24,6 +24,7 @@ from tbuda_lab.core.epochsim import cycles_csv
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import subgraphs
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.netlist.schema import Netlist
@@ -217,14 +218,17 @@ def _override(override: Override, to: dict[int, int]) -> Override:
 def module_facts(modules: Sequence[Module], graph: Graph) -> tuple[ModuleFacts, ...]:
     """The modules of a device, in order: each with its parameters and buffers that the graph reads."""
     parameter_names = {node.name for node in graph.of_kind(NodeKind.PARAMETER)}
-    taken: set[str] = set()
+    shares, taken = subgraphs(graph) > 1, set[str]()  # subgraphs have weights in common
     module_facts = []
     for module in modules:
         names: dict[str, str] = {}
         for own in _own_names(module):
             # a name that an earlier module has is written with the module before it (see frontend.pybuda.joined)
-            node = next((n for n in (own, f"{module.get_name()}.{own}") if n in parameter_names and n not in taken),
-                None)
+            prefixed = f"{module.get_name()}.{own}"
+            if shares:
+                node = next((n for n in (prefixed, own) if n in parameter_names), None)
+            else:
+                node = next((n for n in (own, prefixed) if n in parameter_names and n not in taken), None)
             if node is not None:
                 names[own] = node
         taken |= set(names.values())

@@ -382,7 +382,7 @@ class QueuePlanner:
             chip=chip,
             prologue=preloadable and not node.attrs.get(ACCUMULATES) and can_prefetch(selected, stored, grid),
             writer=source,
-            ram="" if target is None else str(target.attrs.get(RAM, "")),
+            ram=str(node.attrs.get(RAM, "")),
         )
 
     def _op(self, node: Node) -> None:
