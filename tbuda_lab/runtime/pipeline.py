@@ -96,8 +96,9 @@ def initialize_pipeline(
     _verify_cfg: Any = None,
     _device_mode: Any = None,
 ) -> Queue[Any]:
-    """Compile all devices for inputs like `sample_inputs` (or the first one pushed); returns the output queue, or for
-    training the checkpoint queue, which `run_optimizer(checkpoint=True)` and `run_training` fill.
+    """Compile all devices for inputs like `sample_inputs` (or the first one pushed; of subgraphs a tuple with those of
+    each module); returns the output queue, or for training the checkpoint queue, which `run_optimizer(checkpoint=True)`
+    and `run_training` fill.
 
     Runs put their results in before they return. `get()` of an empty queue raises `PipelineError` where no other thread
     could fill it; `get(timeout=...)` waits.
@@ -327,7 +328,8 @@ def run_generate(
     """Run inputs that have been pushed (0: all that wait) through models with caches; returns the output queue.
 
     Caches are inputs to which `set_configuration_options(loopback_outputs={input: number of the output})` leads outputs
-    back; a device keeps them from input to input, and they are not among its outputs. write_index, tokens_per_iter and
+    back; a device keeps them from input to input, and they are not among its outputs. On a device with subgraphs the
+    active one runs. write_index, tokens_per_iter and
     token_id: see `Device.generate`. Raises `PipelineError` where fewer inputs wait.
     """
     trainingloop.check_count("run_generate", "input_count", input_count)
