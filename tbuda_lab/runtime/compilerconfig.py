@@ -53,7 +53,6 @@ NO_EFFECT: dict[str, str] = {
     "enable_single_buffer_fallback": "an op that fits with single buffers only is placed with them without it",
     "backend_opt_level": "there is one executor",
     "backend_runtime_args": "there is one executor",
-    "paddings": "rows and columns are filled up to tiles as each op needs it",
 }  # fmt: skip
 """Options that are accepted and change nothing, and why."""
 
@@ -297,6 +296,11 @@ class CompilerConfig:
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))
+        if not all(isinstance(name, str) and isinstance(pads, bool) for name, pads in self.paddings.items()):
+            raise PipelineError(f"paddings says of an op by name whether its rows are padded: {{name: True or False}}, "
+                                f"not {self.paddings!r}")
+        values["op_names_pad"] = tuple(sorted(name for name, pads in self.paddings.items() if pads))
+        values["op_names_dont_pad"] = tuple(sorted(name for name, pads in self.paddings.items() if not pads))
         level, default_df = self.effective("amp_level"), self.effective("default_df_override")
         if level not in (None, 0, 1, 2):
             raise PipelineError(f"amp_level is 0, 1 or 2, not {level!r}")
@@ -370,6 +374,7 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "PYBUDA_DISABLE_ENUMERATE_U_KT": ("enable_enumerate_u_kt", lambda text: not _flag(text)),
     "PYBUDA_ENABLE_SINGLE_BUFFER_FALLBACK": ("enable_single_buffer_fallback", _flag),
     "PYBUDA_ENABLE_AUTO_TRANSPOSE": ("enable_auto_transposing_placement", _flag),
+    "PYBUDA_DISABLE_PADDING_PASS": ("enable_row_padding", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_FORK_JOIN_BUF": ("enable_fork_join_buffering", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_CONSTANT_FOLDING": ("enable_consteval", lambda text: not _flag(text)),
     "PYBUDA_PRESTRIDE_DISABLE": ("enable_conv_prestride", lambda text: not _flag(text)),

@@ -87,8 +87,8 @@ def lower(
     ctx.out.prune()
     separate(ctx.out)
     legalise(ctx.out, device.arch)
-    if options.enable_row_padding:
-        grow(ctx.out, device)
+    if options.enable_row_padding or options.op_names_pad:
+        grow(ctx.out, device, options)
     assign(ctx.out, device, options)
     if options.precision:
         apply_rules(ctx.out, graph, device, options)
