@@ -12,7 +12,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
-from tbuda_lab.core.compiler.fallback import SENT, SplitResult
+from tbuda_lab.core.compiler.fallback import SENT
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.frontend.inputs import elements
@@ -42,6 +42,28 @@ class Runnable(Protocol):
     def unrounded_parameters(self) -> dict[str, np.ndarray]: ...
     @property
     def options(self) -> CompileOptions: ...
+
+
+class RunnableSection(Protocol):
+    """See `compiler.fallback.Section`. An image that was loaded has such sections too."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def result(self) -> Runnable | None: ...
+    @property
+    def gives(self) -> dict[str, str]: ...
+
+
+class RunnableSections(Protocol):
+    """What running a model in sections needs: its graph as a whole, and the sections in their order."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def sections(self) -> Sequence[RunnableSection]: ...
 
 
 class Watcher(Protocol):
@@ -241,7 +263,7 @@ class Runner:
 class SplitRunner:
     """A model in sections of host and device (see `compiler.fallback`): the sections run in turn."""
 
-    def __init__(self, result: SplitResult, mode: str = "golden") -> None:
+    def __init__(self, result: RunnableSections, mode: str = "golden") -> None:
         self.result = result
         self.graph = result.graph
         self.runners = {s.graph.name: Runner(s.result, mode) for s in result.sections if s.result is not None}

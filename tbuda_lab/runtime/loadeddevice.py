@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.compiler.fallback import places_report
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, PipelineError, not_supported
 from tbuda_lab.core.files import atomic_text
@@ -16,7 +17,7 @@ from tbuda_lab.core.frontend import feeds, reference
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, SomeTensor, Tensor, to_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import LOSS
-from tbuda_lab.core.runner import Runnable, Runner
+from tbuda_lab.core.runner import Runnable, Runner, SplitRunner
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.tti import Loaded, ModuleFacts
 from tbuda_lab.core.tti.weights import sample_of
@@ -129,6 +130,9 @@ class LoadedDevice(TTDevice):
         if self.trainer is not None:
             self.trainer.set_parameters({node: value})
             return
+        if self.loaded.sections:
+            raise not_supported(f"new weights of the image {self.name!r}, which is in sections",
+                                "compile the model with them, compile_to_image")
         shape = tuple(self.loaded.graph[node].shape)
         if tuple(value.shape) != shape:
             raise InputError(f"parameter {node!r} has shape {shape}; got a value of {tuple(value.shape)}")
@@ -174,6 +178,9 @@ class LoadedDevice(TTDevice):
         raise not_supported("compiling a device that was loaded from an image", "Session.open(path) does; compile() "
                             "then gives graphs and placement")
 
+    def fallback_report(self) -> str:
+        return "\n".join(places_report([(s.place, s.graph) for s in self.loaded.sections]))
+
     def get_compiled_results(self) -> LoadedResults:
         return LoadedResults(self)
 
@@ -218,7 +225,7 @@ class LoadedDevice(TTDevice):
         if config._get_global_compiler_config().op_intermediates_to_save:
             raise not_supported("op_intermediates_to_save with an image", "run the model that was compiled")
         if self._runner is None:
-            self._runner = Runner(self.loaded, self.numerics)
+            self._runner = (SplitRunner if self.loaded.sections else Runner)(self.loaded, self.numerics)
         return in_model_dtypes(self.loaded.graph, self._runner.run([inputs])[0])
 
     def compile_to_image(self, img_path: Any = None, *_: Any, **__: Any) -> TTDeviceImage:

@@ -211,6 +211,11 @@ class TTDevice(SubgraphDevice):
         largest = max(compiled.results, key=lambda result: len(result.graph.ops))
         return dataclasses.replace(largest, graph=graph, diagnostics=(*compiled.reasons, *largest.diagnostics))
 
+    @property
+    def split(self) -> SplitResult | None:
+        """The sections of the last compile, where the host runs a part of the model."""
+        return self._split
+
     def fallback_report(self) -> str:
         """Which part of the model runs where, and why; empty where all of it runs on the device."""
         if self._hosted is not None:
