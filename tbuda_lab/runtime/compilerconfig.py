@@ -90,6 +90,8 @@ def reset_warnings() -> None:
 def warn_options(config: Any) -> None:
     """Warn of every option of a configuration object that is not at its default and has no effect."""
     plain = type(config)()
+    if config.enable_link_past_cache_ios and not config.compile_subgraphs:
+        warn_once("enable_link_past_cache_ios", "caches are linked where compile_subgraphs is True as well")
     for field in dataclasses.fields(config):
         if field.name in NO_EFFECT and getattr(config, field.name) != getattr(plain, field.name):
             warn_once(field.name, NO_EFFECT[field.name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,14 +25,9 @@ from tbuda_lab.runtime.device import Device, Inputs, Outputs, in_model_dtypes
 
 
 def are_asked(settings: CompilerConfig, modules: Sequence[Module]) -> bool:
-    """Whether the modules of a device are subgraphs, not a chain. One module with caches is one. Raises `NotSupported`
-    for training."""
-    asked = settings.compile_subgraphs and len(modules) > 1
-    if settings.enable_link_past_cache_ios and not asked:
-        if len(modules) > 1:
-            raise not_supported("enable_link_past_cache_ios with modules that feed each other",
-                                "set compile_subgraphs=True, which makes each a graph of its own")
-        asked = len(modules) == 1
+    """Whether the modules of a device are subgraphs, not a chain. One module is one where its caches are linked. Raises
+    `NotSupported` for training."""
+    asked = settings.compile_subgraphs and len(modules) > (0 if settings.enable_link_past_cache_ios else 1)
     if asked and settings.enable_training:
         refuse_training()
     return asked
@@ -39,8 +35,8 @@ def are_asked(settings: CompilerConfig, modules: Sequence[Module]) -> bool:
 
 def refuse_training() -> None:
     """Raises `NotSupported`."""
-    raise not_supported("training of subgraphs", "inference of subgraphs works; train with compile_subgraphs=False and "
-                        "enable_link_past_cache_ios=False, each module on a TTDevice of its own")
+    raise not_supported("training of subgraphs", "inference of subgraphs works; train with compile_subgraphs=False, "
+                        "each module on a TTDevice of its own")
 
 
 def traced(modules: Sequence[Module], sample: Inputs, settings: CompilerConfig) -> Graph:
@@ -49,8 +45,12 @@ def traced(modules: Sequence[Module], sample: Inputs, settings: CompilerConfig) 
         if isinstance(module, PyTorchModule):
             module.module.eval()  # as the device runs it
     samples = [sample] if len(modules) == 1 else list(sample.values() if isinstance(sample, dict) else sample)
-    return from_subgraphs(modules, samples, settings.loopback_outputs, settings.enable_link_past_cache_ios,
-                          settings.effective("enable_consteval"))  # fmt: skip
+    graph = from_subgraphs(modules, samples, settings.loopback_outputs, settings.enable_link_past_cache_ios,
+                           settings.effective("enable_consteval"))  # fmt: skip
+    if settings.enable_link_past_cache_ios and not any(map(is_cache, graph.of_kind(NodeKind.PARAMETER))):
+        warnings.warn("enable_link_past_cache_ios finds no cache: no output of heads is made by a weight and joined "
+                      "behind an input; loopback_outputs names caches", UserWarning, stacklevel=4)
+    return graph
 
 
 def has_subgraphs(graph: Graph) -> bool:

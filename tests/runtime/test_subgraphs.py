@@ -18,6 +18,7 @@ from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.opchecks import check_ops
 from tbuda_lab.pybuda import PyTorchModule, TTDevice
+from tbuda_lab.runtime.compilerconfig import reset_warnings
 from tbuda_lab.runtime.subgraphs import Subgraphs
 
 HEADS, SIZE, PLACES, STEP, STATES = 2, 32, 96, 32, 64
@@ -413,6 +414,36 @@ def test_what_subgraphs_cannot_do_is_refused(settings: Any) -> None:
     settings.enable_training = False
     with pytest.raises(NotSupported, match="pybuda_compile of a device with subgraphs"):
         pybuda.pybuda_compile(tt0, "all", x, x)
-    settings.compile_subgraphs, settings.enable_link_past_cache_ios = False, True
-    with pytest.raises(NotSupported, match=r"feed each other .*compile_subgraphs=True"):
-        tt0.set_active_subgraph(0)
+
+
+def test_options_that_find_nothing_to_do_say_so(settings: Any) -> None:
+    x = torch.randn(1, 32, 64)
+    settings.enable_link_past_cache_ios = True
+    device(PyTorchModule("up", Up(Layers().eval())))
+    with pytest.warns(UserWarning, match="finds no cache: .*loopback_outputs names caches"):
+        pybuda.initialize_pipeline(training=False, sample_inputs=(x,))
+    pybuda.pybuda_reset()
+    reset_warnings()
+    pybuda.config._get_global_compiler_config().enable_link_past_cache_ios = True
+    device(PyTorchModule("up", Up(Layers().eval())))
+    with pytest.warns(UserWarning, match="caches are linked where compile_subgraphs is True as well"):
+        pybuda.initialize_pipeline(training=False, sample_inputs=(x,))
+
+
+def test_a_decoder_alone_keeps_its_caches(settings: Any) -> None:
+    settings.enable_link_past_cache_ios = True
+    _, _, later = parts()
+    tt0 = device(PyTorchModule("decoder", later))
+    _, _, (x, mask, *past) = samples()
+    cross = [torch.randn(1, HEADS, STATES, SIZE) for _ in range(2)]
+    results = pybuda.initialize_pipeline(training=False, sample_inputs=(x, mask, *past[:2], *cross))
+    assert [node.name for node in Subgraphs(tt0.result.graph, "tt0").caches] == ["past_k", "past_v"]  # type: ignore[union-attr]
+    past = [p.clone() for p in past[:2]]
+    for step in range(2):
+        tt0.push_to_inputs((x, mask, *cross))
+        pybuda.run_generate(input_count=1, token_id=16 * step + 5)  # rows that begin between tiles
+        with torch.no_grad():
+            want, *new = later(x, mask, *past, *cross)
+        assert torch.allclose(ran(results)[0], want, atol=1e-4)
+        for cache, rows in zip(past, new, strict=True):
+            cache[:, :, 16 * step + 5 : 16 * step + 5 + STEP] = rows[:, :, PLACES:]

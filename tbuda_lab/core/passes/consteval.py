@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, has_phases
+from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, subgraphs
 from tbuda_lab.core.ops import Reshape, Squeeze, Transpose, Unsqueeze
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import to_tensor
@@ -85,7 +85,7 @@ class NameParameters(Pass):
     doc = "Give folded parameters and constants the names of the model's own"
 
     def apply(self, graph: Graph) -> Report:
-        if has_phases(graph):
+        if subgraphs(graph) > 1:
             _share_folded(graph)
         renamed: dict[str, str] = {}
         taken = set(graph.nodes)
