@@ -92,6 +92,11 @@ def warn_options(config: Any) -> None:
     plain = type(config)()
     if config.enable_link_past_cache_ios and not config.compile_subgraphs:
         warn_once("enable_link_past_cache_ios", "caches are linked where compile_subgraphs is True as well")
+    if config.effective("rotate_past_cache_params") and not (
+        config.enable_link_past_cache_ios and config.compile_subgraphs
+    ):
+        warn_once("rotate_past_cache_params", "caches are linked where compile_subgraphs and "
+                  "enable_link_past_cache_ios are True")
     for field in dataclasses.fields(config):
         if field.name in NO_EFFECT and getattr(config, field.name) != getattr(plain, field.name):
             warn_once(field.name, NO_EFFECT[field.name])
@@ -161,6 +166,7 @@ class CompilerConfig:
     enable_enumerate_u_kt: bool = True
     enable_link_past_cache_ios: bool = False
     enable_pt2_fx_graph_link: bool = False
+    rotate_past_cache_params: bool = False  # PyBuda has the environment switch alone
     compile_depth: CompileDepth = CompileDepth.FULL
     enable_tvm_cpu_fallback: bool = True
     cpu_fallback_ops: set[str] = dataclasses.field(default_factory=lambda: {"embedding"})
@@ -376,6 +382,7 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "PYBUDA_DISABLE_ENUMERATE_U_KT": ("enable_enumerate_u_kt", lambda text: not _flag(text)),
     "PYBUDA_ENABLE_SINGLE_BUFFER_FALLBACK": ("enable_single_buffer_fallback", _flag),
     "PYBUDA_ENABLE_AUTO_TRANSPOSE": ("enable_auto_transposing_placement", _flag),
+    "PYBUDA_ROTATE_PAST_CACHE_PARAMS": ("rotate_past_cache_params", _flag),
     "PYBUDA_DISABLE_PADDING_PASS": ("enable_row_padding", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_FORK_JOIN_BUF": ("enable_fork_join_buffering", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_CONSTANT_FOLDING": ("enable_consteval", lambda text: not _flag(text)),

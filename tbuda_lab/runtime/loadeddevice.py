@@ -16,7 +16,7 @@ from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frontend import feeds, reference
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, SomeTensor, Tensor, to_torch
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import LOSS
+from tbuda_lab.core.graph.phases import LOSS, subgraphs
 from tbuda_lab.core.runner import Runnable, Runner, SplitRunner
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.tti import Loaded, ModuleFacts
@@ -191,6 +191,10 @@ class LoadedDevice(TTDevice):
     @property
     def has_subgraphs(self) -> bool:
         return has_subgraphs(self.loaded.graph)
+
+    @property
+    def subgraph_count(self) -> int:
+        return subgraphs(self.loaded.graph) if self.has_subgraphs else 1
 
     def subgraph_runner(self, inputs: Inputs) -> Runner:
         self._fold()

@@ -18,6 +18,7 @@ from tbuda_lab.core.frontend.pybuda.module import Module
 from tbuda_lab.core.frontend.pybuda.subgraphs import OWN_ARGUMENT, PLACE, ROWS, SUBGRAPH, from_subgraphs, rows_value
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import PHASE, WRITES, direction_of, forward_part, is_cache, netlist_part, subgraph_of
+from tbuda_lab.core.graph.phases import subgraphs as subgraphs_of
 from tbuda_lab.core.runner import Runner, joined
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
@@ -46,11 +47,16 @@ def traced(modules: Sequence[Module], sample: Inputs, settings: CompilerConfig) 
             module.module.eval()  # as the device runs it
     samples = [sample] if len(modules) == 1 else list(sample.values() if isinstance(sample, dict) else sample)
     graph = from_subgraphs(modules, samples, settings.loopback_outputs, settings.enable_link_past_cache_ios,
-                           settings.effective("enable_consteval"))  # fmt: skip
+                           settings.effective("enable_consteval"), _rotates(settings))  # fmt: skip
     if settings.enable_link_past_cache_ios and not any(map(is_cache, graph.of_kind(NodeKind.PARAMETER))):
         warnings.warn("enable_link_past_cache_ios finds no cache: no output of heads is made by a weight and joined "
                       "behind an input; loopback_outputs names caches", UserWarning, stacklevel=4)
     return graph
+
+
+def _rotates(settings: CompilerConfig) -> bool:
+    """Whether caches are to be rotated, by a subgraph of its own behind those of the modules."""
+    return settings.enable_link_past_cache_ios and bool(settings.effective("rotate_past_cache_params"))
 
 
 def has_subgraphs(graph: Graph) -> bool:
@@ -63,7 +69,9 @@ class Subgraphs:
 
     def __init__(self, graph: Graph, device: str) -> None:
         self.graph, self.device = graph, device
-        self.count = 1 + max(int(node.attrs[SUBGRAPH]) for node in graph.inputs)
+        self.count = subgraphs_of(graph)
+        self.modules = 1 + max(int(node.attrs[SUBGRAPH]) for node in graph.inputs)
+        self._users = graph.users()
         self.caches = [node for node in graph.of_kind(NodeKind.PARAMETER) if is_cache(node)]
 
     def inputs(self, number: int) -> list[Node]:
@@ -79,7 +87,7 @@ class Subgraphs:
 
     def sample(self, values: Inputs) -> tuple[torch.Tensor, ...]:
         """One input for the whole graph, subgraph after subgraph, of the sample inputs of each."""
-        samples = [values] if self.count == 1 else list(values.values() if isinstance(values, dict) else values)
+        samples = [values] if self.modules == 1 else list(values.values() if isinstance(values, dict) else values)
         feed = [self._feed(number, one, 0)[0] for number, one in enumerate(samples)]
         by_name = {name: tensor for part in feed for name, tensor in part.items()}
         return tuple(by_name[node.name] for node in self.graph.inputs)
@@ -99,16 +107,17 @@ class Subgraphs:
             flat = [as_tensor(v) for v in pytree.tree_leaves(inputs)]
             tensors = [v for v in flat if isinstance(v, torch.Tensor)]
             own = [node for node in nodes if node.kind is NodeKind.INPUT]
-            taken = nodes if len(tensors) == len(nodes) else own
-            if len(tensors) != len(taken):
-                names = ", ".join(f"{n.name} {n.shape}" for n in own)
-                raise InputError(f"subgraph {number} of device {self.device!r} takes {len(own)} inputs ({names}), not "
+            used = [node for node in own if self._users[node.name]]
+            taken = next((ns for ns in (nodes, own, used) if len(tensors) == len(ns)), None)
+            if taken is None:
+                names = ", ".join(f"{n.name} {n.shape}" for n in used)
+                raise InputError(f"subgraph {number} of device {self.device!r} takes {len(used)} inputs ({names}), not "
                                  f"{len(tensors)}; set_active_subgraph chooses the subgraph before inputs are pushed")
             pairs = list(zip(taken, tensors, strict=True))
         for node, tensor in pairs:
             check_input(node, tensor)
         feed = {node.name: tensor for node, tensor in pairs if node.kind is NodeKind.INPUT}
-        missing = [n.name for n in nodes if n.kind is NodeKind.INPUT and n.name not in feed]
+        missing = [n.name for n in nodes if n.kind is NodeKind.INPUT and self._users[n.name] and n.name not in feed]
         if missing:
             raise InputError(f"subgraph {number} of device {self.device!r}: missing input(s): {', '.join(missing)}")
         for node in self.graph.inputs:
@@ -163,7 +172,13 @@ class SubgraphDevice(Device):
     @property
     def subgraph_count(self) -> int:
         """How many graphs of their own the device holds."""
-        return len(self.modules) if self.has_subgraphs else 1
+        settings = config._get_global_compiler_config()
+        return len(self.modules) + _rotates(settings) if self.has_subgraphs else 1
+
+    @property
+    def takes_inputs(self) -> bool:
+        """Whether the active subgraph takes any: that which rotates caches takes none."""
+        return self._active < len(self.modules)
 
     @property
     def running_modules(self) -> list[Module]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.errors import Diagnostic, ModelError
@@ -102,6 +102,15 @@ def past_links(graph: Graph, taken: Collection[str]) -> list[CacheLink]:
     for number, outputs in alone.items():
         links += _made_once(graph, number, outputs, used)
     return links
+
+
+def drop_passed_on(graph: Graph, links: Sequence[CacheLink]) -> None:
+    """Remove outputs that are caches as the subgraph found them: models return the keys and values of the encoder's
+    states at every step."""
+    caches = {node.name for link in links for _, node in link.readers}
+    for node in graph.outputs:
+        if node.sources[0] in caches:
+            graph.nodes.pop(node.name)
 
 
 def _made_once(graph: Graph, number: int, outputs: list[Node], used: set[str]) -> list[CacheLink]:

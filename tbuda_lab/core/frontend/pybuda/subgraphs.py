@@ -11,14 +11,14 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, ModelError
 from tbuda_lab.core.frontend.inputs import feeds
-from tbuda_lab.core.frontend.pybuda.cachelinks import CacheLink, asked_links, past_links
+from tbuda_lab.core.frontend.pybuda.cachelinks import CacheLink, asked_links, drop_passed_on, past_links
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda
 from tbuda_lab.core.frontend.pybuda.module import Module
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op
 from tbuda_lab.core.graph.phases import CACHE, PHASE, RAM, ROLE, WRITES, forward_part
 from tbuda_lab.core.ops.binary import Add, Multiply
 from tbuda_lab.core.ops.reduce import Matmul
-from tbuda_lab.core.ops.tm import Concatenate
+from tbuda_lab.core.ops.tm import Concatenate, Index
 from tbuda_lab.core.ops.unary import Buffer
 
 SUBGRAPH = "subgraph"
@@ -38,15 +38,17 @@ def from_subgraphs(
     loops: Mapping[str, Any] | None = None,
     link_past: bool = False,
     folds: bool = True,
+    rotates: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Graph:
     """One graph of several modules, each a subgraph with inputs and outputs of its own.
 
     samples: of each module what it takes. Parameters of one name and value, or that are one tensor, are one node.
     loops, link_past: which inputs are caches, which stay on the device and which outputs are written into (see
-    `cachelinks`). folds: what is calculated from weights alone is so when it is compiled, and so once. Names that an
-    earlier module has get the prefix "<module>.". Raises what `from_pybuda` raises, and `ModelError` for another number
-    of samples and for caches that do not fit.
+    `cachelinks`). folds: what is calculated from weights alone is so when it is compiled, and so once. rotates: a
+    further subgraph, without inputs, moves the first rows of every linked cache that grows behind the others. Names
+    that an earlier module has get the prefix "<module>.". Raises what `from_pybuda` raises, and `ModelError` for
+    another number of samples and for caches that do not fit.
     """
     if len(samples) != len(modules):
         raise ModelError(
@@ -65,13 +67,45 @@ def from_subgraphs(
         values |= {names[name]: tensor.detach().float().numpy() for name, tensor in feeds(own, sample).items()}
     links = asked_links(whole, loops or {})
     if link_past:
-        links += past_links(whole, {node.name for link in links for _, node in link.readers})
+        found = past_links(whole, {node.name for link in links for _, node in link.readers})
+        drop_passed_on(whole, found)
+        links += with_rotation(whole, found, len(modules)) if rotates else found
     for link in links:
         _Cache(whole, link, values).write()
     _distinct_arguments(whole)
     whole.prune()
     whole.resort()
     return whole
+
+
+def with_rotation(graph: Graph, links: Sequence[CacheLink], number: int) -> list[CacheLink]:
+    """The links, those of caches that a subgraph grows with one more reader and writer: subgraph `number`, which moves
+    the rows that are written at a time from the first place to the last."""
+    result = []
+    for link in links:
+        growing = [(k, node) for k, node in link.writers if any(k == other for other, _ in link.readers)]
+        if not growing:
+            result.append(link)
+            continue
+        (_, cache), (_, output) = link.readers[0], growing[0]
+        rows = output.shape[-2] - cache.shape[-2]
+        if not 0 < rows < cache.shape[-2]:
+            raise ModelError(f"{cache.name} of shape {cache.shape} cannot be rotated: {output.name} of shape "
+                             f"{output.shape} is to be the cache with new rows joined behind it")
+        attrs = {"dtype": "float32", SUBGRAPH: number, PLACE: len(result), "argument": cache.name}
+        view = graph.add(Node(graph.unique(f"{cache.name}.rotated"), NodeKind.INPUT, cache.shape, attrs=attrs))
+        names = []
+        for start, stop in ((rows, cache.shape[-2]), (0, rows)):
+            op = Index(-2, start, stop)
+            node = Node(graph.unique(f"{view.name}.rows"), NodeKind.OP, op.infer(cache.shape), op, (Edge(view.name),))
+            names.append(graph.add(node).name)
+        joined = Node(graph.unique(f"{view.name}.all"), NodeKind.OP, cache.shape, Concatenate(-2),
+                      tuple(map(Edge, names)))  # fmt: skip
+        end = Node(graph.unique(f"{view.name}.output"), NodeKind.OUTPUT, cache.shape,
+                   inputs=(Edge(graph.add(joined).name),), attrs={PHASE: forward_part(number)})  # fmt: skip
+        graph.add(end)
+        result.append(CacheLink((*link.readers, (number, view)), (*link.writers, (number, end))))
+    return result
 
 
 def _take_in(whole: Graph, own: Graph, module: str, number: int, folds: bool) -> dict[str, str]:
