@@ -113,3 +113,84 @@ def test_whisper_decodes_from_caches_of_the_device(monkeypatch: pytest.MonkeyPat
             pybuda.run_generate(input_count=0, write_index=0)
             past = [t[:, :, STEP:] if k % 4 < 2 else t for k, t in enumerate(new)]  # the oldest rows go
     pybuda.pybuda_reset()
+
+
+class T5Encoder(nn.Module):
+    def __init__(self, t5: Any) -> None:
+        super().__init__()
+        self.t5 = t5
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.t5.encoder(input_ids=ids, attention_mask=mask)[0]  # type: ignore[no-any-return]
+
+
+class T5Decoder(nn.Module):
+    def __init__(self, t5: Any) -> None:
+        super().__init__()
+        self.t5 = t5
+
+    def forward(self, ids: Any, mask: Any, states: Any, states_mask: Any, *past: Any) -> tuple[torch.Tensor, ...]:
+        own, cross = transformers.DynamicCache(), transformers.DynamicCache()
+        own.update(past[0], past[1], 0)
+        if past[2].shape[-2] > 1:
+            cross.update(past[2], past[3], 0)
+        hidden = self.t5.decoder(
+            input_ids=ids, attention_mask=mask, encoder_hidden_states=states, encoder_attention_mask=states_mask,
+            past_key_values=transformers.EncoderDecoderCache(own, cross), use_cache=True,
+        )[0]  # fmt: skip
+        mine, others = own.layers[0], cross.layers[0]
+        logits = self.t5.lm_head(hidden * self.t5.model_dim**-0.5)
+        return logits, mine.keys, mine.values, others.keys, others.values
+
+
+@pytest.mark.e2e
+@pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated")
+def test_t5_generates_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids go in, and the loop is that of the demos: a row of 32 tokens is decoded again for each of them, and kept when
+    it is full."""
+    pybuda.pybuda_reset()
+    monkeypatch.setenv("PYBUDA_ROTATE_PAST_CACHE_PARAMS", "1")
+    torch.manual_seed(8)
+    config = transformers.T5Config(
+        vocab_size=96, d_model=64, d_kv=SIZE, d_ff=96, num_layers=1, num_heads=HEADS, decoder_start_token_id=0,
+    )  # fmt: skip
+    t5 = transformers.T5ForConditionalGeneration(config).eval()
+    for parameter in t5.parameters():
+        parameter.data = torch.randn(parameter.shape) * 0.3 if parameter.dim() > 1 else parameter.data
+    encoder, decoder = T5Encoder(t5), T5Decoder(t5)
+    settings = pybuda.config._get_global_compiler_config()
+    settings.compile_subgraphs = settings.enable_link_past_cache_ios = True
+    settings.enable_tvm_cpu_fallback = False
+    settings.default_df_override = pybuda.DataFormat.Float32
+    modules = [PyTorchModule("encoder", encoder), PyTorchModule("first", decoder), PyTorchModule("later", decoder)]
+    exact = pybuda.BackendType.Golden
+    tt0 = TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, devtype=exact, module=modules)
+    source, source_mask = torch.randint(0, 96, (1, 64)).int(), torch.ones(1, 64)
+    ids, mask, none = torch.zeros(1, STEP).int(), torch.zeros(1, PLACES + STEP), torch.zeros(1, 1, 1, 1)
+    mask[0, PLACES] = 1
+    past, cross = [empty(PLACES), empty(PLACES)], [none, none]
+    both = [ids, mask, torch.zeros(1, 64, 64), source_mask, *past]
+    samples = ((source, source_mask), [*both, none, none], [*both, empty(64), empty(64)])
+    results = pybuda.initialize_pipeline(training=False, sample_inputs=samples)
+    tt0.push_to_inputs((source, source_mask))
+    pybuda.run_forward()
+    (states,) = (tensor.value() for tensor in results.get(timeout=1))
+    tokens: list[int] = []
+    with torch.no_grad():
+        while len(tokens) < STEP + 3:
+            tt0.set_active_subgraph(2 if tokens else 1)
+            tt0.push_to_inputs((ids, mask, source_mask) if tokens else (ids, mask, states, source_mask))
+            pybuda.run_generate(input_count=1, write_index=0)
+            (got,) = (tensor.value() for tensor in results.get(timeout=1))
+            want, keys, values, *cross = decoder(ids, mask, encoder(source, source_mask), source_mask, *past, *cross)
+            assert float((got - want).abs().max()) < 1e-3 * float(want.abs().max())
+            tokens.append(int(got[0, len(tokens) % STEP].argmax()))
+            at, ids, mask = len(tokens) % STEP, ids.clone(), mask.clone()
+            if at == 0:
+                tt0.set_active_subgraph(3)
+                pybuda.run_generate(input_count=0, write_index=0)
+                past = [keys[:, :, STEP:], values[:, :, STEP:]]
+                mask[0, -2 * STEP : PLACES], mask[0, PLACES:], ids = 1, 0, torch.zeros(1, STEP).int()
+            ids[0, at], mask[0, PLACES + at] = tokens[-1], 1
+    assert len(set(tokens)) > 2
+    pybuda.pybuda_reset()

@@ -221,9 +221,9 @@ def samples() -> tuple[tuple[torch.Tensor, ...], ...]:
     return (states,), (x, mask, states, *past), (x, mask, *past, empty(STATES), empty(STATES))
 
 
-def decode(tt0: TTDevice, results: queue.Queue[Any], tolerance: float) -> None:
+def decode(tt0: TTDevice, results: queue.Queue[Any], tolerance: float) -> list[torch.Tensor]:
     """Encode, then three steps of 32 tokens, the first by the one decoder, the others by the other; each as torch has
-    them with the cache in its hands."""
+    them with the cache in its hands. Returns the caches then."""
     encoder, first, later = parts()
     source = torch.randn(1, STATES, WIDTH)
     past = [empty(PLACES), empty(PLACES)]
@@ -249,6 +249,7 @@ def decode(tt0: TTDevice, results: queue.Queue[Any], tolerance: float) -> None:
             assert float((got - wanted[0]).abs().max()) <= tolerance * float(wanted[0].abs().max())
             for cache, new in zip(past, wanted[1:3], strict=True):
                 cache[:, :, STEP * step : STEP * (step + 1)] = new[:, :, PLACES:]
+    return [*past, *cross]
 
 
 def cached_device(settings: Any, arch: Any = pybuda.BackendDevice.Wormhole_B0) -> tuple[TTDevice, queue.Queue[Any]]:
@@ -318,7 +319,8 @@ def test_caches_begin_anew_with_what_is_given(settings: Any) -> None:
 
 
 def test_an_image_of_subgraphs_runs_without_the_model(settings: Any, tmp_path: Path) -> None:
-    settings.enable_link_past_cache_ios = True
+    """With a subgraph that rotates the caches."""
+    settings.enable_link_past_cache_ios = settings.rotate_past_cache_params = True
     tt0 = device(*(PyTorchModule(type(part).__name__, part) for part in parts()))
     image = tt0.compile_to_image(img_path=tmp_path / "parts.tti", sample_inputs=samples())
     state = image.compiled_graph_state
@@ -327,9 +329,22 @@ def test_an_image_of_subgraphs_runs_without_the_model(settings: Any, tmp_path: P
     assert state.ordered_output_subgraph_indices == [0, 1, 2] and state.has_cache_buffers
     pybuda.pybuda_reset()
     loaded = TTDevice.load_image(img_path=tmp_path / "parts.tti")
-    decode(loaded, pybuda.initialize_pipeline(training=False), 1e-4)
-    with pytest.raises(PipelineError, match="3 subgraphs"):
-        loaded.set_active_subgraph(3)
+    results = pybuda.initialize_pipeline(training=False)
+    *past, cross_k, cross_v = decode(loaded, results, 1e-4)
+    loaded.set_active_subgraph(3)
+    pybuda.run_generate(input_count=0)
+    loaded.set_active_subgraph(2)
+    x, mask = torch.randn(1, STEP, WIDTH), torch.zeros(1, 1, STEP, PLACES + STEP)
+    mask[..., :STEP] = -1e4  # what stood second, and now stands first
+    loaded.push_to_inputs(x, mask)
+    pybuda.run_generate(input_count=1)
+    with torch.no_grad():
+        rolled = [cache.roll(-STEP, 2) for cache in past]
+        want = parts()[2](x, mask, *rolled, cross_k, cross_v)[0]
+        unmoved = parts()[2](x, mask, *past, cross_k, cross_v)[0]
+    assert torch.allclose(ran(results)[0], want, atol=1e-3) and not torch.allclose(want, unmoved, atol=0.1)
+    with pytest.raises(PipelineError, match="4 subgraphs"):
+        loaded.set_active_subgraph(4)
 
 
 def test_a_session_of_subgraphs_says_which_epoch_is_whose(settings: Any, tmp_path: Path) -> None:
