@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tbuda_lab import pybuda
-from tbuda_lab.core.errors import BatchError, InputError, ModelError, NotSupported, PipelineError
+from tbuda_lab.core.errors import BatchError, InputError, ModelError, NotSupported, PipelineError, PlacementError
 from tbuda_lab.core.netlist import check, dumps, loads
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
@@ -285,6 +285,14 @@ def test_grayskull_shares_them_too(settings: Any) -> None:
     tt0, results = cached_device(settings, pybuda.BackendDevice.Grayskull)
     decode(tt0, results, 0.05)
     assert tt0.result is not None and not check(tt0.result.netlist)
+
+
+def test_a_cache_has_one_chip(settings: Any) -> None:
+    settings.enable_link_past_cache_ios, settings.default_df_override = True, None
+    modules = [PyTorchModule(type(part).__name__, part) for part in parts()]
+    TTDevice("tt0", arch=pybuda.BackendDevice.Grayskull, num_chips=3, module=modules)
+    with pytest.raises(PlacementError, match=r"cache 'past_k' in one place(.|\n)*in chip it differs.*take one chip"):
+        pybuda.initialize_pipeline(training=False, sample_inputs=samples())
 
 
 def test_every_op_of_the_subgraphs_is_checked_against_torch(settings: Any) -> None:

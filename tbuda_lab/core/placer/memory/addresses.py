@@ -202,7 +202,7 @@ def _leaders(plans: Sequence[QueuePlacement]) -> dict[str, str]:
         if differ:
             raise PlacementError(
                 f"the subgraphs do not find the cache {q.ram!r} in one place",
-                [Diagnostic("error", q.name, "shared-ram", f"its {' and '.join(differ)} are not those of {leader.name}",
+                [Diagnostic("error", q.name, "shared-ram", f"in {' and '.join(differ)} it differs from {leader.name}",
                             "take one chip for the device, and one format for what the subgraphs write into it")],
             )  # fmt: skip
     return leaders
