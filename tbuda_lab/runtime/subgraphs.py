@@ -25,13 +25,13 @@ from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import Device, Inputs, Outputs, in_model_dtypes
 
 
-def are_asked(settings: CompilerConfig, modules: Sequence[Module]) -> bool:
+def wants_subgraphs(settings: CompilerConfig, modules: Sequence[Module]) -> bool:
     """Whether the modules of a device are subgraphs, not a chain. One module is one where its caches are linked. Raises
     `NotSupported` for training."""
-    asked = settings.compile_subgraphs and len(modules) > (0 if settings.enable_link_past_cache_ios else 1)
-    if asked and settings.enable_training:
+    wanted = settings.compile_subgraphs and len(modules) > (0 if settings.enable_link_past_cache_ios else 1)
+    if wanted and settings.enable_training:
         refuse_training()
-    return asked
+    return wanted
 
 
 def refuse_training() -> None:
@@ -40,7 +40,7 @@ def refuse_training() -> None:
                         "each module on a TTDevice of its own")
 
 
-def traced(modules: Sequence[Module], sample: Inputs, settings: CompilerConfig) -> Graph:
+def trace_subgraphs(modules: Sequence[Module], sample: Inputs, settings: CompilerConfig) -> Graph:
     """The graph of the subgraphs. sample: the inputs of each module, or those of the only one."""
     for module in modules:
         if isinstance(module, PyTorchModule):
@@ -60,7 +60,7 @@ def _rotates(settings: CompilerConfig) -> bool:
 
 
 def has_subgraphs(graph: Graph) -> bool:
-    """Whether a graph was made of subgraphs by `traced`."""
+    """Whether a graph was made of subgraphs by `trace_subgraphs`."""
     return any(SUBGRAPH in node.attrs for node in graph.inputs)
 
 
@@ -167,7 +167,7 @@ class SubgraphDevice(Device):
     @property
     def has_subgraphs(self) -> bool:
         """Whether its modules are graphs of their own. Raises `NotSupported` where they cannot be."""
-        return are_asked(config._get_global_compiler_config(), self.modules)
+        return wants_subgraphs(config._get_global_compiler_config(), self.modules)
 
     @property
     def subgraph_count(self) -> int:

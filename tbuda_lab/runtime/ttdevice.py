@@ -143,7 +143,7 @@ class TTDevice(SubgraphDevice):
         if not self.modules:
             raise PipelineError(f"no module has been placed on device {self.name!r}; call place_module first")
         if self.has_subgraphs:
-            return subgraphs.traced(self.modules, sample, config._get_global_compiler_config())
+            return subgraphs.trace_subgraphs(self.modules, sample, config._get_global_compiler_config())
         return frontend.from_pybuda(self.modules, sample, training=training)
 
     def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> CompileResult:

@@ -276,7 +276,7 @@ def test_an_encoder_and_two_decoders_share_caches_of_keys_and_values(settings: A
     for kind in ("cross_k", "cross_v"):
         assert written_by[queues[kind].input] == "fwd_1" and readers(result)[kind] == {"fwd_2"}
     weights = [n for n, q in queues.items() if q.input == "HOST" and "weight" in n]
-    assert len(weights) == len(set(map(str, weights))) == 8, "the decoders' weights lie there once"
+    assert len(weights) == 8, "the decoders' weights lie there once"
     assert [e.direction for e in result.placement.epochs] == ["fwd", "fwd_1", "fwd_2"]
 
 

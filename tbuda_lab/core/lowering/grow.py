@@ -71,7 +71,7 @@ def grow(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     the graph does not have, and for ops whose rows cannot grow.
     """
     rows = _relations(graph)
-    asked = _asked(graph, rows, options)
+    requests = _requests(graph, rows, options)
     fixed = {rows.find(name) for name in rows.fixed}
     groups: dict[str, list[Node]] = {}
     for node in graph.ops:
@@ -84,18 +84,18 @@ def grow(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
         if len(heights) == 1:
             (height,) = heights
             best = best_height(height, members, graph, device) if options.enable_row_padding else height
-            if root in asked:
-                best = _larger_height(height, members, graph, device) if asked[root] else height
+            if root in requests:
+                best = _larger_height(height, members, graph, device) if requests[root] else height
             if best > height:
                 grown[root] = best
     if grown:
         _apply(graph, rows, grown)
 
 
-def _asked(graph: Graph, rows: _SharedRows, options: CompileOptions) -> dict[str, bool]:
+def _requests(graph: Graph, rows: _SharedRows, options: CompileOptions) -> dict[str, bool]:
     """By group whether its rows are to be padded, where the options say so."""
     fixed = {rows.find(name) for name in rows.fixed}
-    asked: dict[str, bool] = {}
+    requests: dict[str, bool] = {}
     wrong: list[Diagnostic] = []
     for names, pads in ((options.op_names_pad, True), (options.op_names_dont_pad, False)):
         for name in names:
@@ -110,12 +110,12 @@ def _asked(graph: Graph, rows: _SharedRows, options: CompileOptions) -> dict[str
                                "over rows, or an exponential shares its rows and would find what stands in the padding",
                                "pad ops between pickers (convolutions, poolings), or pad the input of the model")
                 )  # fmt: skip
-            elif asked.setdefault(rows.find(name), pads) != pads:
+            elif requests.setdefault(rows.find(name), pads) != pads:
                 wrong.append(Diagnostic("error", name, "paddings", "an op that shares its rows is asked for the "
                                         "opposite", "ask for one of the two"))  # fmt: skip
     if wrong:
         raise OverrideError("rows cannot be padded as asked", wrong)
-    return asked
+    return requests
 
 
 def _larger_height(height: int, members: list[Node], graph: Graph, device: DeviceSpec) -> int:

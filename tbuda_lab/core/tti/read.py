@@ -138,7 +138,7 @@ class _ImageReader:
         """The image with the sections that it names, each checked against those before it."""
         if "sections" not in self.section:
             return loaded
-        sections, known = [], {node.name for node in loaded.graph.inputs}
+        sections, available = [], {node.name for node in loaded.graph.inputs}
         arrays = {str(d): self._tensor(n, f"array {d}") for d, n in self._dict(self.section, "arrays").items()}
         for record in self._list(self.section, "sections"):
             if not isinstance(record, dict) or record.get("place") not in ("host", "device"):
@@ -155,12 +155,12 @@ class _ImageReader:
                 if {b.name for b in result.outputs} != {n.name for n in graph.outputs}:
                     raise self._wrong("a section of the device gives other outputs than its graph")
             section = LoadedSection(record["place"], graph, result)
-            missing = [node.name for node in graph.inputs if node.name not in known]
+            missing = [node.name for node in graph.inputs if node.name not in available]
             if missing:
                 raise self._wrong(f"a section reads {missing[0]!r}, which no section before it gives")
-            known |= {source if name.endswith(SENT) else name for name, source in section.gives.items()}
+            available |= {source if name.endswith(SENT) else name for name, source in section.gives.items()}
             sections.append(section)
-        lost = [node.name for node in loaded.graph.outputs if node.name not in known]
+        lost = [node.name for node in loaded.graph.outputs if node.name not in available]
         if lost or not sections:
             raise self._wrong(f"no section gives {lost[0]!r}" if lost else "it has no sections")
         return dataclasses.replace(loaded, sections=tuple(sections))

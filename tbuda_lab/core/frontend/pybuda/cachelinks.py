@@ -39,7 +39,7 @@ def outputs_of(graph: Graph, number: int) -> list[Node]:
     return [n for n in graph.outputs if WRITES not in n.attrs and subgraph_of_node(n) == number]
 
 
-def asked_links(graph: Graph, loops: Mapping[str, Any]) -> list[CacheLink]:
+def links_by_name(graph: Graph, loops: Mapping[str, Any]) -> list[CacheLink]:
     """The caches of `loopback_outputs`: {argument: what is written into it}, a number of an output of every subgraph
     that takes the argument, or a pair (subgraph, output), or a list of pairs. Inputs of one name are one cache. Raises
     `ModelError` for names and numbers that are not there."""
@@ -100,11 +100,11 @@ def past_links(graph: Graph, taken: Collection[str]) -> list[CacheLink]:
     ]
     used = {*taken, *(node.name for link in links for _, node in link.readers)}
     for number, outputs in alone.items():
-        links += _made_once(graph, number, outputs, used)
+        links += _written_once(graph, number, outputs, used)
     return links
 
 
-def drop_passed_on(graph: Graph, links: Sequence[CacheLink]) -> None:
+def drop_unchanged(graph: Graph, links: Sequence[CacheLink]) -> None:
     """Remove outputs that are caches as the subgraph found them: models return the keys and values of the encoder's
     states at every step."""
     caches = {node.name for link in links for _, node in link.readers}
@@ -113,7 +113,7 @@ def drop_passed_on(graph: Graph, links: Sequence[CacheLink]) -> None:
             graph.nodes.pop(node.name)
 
 
-def _made_once(graph: Graph, number: int, outputs: list[Node], used: set[str]) -> list[CacheLink]:
+def _written_once(graph: Graph, number: int, outputs: list[Node], used: set[str]) -> list[CacheLink]:
     readers: dict[str, list[tuple[int, Node]]] = {output.name: [] for output in outputs}
     for other in sorted({subgraph_of_node(node) for node in graph.inputs} - {number}):
         for shape in dict.fromkeys(output.shape for output in outputs):
@@ -139,7 +139,7 @@ def _weight_behind(graph: Graph, output: Node) -> tuple[str | None, str | None]:
     while True:
         node = graph[name]
         if isinstance(node.op, Concatenate) and past is None and len(node.sources) == 2:
-            ends = [_moved_from(graph, s) for s in node.sources]
+            ends = [_before_moves(graph, s) for s in node.sources]
             inputs = [k for k, end in enumerate(ends) if graph[end].kind is NodeKind.INPUT and node.sources[k] == end]
             if len(inputs) != 1:
                 return None, None
@@ -151,18 +151,18 @@ def _weight_behind(graph: Graph, output: Node) -> tuple[str | None, str | None]:
             name = next(s for s in node.sources if not _stored(graph, s)) if not all(
                 _stored(graph, s) for s in node.sources) else node.sources[0]  # fmt: skip
         elif isinstance(node.op, Matmul) and heads:
-            weights = [_moved_from(graph, s) for s in node.sources]
+            weights = [_before_moves(graph, s) for s in node.sources]
             weight = next((w for w in weights[:2] if graph[w].kind is NodeKind.PARAMETER), None)
             return weight, past if weight is not None else None
         else:
             return None, None
 
 
-def _moved_from(graph: Graph, name: str) -> str:
+def _before_moves(graph: Graph, name: str) -> str:
     while isinstance(graph[name].op, _MOVES):
         name = graph[name].sources[0]
     return name
 
 
 def _stored(graph: Graph, name: str) -> bool:
-    return graph[_moved_from(graph, name)].kind in (NodeKind.PARAMETER, NodeKind.CONSTANT)
+    return graph[_before_moves(graph, name)].kind in (NodeKind.PARAMETER, NodeKind.CONSTANT)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, ModelError
 from tbuda_lab.core.frontend.inputs import feeds
-from tbuda_lab.core.frontend.pybuda.cachelinks import CacheLink, asked_links, drop_passed_on, past_links
+from tbuda_lab.core.frontend.pybuda.cachelinks import CacheLink, drop_unchanged, links_by_name, past_links
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda
 from tbuda_lab.core.frontend.pybuda.module import Module
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op
@@ -65,11 +65,11 @@ def from_subgraphs(
             )
         names = _take_in(whole, own, module.get_name(), number, folds)
         values |= {names[name]: tensor.detach().float().numpy() for name, tensor in feeds(own, sample).items()}
-    links = asked_links(whole, loops or {})
+    links = links_by_name(whole, loops or {})
     if link_past:
-        found = past_links(whole, {node.name for link in links for _, node in link.readers})
-        drop_passed_on(whole, found)
-        links += with_rotation(whole, found, len(modules)) if rotates else found
+        by_ops = past_links(whole, {node.name for link in links for _, node in link.readers})
+        drop_unchanged(whole, by_ops)
+        links += with_rotation(whole, by_ops, len(modules)) if rotates else by_ops
     for link in links:
         _Cache(whole, link, values).write()
     _distinct_arguments(whole)
@@ -99,10 +99,10 @@ def with_rotation(graph: Graph, links: Sequence[CacheLink], number: int) -> list
             op = Index(-2, start, stop)
             node = Node(graph.unique(f"{view.name}.rows"), NodeKind.OP, op.infer(cache.shape), op, (Edge(view.name),))
             names.append(graph.add(node).name)
-        joined = Node(graph.unique(f"{view.name}.all"), NodeKind.OP, cache.shape, Concatenate(-2),
+        all_rows = Node(graph.unique(f"{view.name}.all"), NodeKind.OP, cache.shape, Concatenate(-2),
                       tuple(map(Edge, names)))  # fmt: skip
         end = Node(graph.unique(f"{view.name}.output"), NodeKind.OUTPUT, cache.shape,
-                   inputs=(Edge(graph.add(joined).name),), attrs={PHASE: forward_part(number)})  # fmt: skip
+                   inputs=(Edge(graph.add(all_rows).name),), attrs={PHASE: forward_part(number)})  # fmt: skip
         graph.add(end)
         result.append(CacheLink((*link.readers, (number, view)), (*link.writers, (number, end))))
     return result
