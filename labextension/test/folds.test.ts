@@ -8,12 +8,18 @@ import { splitter } from '../src/views/docks.js';
 import { foldedRows } from '../src/views/table/rows.js';
 import { handFrame } from './fixture.js';
 
+const META = { rows: 2, cols: 8, device: 'x', harvested: [], physical: [0, 1], l1: 1, clock_hz: 1, total_cycles: 1, chips: [0] };
+
 /** A chain of ops, each in an epoch, at the column that is given. */
 function chain(...named: [name: string, epoch: number, col: number][]): Ops {
+  return withDirections(undefined, ...named);
+}
+
+function withDirections(directions: string[] | undefined, ...named: [name: string, epoch: number, col: number][]): Ops {
   const column = (name: string, type: string, values: (string | number)[]): [string, string, (string | number)[]] => [name, type, values];
   const epochs = 1 + Math.max(...named.map(([, epoch]) => epoch));
   const of = (n: number, value: number) => Array.from({ length: n }, () => value);
-  return new Ops(handFrame('ops', { rows: 2, cols: 8, device: 'x', harvested: [], physical: [0, 1], l1: 1, clock_hz: 1, total_cycles: 1, chips: [0] }, [
+  return new Ops(handFrame('ops', { ...META, directions }, [
     column('op_name', 'text', named.map(([name]) => name)),
     ...['type', 'module', 'location', 'df', 'fidelity', 'stream'].map(c => column(`op_${c}`, 'text', named.map(() => 'matmul'))),
     column('op_epoch', 'u4', named.map(([, epoch]) => epoch)), column('op_col', 'u2', named.map(([, , col]) => col)),
@@ -22,6 +28,19 @@ function chain(...named: [name: string, epoch: number, col: number][]): Ops {
     column('epoch_chip', 'u2', of(epochs, 0)), column('epoch_cycles', 'f8', of(epochs, 1))
   ] as never));
 }
+
+describe('the part of the model that an epoch belongs to', () => {
+  const of = (...directions: string[]) => {
+    const ops = withDirections(directions, ...directions.map((_, k): [string, number, number] => [`op_${k}`, k, 0]));
+    return directions.map((_, k) => ops.phaseOf(k));
+  };
+
+  it('is a step of training, or a subgraph, and nothing where all are one', () => {
+    expect(of('fwd', 'bwd', 'opt')).toEqual(['forward', 'backward', 'optimizer']);
+    expect(of('fwd', 'fwd', 'fwd_1', 'fwd_12')).toEqual(['subgraph 0', 'subgraph 0', 'subgraph 1', 'subgraph 12']);
+    expect(of('fwd', 'fwd')).toEqual(['', '']);
+  });
+});
 
 describe('stems', () => {
   it('have a star for the layer, and for nothing else', () => {

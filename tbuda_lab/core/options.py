@@ -53,9 +53,9 @@ class PrecisionRule:
     """Formats and fidelity of the ops that a selector means; see `lowering.precision`.
 
     reason: who asked and why, one line. name: a pattern of whole names; op_type: a type in the model or of the
-    hardware; part: one of `graph.phases.PHASES`; gradients: whether the op adds to the sum of a weight's gradient
-    (False: those that do not). inputs: (operand, format, whether an op that feeds it changes too); weight_bits:
-    (operand, mantissa bits 8, 4 or 2) of parameters.
+    hardware; part: "forward", "backward" or "optimizer"; gradients: whether the op adds to the sum of a weight's
+    gradient (False: those that do not). inputs: (operand, format, whether an op that feeds it changes too);
+    weight_bits: (operand, mantissa bits 8, 4 or 2) of parameters.
     """
 
     reason: str
@@ -102,6 +102,8 @@ class CompileOptions:
     enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions
     enable_matmul_splitting: bool = True            # pairs of matmuls whose weights fit L1 in parts alone; batches
     enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
+    op_names_pad: tuple[str, ...] = ()              # ops of the lowered graph whose rows are padded in any case
+    op_names_dont_pad: tuple[str, ...] = ()         # and those whose rows are not
     enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
     enable_auto_transposing_placement: bool = False
     place_on_one_row: bool = False                  # every op on cores of one row
@@ -130,7 +132,8 @@ class CompileOptions:
     def __post_init__(self) -> None:
         """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples.
         """
-        for name in ("op_names_dont_fuse", "op_names_manual_fuse", "cpu_fallback_ops"):
+        for name in ("op_names_dont_fuse", "op_names_manual_fuse", "op_names_pad", "op_names_dont_pad",
+                     "cpu_fallback_ops"):
             names = getattr(self, name)
             if isinstance(names, list | set | frozenset):
                 object.__setattr__(self, name, tuple(names) if isinstance(names, list) else tuple(sorted(names)))

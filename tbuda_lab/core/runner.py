@@ -12,7 +12,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
-from tbuda_lab.core.compiler.fallback import SENT, SplitResult
+from tbuda_lab.core.compiler.fallback import SENT
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.frontend.inputs import elements
@@ -42,6 +42,28 @@ class Runnable(Protocol):
     def unrounded_parameters(self) -> dict[str, np.ndarray]: ...
     @property
     def options(self) -> CompileOptions: ...
+
+
+class RunnableSection(Protocol):
+    """See `compiler.fallback.Section`. An image that was loaded has such sections too."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def result(self) -> Runnable | None: ...
+    @property
+    def gives(self) -> dict[str, str]: ...
+
+
+class RunnableSections(Protocol):
+    """What running a model in sections needs: its graph as a whole, and the sections in their order."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def sections(self) -> Sequence[RunnableSection]: ...
 
 
 class Watcher(Protocol):
@@ -124,19 +146,28 @@ class Runner:
         program leaves in rams the next one finds there. feeds: the inputs that it reads, by name. Raises `InputError`
         for a missing input, a wrong shape, or a model that runs several inputs at a time.
         """
+        (result,) = self.run_batch(program, [feeds], cancel)
+        return result
+
+    def run_batch(
+        self, program: str, batch: Sequence[Mapping[str, torch.Tensor]], cancel: threading.Event | None = None
+    ) -> list[dict[str, torch.Tensor]]:
+        """As `run_program`, for as many inputs as the microbatch."""
         count = self.result.options.microbatch
-        if count != 1:
-            raise InputError(f"a program that is run by itself takes one input; this model runs {count} at a time")
+        if count != len(batch):
+            raise InputError(f"{program} is given {counted(len(batch), 'input')}; this model runs {count} at a time")
         inputs, outputs = self.ends(program)
-        for name in {source for b in inputs for source in b.sources}:
-            shape = self.result.graph[name].shape
-            if name not in feeds or tuple(feeds[name].shape) != shape:
-                actual = tuple(feeds[name].shape) if name in feeds else "nothing"
-                raise InputError(f"{program} takes {name!r} of shape {shape}, not {actual}")
-        for b in inputs:
-            self.executor.push(b.queue, b.encode(feeds))
+        for feeds in batch:
+            for name in {source for b in inputs for source in b.sources}:
+                shape = self.result.graph[name].shape
+                if name not in feeds or tuple(feeds[name].shape) != shape:
+                    actual = tuple(feeds[name].shape) if name in feeds else "nothing"
+                    raise InputError(f"{program} takes {name!r} of shape {shape}, not {actual}")
+            for b in inputs:
+                self.executor.push(b.queue, b.encode(feeds))
         self.executor.run(program, {"p_loop_count": 1}, cancel=cancel)
-        return {b.name: b.decode(self.executor.pop(b.queue)) for b in outputs}
+        popped = {b.name: [b.decode(self.executor.pop(b.queue)) for _ in batch] for b in outputs}
+        return [{name: values[k] for name, values in popped.items()} for k in range(len(batch))]
 
     def run(
         self,
@@ -232,7 +263,7 @@ class Runner:
 class SplitRunner:
     """A model in sections of host and device (see `compiler.fallback`): the sections run in turn."""
 
-    def __init__(self, result: SplitResult, mode: str = "golden") -> None:
+    def __init__(self, result: RunnableSections, mode: str = "golden") -> None:
         self.result = result
         self.graph = result.graph
         self.runners = {s.graph.name: Runner(s.result, mode) for s in result.sections if s.result is not None}

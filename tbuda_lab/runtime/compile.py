@@ -54,6 +54,7 @@ def pybuda_compile(
         if targets or losses is not None or microbatch_count != 1:
             raise not_supported("pybuda_compile with targets, losses or microbatch_count",
                                 "place_loss_module and run_training train; initialize_pipeline compiles for it")
+        _refuse_subgraphs(device, "pybuda_compile")
         copies = settings.match_subgraph_patterns
         if stops_early(settings):
             staged = StagedResults(device.compile_to_depth(sample, depth), device, sample)
@@ -76,6 +77,12 @@ def pybuda_compile(
     results.golden_intermediates = _intermediates(device, sample)
     results.pass_specific_output_kwargs |= match_result(results.stages, copies) if copies else {}
     return results
+
+
+def _refuse_subgraphs(device: TTDevice, call: str) -> None:
+    if device.has_subgraphs:
+        raise not_supported(f"{call} of a device with subgraphs", "initialize_pipeline(training=False, sample_inputs=("
+                            "(inputs of the first), ...)) compiles them, get_compiled_results and Session show them")
 
 
 def repeated(device: TTDevice, sample: Any) -> Any:
@@ -134,6 +141,7 @@ def generated(
     """See `TTDevice.generate_graph`."""
     if not device.modules:
         raise PipelineError(f"no module has been placed on device {device.name!r}; call place_module first")
+    _refuse_subgraphs(device, "generate_graph")
     graph = frontend.from_pybuda(device.modules, sample, training=training)
     feeds = dict(frontend.feeds(graph, sample))
     tensors = tuple(Tensor.create_from_torch(tensor) for tensor in feeds.values())

@@ -25,11 +25,9 @@ _TVM = "models are traced by torch.export, not by TVM"
 _JAX = "JAX models are not traced by TVM here"
 
 NO_EFFECT: dict[str, str] = {
-    "compile_subgraphs": "a device holds one graph; place each part on a TTDevice of its own",
     "graph_solver_self_cut_type": "edges and shapes are chosen together, and queues are put where they pay",
     "use_interactive_placer": "there is one placer, which is interactive",
     "enable_enumerate_u_kt": "every inner step is a candidate",
-    "enable_link_past_cache_ios": "key-value caches are not linked by name",
     "enable_pt2_fx_graph_link": "graphs of torch.compile are compiled one by one",
     "enable_tm_cpu_fallback": "reshapes and slices of integers run on the host without it, all others on the device",
     "tm_cpu_fallback_max_depth": "reshapes and slices of integers run on the host without it, all others on the device",
@@ -55,7 +53,6 @@ NO_EFFECT: dict[str, str] = {
     "enable_single_buffer_fallback": "an op that fits with single buffers only is placed with them without it",
     "backend_opt_level": "there is one executor",
     "backend_runtime_args": "there is one executor",
-    "paddings": "rows and columns are filled up to tiles as each op needs it",
 }  # fmt: skip
 """Options that are accepted and change nothing, and why."""
 
@@ -93,6 +90,13 @@ def reset_warnings() -> None:
 def warn_options(config: Any) -> None:
     """Warn of every option of a configuration object that is not at its default and has no effect."""
     plain = type(config)()
+    if config.enable_link_past_cache_ios and not config.compile_subgraphs:
+        warn_once("enable_link_past_cache_ios", "caches are linked where compile_subgraphs is True as well")
+    if config.effective("rotate_past_cache_params") and not (
+        config.enable_link_past_cache_ios and config.compile_subgraphs
+    ):
+        warn_once("rotate_past_cache_params", "caches are linked where compile_subgraphs and "
+                  "enable_link_past_cache_ios are True")
     for field in dataclasses.fields(config):
         if field.name in NO_EFFECT and getattr(config, field.name) != getattr(plain, field.name):
             warn_once(field.name, NO_EFFECT[field.name])
@@ -162,6 +166,7 @@ class CompilerConfig:
     enable_enumerate_u_kt: bool = True
     enable_link_past_cache_ios: bool = False
     enable_pt2_fx_graph_link: bool = False
+    rotate_past_cache_params: bool = False  # PyBuda has the environment switch alone
     compile_depth: CompileDepth = CompileDepth.FULL
     enable_tvm_cpu_fallback: bool = True
     cpu_fallback_ops: set[str] = dataclasses.field(default_factory=lambda: {"embedding"})
@@ -299,6 +304,11 @@ class CompilerConfig:
         values["cpu_fallback_ops"] = tuple(sorted(self.cpu_fallback_ops))
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))
+        if not all(isinstance(name, str) and isinstance(pads, bool) for name, pads in self.paddings.items()):
+            raise PipelineError(f"paddings says of an op by name whether its rows are padded: {{name: True or False}}, "
+                                f"not {self.paddings!r}")
+        values["op_names_pad"] = tuple(sorted(name for name, pads in self.paddings.items() if pads))
+        values["op_names_dont_pad"] = tuple(sorted(name for name, pads in self.paddings.items() if not pads))
         level, default_df = self.effective("amp_level"), self.effective("default_df_override")
         if level not in (None, 0, 1, 2):
             raise PipelineError(f"amp_level is 0, 1 or 2, not {level!r}")
@@ -372,6 +382,8 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "PYBUDA_DISABLE_ENUMERATE_U_KT": ("enable_enumerate_u_kt", lambda text: not _flag(text)),
     "PYBUDA_ENABLE_SINGLE_BUFFER_FALLBACK": ("enable_single_buffer_fallback", _flag),
     "PYBUDA_ENABLE_AUTO_TRANSPOSE": ("enable_auto_transposing_placement", _flag),
+    "PYBUDA_ROTATE_PAST_CACHE_PARAMS": ("rotate_past_cache_params", _flag),
+    "PYBUDA_DISABLE_PADDING_PASS": ("enable_row_padding", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_FORK_JOIN_BUF": ("enable_fork_join_buffering", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_CONSTANT_FOLDING": ("enable_consteval", lambda text: not _flag(text)),
     "PYBUDA_PRESTRIDE_DISABLE": ("enable_conv_prestride", lambda text: not _flag(text)),

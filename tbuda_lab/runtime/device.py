@@ -95,6 +95,11 @@ class Device(DeviceInternals):
         return True
 
     @property
+    def running_modules(self) -> list[Module]:
+        """The modules that a run goes through."""
+        return self.modules
+
+    @property
     def ends_in_loss(self) -> bool:
         """Whether what the device gives is a loss."""
         return self.loss_module is not None

@@ -14,7 +14,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.batchtime import summed
 from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.graph.phases import is_cache
+from tbuda_lab.core.graph.phases import direction_of, forward_part, is_cache
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runnable, Runner
 from tbuda_lab.core.session import Session
@@ -23,6 +23,8 @@ from tbuda_lab.runtime.generationmodel import Sizes, generation_model
 
 PROMPT, TOKEN = "run_fwd_0", "run_fwd_1"
 """The programs of an image: the prompt at once, and one token."""
+DECODE = forward_part(1)
+"""The part of the graph that is run for each token."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +94,7 @@ def facts_of(graph: Graph) -> tuple[Sizes, int, bool]:
     inputs = {n.name: n.shape for n in graph.inputs}
     rams = [n.shape[2] for n in graph.of_kind(NodeKind.PARAMETER) if is_cache(n) and "new_" in n.name]
     returned = [n for n in graph.outputs if "path" in n.attrs]
-    logits = [n for n in returned if n.attrs.get("phase") == "decode"]
+    logits = [n for n in returned if n.attrs.get("phase") == DECODE]
     if not {"input_ids", "length", "token", "held", "step"} <= inputs.keys() or not rams or len(logits) != 1:
         raise InputError(f"{graph.name!r} was not made for generation; Generator.save writes an image that was")
     return Sizes(inputs["input_ids"][1], rams[0]), logits[0].shape[-1], len(returned) == 1
@@ -213,7 +215,7 @@ class Generator:
 def decode_cycles(session: Session) -> int:
     """Cycles of the decode program for a token, as simulated."""
     epochs, time = session.compile().placement.epochs, session.time()
-    chosen = [(e, t) for e, t in zip(epochs, time.epochs, strict=True) if e.direction == "decode"]
+    chosen = [(e, t) for e, t in zip(epochs, time.epochs, strict=True) if e.direction == direction_of(DECODE)]
     return summed(tuple(e for e, _ in chosen), time.batch, tuple(t for _, t in chosen)).cycles
 
 

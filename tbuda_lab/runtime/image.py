@@ -15,7 +15,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.tti import ImageFacts, Loaded, as_trained, load_image, loaded_of, module_facts, write_image
-from tbuda_lab.core.tti.loaded import on_chips
+from tbuda_lab.core.tti.loaded import loaded_sections, on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, TTIDumpFormat
@@ -87,14 +87,20 @@ class TTDeviceImage:
         sample_targets: Any = (), **_: Any,
     ) -> TTDeviceImage:
         """The image of a device that has been compiled; training: of one that is set up for training, with weights and
-        the optimizer's state as they are now. Raises `PipelineError` before that, `NotSupported` for a model that CPU
-        fallback splits."""
+        the optimizer's state as they are now. Of a model of which the host runs a part it holds those sections as
+        graphs. Raises `PipelineError` before a compile, `NotSupported` for a model that torch itself runs, and for
+        sections that train."""
         result = device.result
         if result is None or (training and device.trainer is None):
             raise PipelineError(f"device {device.name!r} has not been compiled yet; compile_to_image does it")
-        if device.fallback_report():
-            raise not_supported(f"an image of {device.name!r}, part of whose model runs on the host",
-                                "place that part on a CPUDevice of its own")
+        split = device.split
+        if device.fallback_report() and split is None:
+            raise not_supported(f"an image of {device.name!r}, whose model torch itself leads or runs",
+                                "write the model without paths that depend on data, or give the device a part of it "
+                                "with ops of its own")
+        if split is not None and training:
+            raise not_supported(f"a training image of {device.name!r}, part of whose model runs on the host",
+                                "compile_to_image(training=False) of the trained weights, or a CPUDevice for that part")
         facts = ImageFacts(
             devtype=device.devtype.name, fp32_fallback=device.fp32_fallback.name, microbatch_count=microbatch_count,
             compiler_cfg=_plain_config(config._get_global_compiler_config()), environment=_environment(),
@@ -102,6 +108,8 @@ class TTDeviceImage:
             target_shapes=[list(t.shape) for t in _tensors(sample_targets)],
         )
         loaded = loaded_of(result, device.name, module_facts(device.modules, result.graph))
+        if split is not None:
+            loaded = dataclasses.replace(loaded, sections=loaded_sections(split, device.name))
         if training:
             loaded = trained_image(loaded, device)
         return TTDeviceImage(loaded, facts, _manifest_of(loaded, facts))

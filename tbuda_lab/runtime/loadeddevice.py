@@ -9,14 +9,15 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.compiler.fallback import places_report
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, PipelineError, not_supported
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frontend import feeds, reference
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, SomeTensor, Tensor, to_torch
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import LOSS
-from tbuda_lab.core.runner import Runnable, Runner
+from tbuda_lab.core.graph.phases import LOSS, subgraphs
+from tbuda_lab.core.runner import Runnable, Runner, SplitRunner
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.tti import Loaded, ModuleFacts
 from tbuda_lab.core.tti.weights import sample_of
@@ -25,6 +26,7 @@ from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
 from tbuda_lab.runtime.image import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
+from tbuda_lab.runtime.subgraphs import Subgraphs, has_subgraphs
 from tbuda_lab.runtime.trainers import TTTraining
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -128,6 +130,9 @@ class LoadedDevice(TTDevice):
         if self.trainer is not None:
             self.trainer.set_parameters({node: value})
             return
+        if self.loaded.sections:
+            raise not_supported(f"new weights of the image {self.name!r}, which is in sections",
+                                "compile the model with them, compile_to_image")
         shape = tuple(self.loaded.graph[node].shape)
         if tuple(value.shape) != shape:
             raise InputError(f"parameter {node!r} has shape {shape}; got a value of {tuple(value.shape)}")
@@ -166,12 +171,15 @@ class LoadedDevice(TTDevice):
     def remove_modules(self) -> None:
         raise not_supported("removing the modules of an image", "call shutdown() and make another device")
 
-    def trace(self, sample: Inputs) -> Graph:
+    def trace(self, sample: Inputs, training: bool = False) -> Graph:
         return self.loaded.graph.clone()
 
     def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> Any:
         raise not_supported("compiling a device that was loaded from an image", "Session.open(path) does; compile() "
                             "then gives graphs and placement")
+
+    def fallback_report(self) -> str:
+        return "\n".join(places_report([(s.place, s.graph) for s in self.loaded.sections]))
 
     def get_compiled_results(self) -> LoadedResults:
         return LoadedResults(self)
@@ -180,9 +188,28 @@ class LoadedDevice(TTDevice):
     def _compiled_graph_state(self) -> CompiledGraphState:
         return self.image.compiled_graph_state
 
+    @property
+    def has_subgraphs(self) -> bool:
+        return has_subgraphs(self.loaded.graph)
+
+    @property
+    def subgraph_count(self) -> int:
+        return subgraphs(self.loaded.graph) if self.has_subgraphs else 1
+
+    def subgraph_runner(self, inputs: Inputs) -> Runner:
+        self._fold()
+        if not isinstance(self._runner, Runner):
+            self._runner = Runner(self.loaded, self.numerics)
+        return self._runner
+
     # -- running -----------------------------------------------------------------------------------------------
     def prepare(self, sample: Inputs) -> Outputs:
         """Checks that inputs like `sample` fit; nothing is compiled."""
+        if self.has_subgraphs:
+            graph, microbatch = self.loaded.graph, self.loaded.options.microbatch
+            self._runner = None  # caches begin anew
+            return tuple(torch.zeros((microbatch, *node.shape[1:]))
+                         for node in Subgraphs(graph, self.name).outputs(self._active))
         if self.loaded.options.training is None:
             feeds(self.loaded.graph, sample)
         return blank_outputs(self.loaded.graph, self.loaded.options.microbatch)
@@ -190,6 +217,8 @@ class LoadedDevice(TTDevice):
     def run_forward(self, inputs: Inputs) -> Outputs:
         if self.devtype is BackendType.NoBackend:
             raise PipelineError(f"the image {self.name!r} was made for NoBackend, which compiles only")
+        if self.has_subgraphs:
+            return self.run_subgraph(inputs, 0)
         self._fold()
         self._microbatch = self.loaded.options.microbatch
         self._batch = batch_of(self.loaded.graph, self._microbatch)
@@ -200,7 +229,7 @@ class LoadedDevice(TTDevice):
         if config._get_global_compiler_config().op_intermediates_to_save:
             raise not_supported("op_intermediates_to_save with an image", "run the model that was compiled")
         if self._runner is None:
-            self._runner = Runner(self.loaded, self.numerics)
+            self._runner = (SplitRunner if self.loaded.sections else Runner)(self.loaded, self.numerics)
         return in_model_dtypes(self.loaded.graph, self._runner.run([inputs])[0])
 
     def compile_to_image(self, img_path: Any = None, *_: Any, **__: Any) -> TTDeviceImage:

@@ -96,8 +96,9 @@ def initialize_pipeline(
     _verify_cfg: Any = None,
     _device_mode: Any = None,
 ) -> Queue[Any]:
-    """Compile all devices for inputs like `sample_inputs` (or the first one pushed); returns the output queue, or for
-    training the checkpoint queue, which `run_optimizer(checkpoint=True)` and `run_training` fill.
+    """Compile all devices for inputs like `sample_inputs` (or the first one pushed; of subgraphs a tuple with those of
+    each module); returns the output queue, or for training the checkpoint queue, which `run_optimizer(checkpoint=True)`
+    and `run_training` fill.
 
     Runs put their results in before they return. `get()` of an empty queue raises `PipelineError` where no other thread
     could fill it; `get(timeout=...)` waits.
@@ -170,7 +171,7 @@ def _forward_one(out: Queue[Any]) -> None:
                 CONTEXT.between[number].put([Tensor.create_from_torch(v) for v in outputs])
             outputs = device.run_forward(outputs)
         if CONTEXT.verify is not None:
-            modules = [module for device in CONTEXT.devices for module in device.modules]
+            modules = [module for device in CONTEXT.devices for module in device.running_modules]
             judge_outputs(modules, inputs, outputs, CONTEXT.number, CONTEXT.verify)
             CONTEXT.number += 1
     except Exception:
@@ -327,12 +328,16 @@ def run_generate(
     """Run inputs that have been pushed (0: all that wait) through models with caches; returns the output queue.
 
     Caches are inputs to which `set_configuration_options(loopback_outputs={input: number of the output})` leads outputs
-    back; a device keeps them from input to input, and they are not among its outputs. write_index, tokens_per_iter and
+    back; a device keeps them from input to input, and they are not among its outputs. On a device with subgraphs the
+    active one runs. write_index, tokens_per_iter and
     token_id: see `Device.generate`. Raises `PipelineError` where fewer inputs wait.
     """
     trainingloop.check_count("run_generate", "input_count", input_count)
     _check_pipeline()
     out, first = _output_queue(None), CONTEXT.devices[0]
+    if isinstance(first, TTDevice) and not first.takes_inputs:
+        first.run_subgraph((), 0)
+        return out
     count = len(first.inputs) if input_count == 0 else input_count
     if count > len(first.inputs):
         raise PipelineError(f"run_generate({count}): {len(first.inputs)} inputs wait on device {first.name!r}")

@@ -79,6 +79,7 @@ class CompiledGraph:
             if isinstance(runs, Session):
                 lines.append(f"{self._name}, device: {len(runs.trace().ops)} ops")
             elif isinstance(runs, SplitRunner):
+                assert isinstance(runs.result, SplitResult)  # it was compiled here
                 lines.append(f"{self._name}\n{runs.result.report()}")
             else:
                 lines.append(f"{self._name}, {runs.report()}")

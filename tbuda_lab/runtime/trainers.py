@@ -26,6 +26,7 @@ from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, blank_outputs, in_model_dtypes, microbatch_of
+from tbuda_lab.runtime.subgraphs import refuse_training
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 Gradients = tuple[torch.Tensor | None, ...]
@@ -205,6 +206,8 @@ class TTTraining(DeviceTraining):
 
     def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
         device = self.device
+        if device.has_subgraphs:
+            refuse_training()
         self._sample = sample, targets, sends_back
         settings = config._get_global_compiler_config()
         if settings.op_intermediates_to_save:

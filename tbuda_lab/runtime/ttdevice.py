@@ -27,16 +27,17 @@ from tbuda_lab.core.lowering.dataformats import device_format
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.passes.fracture import named_by_place
 from tbuda_lab.core.runner import Runner, SplitRunner
-from tbuda_lab.runtime import config
+from tbuda_lab.runtime import config, subgraphs
 from tbuda_lab.runtime.compile_outputs import compile_to_depth, stops_early, write_files
 from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment, warn_environment, warn_once, warn_options
 from tbuda_lab.runtime.context import CONTEXT
-from tbuda_lab.runtime.device import Device, Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, microbatch_of
+from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
 from tbuda_lab.runtime.internals import QUEUE_TYPES
 from tbuda_lab.runtime.loopback import LoopbackCaches
 from tbuda_lab.runtime.results import IntermediateOutputs, add_taps, taps
 from tbuda_lab.runtime.specs import check_chips, default_arch, device_spec
+from tbuda_lab.runtime.subgraphs import SubgraphDevice
 from tbuda_lab.runtime.torch_backend import BrokenModel, HostRunner, depends_on_data, nothing_for_device
 from tbuda_lab.runtime.training import LearningRateScheduler, Optimizer
 
@@ -63,7 +64,7 @@ def with_fractures(graph: Graph, options: CompileOptions) -> CompileOptions:
     return dataclasses.replace(options, fracture_groups=groups)
 
 
-class TTDevice(Device):
+class TTDevice(SubgraphDevice):
     """One or more chips of one architecture, simulated.
 
     arch: default Grayskull (Wormhole_B0 or Blackhole when GOLDEN_WORMHOLE_B0 or PYBUDA_GOLDEN_BLACKHOLE is set).
@@ -136,11 +137,14 @@ class TTDevice(Device):
         """Whether it is there to run, not to compile only."""
         return self.devtype is not BackendType.NoBackend and self.device_mode is not DeviceMode.CompileOnly
 
-    def trace(self, sample: Inputs) -> Graph:
-        """The nD graph of the placed modules for inputs like `sample`."""
+    def trace(self, sample: Inputs, training: bool = False) -> Graph:
+        """The nD graph of the placed modules for inputs like `sample`; training: parameters that require a gradient are
+        marked."""
         if not self.modules:
             raise PipelineError(f"no module has been placed on device {self.name!r}; call place_module first")
-        return frontend.from_pybuda(self.modules, sample)
+        if self.has_subgraphs:
+            return subgraphs.trace_subgraphs(self.modules, sample, config._get_global_compiler_config())
+        return frontend.from_pybuda(self.modules, sample, training=training)
 
     def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> CompileResult:
         """Compile for inputs like `sample`, unless that has been done and nothing has changed since. microbatch_size:
@@ -168,8 +172,12 @@ class TTDevice(Device):
             if isinstance(module, PyTorchModule):
                 module.module.eval()  # as the device runs it
         graph = self.trace(sample)
+        if self.has_subgraphs:
+            sample = subgraphs.Subgraphs(graph, self.name).sample(sample)
         add_taps(graph, settings.op_intermediates_to_save)
         microbatch = sum(1 for _ in elements(graph, frontend.feeds(graph, sample))) * microbatch_size
+        if self.has_subgraphs:
+            subgraphs.Subgraphs(graph, self.name).check(microbatch)
         self._runner = None
         options = settings.options(microbatch, self.fp32_fallback)
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
@@ -187,7 +195,12 @@ class TTDevice(Device):
         """Compile a graph; what the device has no form for runs on the host (see `compiler.fallback`), and a warning
         says so. Returns the compile, or that of the largest device section, with the graph of the whole model."""
         automatic = settings.enable_tvm_cpu_fallback
+        automatic &= not self.has_subgraphs
         compiled = compile_with_fallback(graph, self.spec, options, settings.resolved, automatic)
+        if self.has_subgraphs and isinstance(compiled, SplitResult):
+            reasons = "; ".join(d.message for d in compiled.reasons[:4])
+            raise not_supported(f"subgraphs of which the host runs a part ({reasons})",
+                                "calculate that part before, and give its result to the module")
         self._split = compiled if isinstance(compiled, SplitResult) else None
         if isinstance(compiled, CompileResult):
             return compiled
@@ -198,6 +211,11 @@ class TTDevice(Device):
         largest = max(compiled.results, key=lambda result: len(result.graph.ops))
         return dataclasses.replace(largest, graph=graph, diagnostics=(*compiled.reasons, *largest.diagnostics))
 
+    @property
+    def split(self) -> SplitResult | None:
+        """The sections of the last compile, where the host runs a part of the model."""
+        return self._split
+
     def fallback_report(self) -> str:
         """Which part of the model runs where, and why; empty where all of it runs on the device."""
         if self._hosted is not None:
@@ -207,7 +225,9 @@ class TTDevice(Device):
     def compile_to_depth(self, sample: Inputs, depth: CompileDepth) -> StagedCompile:
         """The stages of a compile for inputs like `sample`, up to `depth`; the device keeps nothing of it."""
         settings = config._get_global_compiler_config()
-        graph = frontend.from_pybuda(self.modules, sample, training=settings.enable_training)
+        graph = self.trace(sample, settings.enable_training)
+        if self.has_subgraphs:
+            sample = subgraphs.Subgraphs(graph, self.name).sample(sample)
         options = settings.options(sum(1 for _ in elements(graph, frontend.feeds(graph, sample))), self.fp32_fallback)
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
         if settings.enable_training:
@@ -247,6 +267,9 @@ class TTDevice(Device):
 
     def prepare(self, sample: Inputs) -> Outputs:
         settings = config._get_global_compiler_config()
+        if self.has_subgraphs and CONTEXT.devices[:1] != [self]:
+            raise not_supported(f"subgraphs on device {self.name!r} behind another device",
+                                "make it the first device, and push to it what the other one gives")
         if stops_early(settings):
             staged = self.compile_to_depth(sample, settings.effective("compile_depth"))
             graph = staged.graph("generate_initial_graph") or self.trace(sample)
@@ -255,6 +278,10 @@ class TTDevice(Device):
         if self._hosted is not None:
             return tuple(torch.zeros_like(value) for value in self._run_hosted(sample))
         assert self._result is not None
+        if self.has_subgraphs:
+            self._runner = None  # caches begin anew
+            given = subgraphs.Subgraphs(self._result.graph, self.name).outputs(self._active)
+            return tuple(torch.zeros((self._microbatch, *n.shape[1:])) for n in given)
         self._caches.begin(self._result.graph, sample, settings.loopback_outputs)
         outputs = blank_outputs(self._result.graph, self._microbatch)
         return outputs[: len(outputs) - len(taps(self._result.graph))]
@@ -275,7 +302,7 @@ class TTDevice(Device):
             self._hosted = None
         except (ModelError, UnsupportedOp) as error:
             module = self.modules[0] if self.modules else None
-            allowed = settings.enable_tvm_cpu_fallback and not settings.enable_training
+            allowed = settings.enable_tvm_cpu_fallback and not settings.enable_training and not self.has_subgraphs
             if allowed and isinstance(error, UnsupportedOp) and nothing_for_device(error):
                 names = "; ".join(d.message for d in error.diagnostics[:4])
                 warnings.warn(f"device {self.name!r} has no op of the model, and the host runs all of it: {names}",
@@ -304,6 +331,8 @@ class TTDevice(Device):
         if depth < CompileDepth.BACKEND_GOLDEN_VERIFY:
             raise PipelineError(f"compile_depth is {depth.name}: the compile ends there and nothing runs; "
                                 "pybuda_compile gives its stages")
+        if self.has_subgraphs:
+            return self.run_subgraph(inputs, 0)
         if (self._result is None and self._hosted is None) or self._state() != self._compiled_state:
             self._compile_or_break(inputs)
         if self._hosted is not None:
@@ -344,6 +373,8 @@ class TTDevice(Device):
         input is one for both parts; later ones may have the inputs of one part, whose program then runs by itself.
         Raises `PipelineError` for names and shapes that do not fit.
         """
+        if self.has_subgraphs:
+            return self.run_subgraph(inputs, start)
         loops = dict(config._get_global_compiler_config().loopback_outputs)
         if not loops:
             outputs_of_part = self._part_forward(inputs)
@@ -357,6 +388,25 @@ class TTDevice(Device):
             raise not_supported(f"loopback_outputs on device {self.name!r}, whose model the host runs",
                                 "write the model without the ops that the host takes, or hand outputs back yourself")
         return self._caches.write(self._result.graph, tuple(inputs), outputs, loops, start)
+
+    def subgraph_runner(self, inputs: Inputs) -> Runner:
+        stale, several = self._result is None or self._state() != self._compiled_state, len(self.modules) > 1
+        if stale and several:
+            what = "are not compiled" if self._result is None else "were compiled for other settings or other weights"
+            raise PipelineError(
+                f"the subgraphs of device {self.name!r} {what}; initialize_pipeline(training=False, "
+                "sample_inputs=((inputs of the first), ...)) does it"
+            )
+        if stale:
+            self.compile_for_inputs(inputs)
+        assert self._result is not None
+        if not self.runs:
+            raise PipelineError(f"device {self.name!r} only compiles (NoBackend or CompileOnly); it cannot run inputs")
+        if config._get_global_compiler_config().op_intermediates_to_save:
+            raise not_supported("op_intermediates_to_save of subgraphs", "give each module a TTDevice of its own")
+        if not isinstance(self._runner, Runner):
+            self._runner = Runner(self._result, self.numerics)
+        return self._runner
 
     def _part_forward(self, inputs: Inputs) -> Outputs | None:
         """Outputs of the part of a generating model whose inputs these are; None where they are not those of one."""
@@ -423,17 +473,6 @@ class TTDevice(Device):
     def remove_modules(self) -> None:
         super().remove_modules()
         self._result = self._runner = self._split = self._hosted = None
-
-    def set_active_subgraph(self, subgraph_index: int) -> None:
-        if subgraph_index != 0:
-            raise not_supported(
-                f"set_active_subgraph({subgraph_index})",
-                "one device holds one graph, number 0: place each part on a TTDevice of its own; "
-                "pybuda.transformers.pipeline runs the prompt's and the token's part as two programs of one device",
-            )
-
-    def get_active_subgraph(self) -> int:
-        return 0
 
     # -- images ----------------------------------------------------------------------------------------------
     @property

@@ -13,6 +13,7 @@ from torch import nn
 from tbuda_lab.core import frontend, passes
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
@@ -117,3 +118,43 @@ def test_a_constant_that_two_groups_read_is_copied(monkeypatch: pytest.MonkeyPat
     _, grown = lowered(Residual(), torch.randn(1, 40, 56, 56), "wormhole_b0")
     copies = [n for n in grown if n.kind is NodeKind.CONSTANT and ".rows" in n.name]
     assert copies and all(n.value is not None and n.value.shape == n.shape for n in copies)
+
+
+def asked(options: CompileOptions, model: nn.Module | None = None) -> Graph:
+    torch.manual_seed(0)
+    module, x = (Residual(), torch.randn(1, 40, 40, 40)) if model is None else (model, torch.randn(1, 2, 64, 64))
+    passed = passes.run(frontend.from_torch(module.eval(), (x,))).graph
+    options = dataclasses.replace(options, enable_auto_fusing=False)
+    return lower(passed, load_device("wormhole_b0"), options)
+
+
+def test_rows_are_padded_and_left_as_asked() -> None:
+    off = CompileOptions(enable_row_padding=False)
+    plain = asked(off)
+    chosen = next(n.name for n in plain.ops if n.name.startswith("a.") and not isinstance(n.op, HwSparseMatmul))
+    grown = asked(dataclasses.replace(off, op_names_pad=(chosen,)))
+    before, after = tile_shape(plain[chosen].shape)[1], tile_shape(grown[chosen].shape)[1]
+    assert after > before and grown[chosen].attrs["rows"] == plain[chosen].shape[2]
+    inputs = feeds(plain)
+    want, got = run(plain, inputs), run(grown, inputs)
+    for name, values in want.items():
+        np.testing.assert_allclose(got[name], values, rtol=1e-9, atol=1e-12)
+
+    def grids(graph: Graph) -> int:
+        rows = op_models(graph, load_device("wormhole_b0"), off)[chosen].rows
+        return len({(int(r["grid_r"]), int(r["grid_c"])) for r in rows if not r["reason"]})
+
+    assert grids(grown) > grids(plain), "50 tile rows are cut into fewer grids than what they are padded to"
+    unasked = [n.name for n in asked(CompileOptions()).ops if "rows" in n.attrs]
+    assert unasked
+    left = asked(CompileOptions(op_names_dont_pad=(unasked[0],)))
+    assert left[unasked[0]].shape == plain[unasked[0]].shape
+
+
+def test_rows_that_others_read_are_not_padded_on_request() -> None:
+    off = CompileOptions(enable_row_padding=False)
+    name = next(n.name for n in asked(off, Rows()).ops if "softmax" in n.name)
+    with pytest.raises(OverrideError, match=f"{name}.*would find what stands in the padding.*pad the input"):
+        asked(dataclasses.replace(off, op_names_pad=(name,)), Rows())
+    with pytest.raises(OverrideError, match=r"has no such op.*name one that it has: head\.matmul"):
+        asked(dataclasses.replace(off, op_names_pad=("head.matmu",)))

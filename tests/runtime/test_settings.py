@@ -318,3 +318,15 @@ def test_tiles_of_weights_are_filled_by_an_op_when_the_switch_says_so(monkeypatc
         (graph,) = device.compile_for_inputs((x,)).netlist.graphs.values()
         op_types.append([op.type for op in graph.ops.values()])
     assert op_types == [["subtract"], ["fused_op", "nop"]]
+
+
+def test_paddings_say_of_ops_whether_their_rows_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = CompilerConfig(paddings={"b.matmul": False, "a.matmul": True})
+    options = settings.options()
+    assert (options.op_names_pad, options.op_names_dont_pad) == (("a.matmul",), ("b.matmul",))
+    assert options.enable_row_padding
+    monkeypatch.setenv("PYBUDA_DISABLE_PADDING_PASS", "1")
+    assert not settings.options().enable_row_padding
+    settings.paddings = {"a.matmul": 2}  # type: ignore[dict-item]
+    with pytest.raises(PipelineError, match="paddings says of an op by name whether its rows are padded"):
+        settings.options()

@@ -141,10 +141,16 @@ export class Ops {
     return this.ofEpoch('kernel_work', epoch) / Math.max(1, this.kernels[epoch]! * this.rows * this.cols);
   }
 
-  /** "forward", "backward" or "optimizer" of an epoch, where a model is trained; "" where all are forward. */
+  /**
+   * "forward", "backward" or "optimizer" of an epoch, where a model is trained; "subgraph 1" where a device holds several,
+   * each a program of its own; "" where all are one.
+   */
   phaseOf(epoch: number): string {
     const phases = (this.frame.meta['directions'] as string[] | undefined) ?? [];
-    return phases.every(phase => phase === phases[0]) ? '' : (PHASES[phases[epoch]!] ?? '');
+    if (phases.every(phase => phase === phases[0])) return '';
+    const own = phases[epoch]!;
+    if (!phases.some(phase => /^fwd_\d+$/.test(phase))) return PHASES[own] ?? '';
+    return `subgraph ${own.split('_')[1] ?? 0}`;
   }
 
   /** Whether the time of an input counts an update of the weights: a run of several inputs makes one for all of them. */

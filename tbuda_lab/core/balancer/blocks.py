@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.graph import TM, Graph, NodeKind
+from tbuda_lab.core.graph.phases import RAM
 from tbuda_lab.core.lowering.fused_steps import operand_uses
 from tbuda_lab.core.lowering.hwops import HwFused, HwReduce, HwSplice, is_matmul_like
 
@@ -91,14 +92,15 @@ def ublock_orders(graph: Graph) -> dict[str, str]:
 
     A matmul reads its first operand by columns and the others by rows and always writes rows, as a reduce does, which
     reads columns if it goes over r; a fused op with sums reads their operands the other way round; a splice works along
-    its axis; what is written to the host (untilized) is in rows.
+    its axis; what is written to the host (untilized), or lies in a ram that
+    subgraphs share, is in rows.
     Others take what their readers need, and rows when the readers disagree.
     """
     users = graph.users()
     orders: dict[str, str] = {}
     for node in reversed(graph.topological()):
         op = node.op
-        if is_matmul_like(op) or isinstance(op, HwReduce) or (isinstance(op, HwFused) and op.sums):
+        if is_matmul_like(op) or isinstance(op, HwReduce) or (isinstance(op, HwFused) and op.sums) or RAM in node.attrs:
             orders[node.name] = "r"  # the router takes no other
             continue
         if isinstance(op, HwSplice):

@@ -127,6 +127,8 @@ def enumerate_candidates(
     grid_c = np.array([d for d in divisors(par_c) if d <= device.cols], dtype=np.int64)
     if options.place_on_one_row:
         grid_r = grid_r[:1]  # one row, the least there is
+    if profile.shared_ram:
+        grid_r, grid_c = grid_r[:1], grid_c[:1]  # one core
     if choice.grid is not None:
         grid_r = grid_r[grid_r == choice.grid[0]]
         grid_c = grid_c[grid_c == choice.grid[1]]
@@ -202,6 +204,8 @@ def enumerate_candidates(
 def _ublock_shapes(profile: OpProfile, rows: int, cols: int, dst: int) -> tuple[tuple[int, int], ...]:
     """`ublock_shapes`; a fused op that sums over rows and reads the sum at full length has one ublock along one side,
     for a broadcast over rows gives no more than that of an intermediate with several (netlist-format.md, F6)."""
+    if profile.shared_ram:
+        return ((1, 1),)
     shapes = ublock_shapes(rows, cols, dst)
     op = profile.op
     if isinstance(op, HwFused) and op.dim == "r" and len(op.steps) - 1 not in op.narrow:

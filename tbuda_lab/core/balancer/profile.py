@@ -13,7 +13,7 @@ import numpy as np
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
-from tbuda_lab.core.graph.phases import ACCUMULATES, DIRECTIONS, ONCE, ROLE, WRITES, is_cache
+from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, RAM, ROLE, WRITES, direction_of, is_cache
 from tbuda_lab.core.lowering.fused_steps import OperandUse, operand_uses, step_block
 from tbuda_lab.core.lowering.hwops import (
     HwBinary,
@@ -71,6 +71,7 @@ class OpProfile:
     accumulates: bool = False  # a sum of gradients: the whole output stays in L1, however many parts it has
     stream_parameters: bool = False  # the user wants no parameter preloaded, not even a small one
     once: bool = False  # it runs once for a whole batch: an op of the optimizer
+    shared_ram: bool = False  # it writes a ram that others write or read too: tiles row by row, whoever writes it
 
     @property
     def signature(self) -> str:
@@ -203,11 +204,12 @@ def profile_of(
         inner = first.tiles[1] if op.dim == "r" else first.tiles[2]
         run = contiguous_run(first.tms, first.source_tiles, op.dim)
     stacks: set[int] = set()
-    feeds_host = feeds_ram = accumulates = False
+    feeds_host = feeds_ram = accumulates = shared_ram = False
     for name, port in users[node.name]:
         user = graph[name]
         if user.kind is NodeKind.OUTPUT and WRITES in user.attrs:
             feeds_ram = True
+            shared_ram |= RAM in user.attrs
             accumulates |= bool(user.attrs.get(ACCUMULATES))
         elif user.kind is NodeKind.OUTPUT:
             feeds_host = options.output_queues_on_host
@@ -229,5 +231,6 @@ def profile_of(
         feeds_ram=feeds_ram,
         accumulates=accumulates,
         stream_parameters=options.default_dram_parameters is True,
-        once=DIRECTIONS.get(phase.get(node.name, "")) == ONCE,
+        shared_ram=shared_ram,
+        once=direction_of(phase.get(node.name, "forward")) == ONCE,
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM
-from tbuda_lab.core.graph.phases import SUBGRAPHS
+from tbuda_lab.core.graph.phases import netlist_part
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.profile import OpProfile
@@ -144,6 +144,8 @@ class QueuePlacement:
     layout: str = "tilized"  # "tilized" | "untilized" (rows in plain order, no tile headers)
     writer: str = ""  # the op that writes a ram which ops read: a weight, an optimizer's state, a gradient
     direction: str = "fwd"  # of an e2e queue: which program reads it
+    ram: str = ""  # the ram of a cache that subgraphs share, of which this is a view: tiles row by row
+    alias: str = ""  # of such a view the queue that has its bytes too, where that is another one
     lifetime: tuple[int, int] | None = None  # first and last epoch that needs it, when it shares its addresses
 
 
@@ -268,7 +270,7 @@ def copied_from(queue: str) -> str:
 
 def graph_name(epoch: Epoch) -> str:
     """The netlist graph of an epoch: its number and that of its temporal epoch."""
-    return f"{SUBGRAPHS[epoch.direction]}_{epoch.index}_temporal_epoch_{epoch.temporal}"
+    return f"{netlist_part(epoch.direction)}_{epoch.index}_temporal_epoch_{epoch.temporal}"
 
 
 def total_cycles(temporal: npt.ArrayLike, cycles: npt.ArrayLike) -> float:

@@ -72,12 +72,17 @@ class SplitResult:
 
     def report(self) -> str:
         """Which part of the model runs where, and why: a line per section and per op that the host runs."""
-        lines = []
-        for number, section in enumerate(self.sections):
-            ops = ", ".join(n.name for n in section.graph.ops if section.place == "host")
-            what = ops or f"{len(section.graph.ops)} ops"
-            lines.append(f"section {number}, {section.place}: {what}")
+        lines = places_report([(section.place, section.graph) for section in self.sections])
         return "\n".join((*lines, *map(str, self.reasons)))
+
+
+def places_report(sections: Iterable[tuple[str, Graph]]) -> list[str]:
+    """Which part of a model runs where: a line for each section, given by its place and graph."""
+    lines = []
+    for number, (place, graph) in enumerate(sections):
+        ops = ", ".join(n.name for n in graph.ops if place == "host")
+        lines.append(f"section {number}, {place}: {ops or f'{len(graph.ops)} ops'}")
+    return lines
 
 
 def compile_with_fallback(
@@ -316,4 +321,4 @@ def _originals(graph: Graph, refused: Collection[str]) -> set[str]:
     return originals
 
 
-__all__ = ["SENT", "Section", "SplitResult", "compile_with_fallback", "host_ops", "partition"]
+__all__ = ["SENT", "Section", "SplitResult", "compile_with_fallback", "host_ops", "partition", "places_report"]

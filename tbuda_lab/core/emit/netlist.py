@@ -148,6 +148,7 @@ class _Emitter:
             q.location,
             buffers,
             tile_dim=(TILE, TILE),
+            alias=q.alias or None,
         )
 
     def _encode(self, node: Node) -> SparseEncoding:

@@ -8,7 +8,7 @@ from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.balancer.types import Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, SUBGRAPHS, inputs_of_run
+from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, inputs_of_run, netlist_part
 from tbuda_lab.core.netlist import schema
 
 
@@ -71,7 +71,8 @@ class ProgramWriter:
 
     def write(self, direction: str) -> schema.Program:
         """`run_fwd_0` and `run_bwd_0`: a loop over microbatches that executes the epochs in order and then moves the
-        pointers of the queues that they read; `run_opt_0` executes its epochs once. `run_fwd_1` decodes a token.
+        pointers of the queues that they read; `run_opt_0` executes its epochs once. `run_fwd_1` and on are those of
+        other subgraphs, such as that which decodes a token.
 
         `$p_zero_grad` of `run_bwd_0`: whether the sums of gradients begin anew with the first microbatch.
         """
@@ -118,7 +119,7 @@ class ProgramWriter:
             instructions.append(schema.VarInst("$v_zero_grad", "set", ["$c_zero"]))
         if not once:
             instructions.append(schema.EndLoop())
-        return schema.Program(f"run_{SUBGRAPHS[direction]}", instructions)
+        return schema.Program(f"run_{netlist_part(direction)}", instructions)
 
     def _direction(self, op: str) -> str:
         return self.placement.epochs[self.placement.ops[op].epoch].direction

@@ -1,7 +1,8 @@
 """The parts of a graph that are programs of their own, and the marks that training and generation put on nodes.
 
-Training has a forward, a backward and an optimizer part; generation a forward part (the prompt) and a decode part (one
-token), which share the rams of a cache.
+Training has a forward, a backward and an optimizer part. A graph of several subgraphs has a forward part for each, that
+is run by itself: "forward" is that of subgraph 0, "forward_1" of the next. They share weights and the rams of caches;
+generation is such a graph, the prompt first (see `frontend.torch_model.caches`).
 
 Which part an op is in follows from what needs it: an OUTPUT says its part in `attrs[PHASE]`, and an op belongs to the
 earliest part that needs it. So nops and queues that are inserted later need no mark of their own. An op may carry the
@@ -43,15 +44,63 @@ READ_FROM_QUEUE = "read_from_queue"
 CACHE = "cache"
 """ROLE of a PARAMETER that generation keeps from one run to the next: keys or values of earlier tokens."""
 
+RAM = "ram"
+"""Of a PARAMETER that is a cache, and of an OUTPUT that writes one: the ram behind it. Those that name the same one are
+views of the same bytes, each for one subgraph."""
+
 DROPOUT = "dropout"
 """Attribute of an INPUT that takes the mask of a dropout: the probability. The host draws a mask for each input."""
 
 STATISTIC = "statistic"
 """ROLE of a PARAMETER that the forward part of training writes for inference: a running mean or variance."""
 
-PHASES = ("forward", "decode", "backward", "optimizer")
-DIRECTIONS = {"forward": "fwd", "decode": "decode", "backward": "bwd", "optimizer": "opt"}
-"""By part of the graph the direction of its epochs."""
+FORWARD = "forward"
+_LAST = ("backward", "optimizer")
+_MOST = 1 << 16
+"""More subgraphs than any device holds."""
+
+
+def forward_part(subgraph: int) -> str:
+    """The name of a subgraph's part."""
+    return FORWARD if subgraph == 0 else f"{FORWARD}_{subgraph}"
+
+
+def subgraph_of(part: str) -> int:
+    """The subgraph that a part, or the direction of an epoch, belongs to; 0 for backward and optimizer ones."""
+    number = part.rpartition("_")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def rank(part: str) -> int:
+    """By which the parts of a graph are in order."""
+    return _MOST + _LAST.index(part) if part in _LAST else subgraph_of(part)
+
+
+def is_part(text: object) -> bool:
+    """Whether a text names a part of a graph."""
+    if text in (FORWARD, *_LAST):
+        return True
+    head, _, number = text.rpartition("_") if isinstance(text, str) else ("", "", "")
+    return head == FORWARD and number.isascii() and number.isdigit() and text == forward_part(int(number[:6]))
+
+
+def direction_of(part: str) -> str:
+    """The direction of the epochs of a part: "fwd", "fwd_1", ..., "bwd", "opt"."""
+    if part in _LAST:
+        return {"backward": "bwd", "optimizer": "opt"}[part]
+    return part.replace(FORWARD, "fwd")
+
+
+def netlist_part(direction: str) -> str:
+    """What the netlist's names of graphs of a direction begin with, and those of its programs after `run_`: the
+    direction and the number of the subgraph (netlist.md 3)."""
+    return direction if subgraph_of(direction) else f"{direction}_0"
+
+
+def subgraphs(graph: Graph) -> int:
+    """How many subgraphs a graph has."""
+    return 1 + max((subgraph_of(str(node.attrs.get(PHASE, FORWARD))) for node in graph.outputs), default=0)
+
 
 ONCE = "opt"
 """The direction whose programs run once for a whole batch: they have no loop over the microbatch."""
@@ -60,10 +109,6 @@ ONCE = "opt"
 def inputs_of_run(direction: str, microbatch: int) -> int:
     """How many inputs one run of an epoch of this direction takes."""
     return 1 if direction == ONCE else microbatch
-
-
-SUBGRAPHS = {"fwd": "fwd_0", "decode": "fwd_1", "bwd": "bwd_0", "opt": "opt_0"}
-"""By direction what the netlist's names of its graphs begin with, and those of its programs after `run_`."""
 
 
 def has_phases(graph: Graph) -> bool:
@@ -75,21 +120,22 @@ def phases(graph: Graph) -> dict[str, str]:
     """By op the part that it is in; empty for a graph that has the forward part alone."""
     if not has_phases(graph):
         return {}
-    rank: dict[str, int] = {}
+    latest = _LAST[-1]
+    part: dict[str, str] = {}
     for node in reversed(graph.topological()):
-        own = PHASES.index(node.attrs[PHASE]) if PHASE in node.attrs else None
+        own = str(node.attrs[PHASE]) if PHASE in node.attrs else None
         if node.kind is NodeKind.OUTPUT:
-            rank[node.name] = own or 0
+            part[node.name] = own or FORWARD
         else:
-            rank[node.name] = min(rank.get(node.name, len(PHASES) - 1), len(PHASES) - 1 if own is None else own)
+            part[node.name] = min(part.get(node.name, latest), own or latest, key=rank)
         for source in node.sources:
-            rank[source] = min(rank.get(source, len(PHASES) - 1), rank[node.name])
-    return {node.name: PHASES[rank[node.name]] for node in graph.ops}
+            part[source] = min(part.get(source, latest), part[node.name], key=rank)
+    return {node.name: part[node.name] for node in graph.ops}
 
 
 def by_phase(order: Sequence[str], phase: dict[str, str]) -> tuple[str, ...]:
-    """A schedule with the forward ops first, then the backward ones, then those of the optimizer."""
-    return tuple(sorted(order, key=lambda name: PHASES.index(phase[name]))) if phase else tuple(order)
+    """A schedule with the forward ops first, by subgraph, then the backward ones, then those of the optimizer."""
+    return tuple(sorted(order, key=lambda name: rank(phase[name]))) if phase else tuple(order)
 
 
 def first_of_each(order: Sequence[str], phase: dict[str, str]) -> frozenset[str]:
@@ -107,13 +153,38 @@ def is_cache(node: Node | None) -> bool:
 
 
 def handed_over(graph: Graph) -> dict[str, str]:
-    """By PARAMETER of a cache that the forward part writes and the decode part reads: the node whose value it gets."""
-    writes = [node for node in graph.outputs if WRITES in node.attrs and node.attrs.get(PHASE) == "forward"]
-    return {
-        str(node.attrs[WRITES]): node.sources[0]
-        for node in writes
-        if is_cache(graph.nodes.get(str(node.attrs[WRITES])))
-    }
+    """By PARAMETER of a cache that an earlier part of the graph writes than those that read it: the node whose value it
+    gets, the last one where several write it."""
+    rams = [node for node in graph.of_kind(NodeKind.PARAMETER) if is_cache(node)]
+    if not rams:
+        return {}
+    writes: dict[str, list[tuple[int, str]]] = {}
+    for name, output in written(graph).items():
+        if is_cache(graph.nodes.get(name)) or RAM in output.attrs:
+            at = rank(str(output.attrs.get(PHASE, FORWARD)))
+            writes.setdefault(str(output.attrs.get(RAM, name)), []).append((at, output.sources[0]))
+    part = _ranks(graph)
+    result: dict[str, str] = {}
+    for node in rams:
+        ram = str(node.attrs.get(RAM, node.name))
+        before = [(at, source) for at, source in writes.get(ram, ()) if at < part[node.name]]
+        if before:
+            result[node.name] = max(before)[1]
+    return result
+
+
+def _ranks(graph: Graph) -> dict[str, int]:
+    """By node the rank of its part: of an op and of an OUTPUT its own, of others that of the first that reads them."""
+    part = phases(graph)
+    ranks: dict[str, int] = {}
+    for node in reversed(graph.topological()):
+        if node.kind is NodeKind.OP:
+            ranks[node.name] = rank(part.get(node.name, FORWARD))
+        elif node.kind is NodeKind.OUTPUT:
+            ranks[node.name] = rank(str(node.attrs.get(PHASE, FORWARD)))
+        for source in node.sources:
+            ranks[source] = min(ranks.get(source, ranks[node.name]), ranks[node.name])
+    return {node.name: ranks.get(node.name, 0) for node in graph}
 
 
 def behind_caches(graph: Graph, order: Sequence[Node]) -> set[str]:
@@ -126,12 +197,12 @@ def behind_caches(graph: Graph, order: Sequence[Node]) -> set[str]:
 
 
 def evaluation_order(graph: Graph) -> list[Node]:
-    """Topological; where the decode part reads what the forward part leaves in a cache, the forward part first."""
+    """Topological; where a part reads what an earlier one leaves in a cache, part after part."""
     order = graph.topological()
     if not handed_over(graph):
         return order
-    later = behind_caches(graph, order)
-    return [n for n in order if n.name not in later] + [n for n in order if n.name in later]
+    part = _ranks(graph)
+    return sorted(order, key=lambda node: part[node.name])
 
 
 def written(graph: Graph) -> dict[str, Node]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, READ_FROM_QUEUE, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, RAM, READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
 from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, stored
 from tbuda_lab.core.lowering.dataformats import assign
@@ -90,8 +90,8 @@ def lower(
     ctx.out.prune()
     separate(ctx.out)
     legalise(ctx.out, device.arch)
-    if options.enable_row_padding:
-        grow(ctx.out, device)
+    if options.enable_row_padding or options.op_names_pad:
+        grow(ctx.out, device, options)
     assign(ctx.out, device, options)
     if options.precision:
         apply_rules(ctx.out, graph, device, options)
@@ -123,7 +123,7 @@ def _lower_write(ctx: LoweringContext, node: Node) -> None:
         value = ctx.masked(value, rows=rows != 1, cols=cols != 1)
     producer = ctx.out[value.node]
     own = producer.kind is NodeKind.OP and collapse(node.shape) == tuple(producer.shape[1:])
-    if accumulates or value.tms or not own or isinstance(producer.op, HwSparseMatmul):
+    if accumulates or RAM in node.attrs or value.tms or not own or isinstance(producer.op, HwSparseMatmul):
         name = ctx.out.unique(f"{value.node}_gradient_accumulator" if accumulates else f"{value.node}_write_nop")
         nop = Node(name, NodeKind.OP, (1, *collapse(node.shape)), HwUnary("nop"), (ctx.edge(value),))
         nop.origin, nop.attrs = producer.origin, {"inserted": True}

@@ -10,12 +10,14 @@ over them, the host - forbids it. Rows in the padding may hold anything finite.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Iterable
 
 import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, apply_shapes
 from tbuda_lab.core.graph.tm import broadcast
 from tbuda_lab.core.lowering.hwops import (
@@ -28,6 +30,7 @@ from tbuda_lab.core.lowering.hwops import (
     HwUnary,
     tile_shape,
 )
+from tbuda_lab.core.options import CompileOptions
 
 MOST = 1.15
 """Rows grow at most by this factor."""
@@ -60,9 +63,15 @@ class _SharedRows:
         self.parent[self.find(a)] = self.find(b)
 
 
-def grow(graph: Graph, device: DeviceSpec) -> None:
-    """Pad rows in place where that gives grids worth more than the padding. `attrs["rows"]`: the rows that count."""
+def grow(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
+    """Pad rows in place where that gives grids worth more than the padding. `attrs["rows"]`: the rows that count.
+
+    Of the ops that `op_names_pad` names in any case, to the best of the numbers above theirs; of those that
+    `op_names_dont_pad` names never. What shares rows with an op grows with it. Raises `OverrideError` for names that
+    the graph does not have, and for ops whose rows cannot grow.
+    """
     rows = _relations(graph)
+    requests = _requests(graph, rows, options)
     fixed = {rows.find(name) for name in rows.fixed}
     groups: dict[str, list[Node]] = {}
     for node in graph.ops:
@@ -74,11 +83,45 @@ def grow(graph: Graph, device: DeviceSpec) -> None:
         heights = {tile_shape(node.shape)[1] for node in members}
         if len(heights) == 1:
             (height,) = heights
-            best = best_height(height, members, graph, device)
+            best = best_height(height, members, graph, device) if options.enable_row_padding else height
+            if root in requests:
+                best = _larger_height(height, members, graph, device) if requests[root] else height
             if best > height:
                 grown[root] = best
     if grown:
         _apply(graph, rows, grown)
+
+
+def _requests(graph: Graph, rows: _SharedRows, options: CompileOptions) -> dict[str, bool]:
+    """By group whether its rows are to be padded, where the options say so."""
+    fixed = {rows.find(name) for name in rows.fixed}
+    requests: dict[str, bool] = {}
+    wrong: list[Diagnostic] = []
+    for names, pads in ((options.op_names_pad, True), (options.op_names_dont_pad, False)):
+        for name in names:
+            node = graph.nodes.get(name)
+            if node is None or node.kind is not NodeKind.OP:
+                near = difflib.get_close_matches(name, [n.name for n in graph.ops], 3)
+                wrong.append(Diagnostic("error", name, "paddings", "the lowered graph has no such op",
+                                        f"name one that it has{': ' * bool(near)}{', '.join(near)}"))  # fmt: skip
+            elif pads and rows.find(name) in fixed:
+                wrong.append(
+                    Diagnostic("error", name, "paddings", "an input, an output, a transposition, a sum or a maximum "
+                               "over rows, or an exponential shares its rows and would find what stands in the padding",
+                               "pad ops between pickers (convolutions, poolings), or pad the input of the model")
+                )  # fmt: skip
+            elif requests.setdefault(rows.find(name), pads) != pads:
+                wrong.append(Diagnostic("error", name, "paddings", "an op that shares its rows is asked for the "
+                                        "opposite", "ask for one of the two"))  # fmt: skip
+    if wrong:
+        raise OverrideError("rows cannot be padded as asked", wrong)
+    return requests
+
+
+def _larger_height(height: int, members: list[Node], graph: Graph, device: DeviceSpec) -> int:
+    """The best number of tile rows above what there are, by at most 15 %, or one more."""
+    weight, most = _weights(members, graph), max(int(height * MOST), height + 1)
+    return min(range(height + 1, most + 1), key=lambda n: (_loss(n, height, weight, device), n))
 
 
 # -- who shares rows -----------------------------------------------------------------------------------------------
@@ -159,7 +202,17 @@ def best_height(height: int, members: list[Node], graph: Graph, device: DeviceSp
     """The number of tile rows with the least expected waste of cores."""
     if height <= 2:
         return height
-    weight: dict[int, float] = {}  # by columns that a grid may divide
+    weight = _weights(members, graph)
+
+    def loss(candidate: int) -> float:
+        return _loss(candidate, height, weight, device) + (WORTH if candidate > height else 0.0)
+
+    return min(range(height, int(height * MOST) + 1), key=lambda n: (loss(n), n))
+
+
+def _weights(members: list[Node], graph: Graph) -> dict[int, float]:
+    """By columns that a grid may divide the work of the ops that have as many."""
+    weight: dict[int, float] = {}
     for node in members:
         z, rt, ct = tile_shape(node.shape)
         inner = 1
@@ -169,14 +222,13 @@ def best_height(height: int, members: list[Node], graph: Graph, device: DeviceSp
             inner = inner // ct if isinstance(node.op, HwDepthwise) else inner
         columns = 1 if isinstance(node.op, HwDepthwise) else ct
         weight[columns] = weight.get(columns, 0.0) + z * rt * ct * inner
-    total = sum(weight.values())
+    return weight
 
-    def waste(candidate: int) -> float:
-        result = sum(w * _waste(candidate, columns, device) for columns, w in weight.items()) / total
-        return math.log(candidate / height) + result
 
-    best = min(range(height, int(height * MOST) + 1), key=lambda n: (waste(n) + (WORTH if n > height else 0.0), n))
-    return best
+def _loss(candidate: int, height: int, weight: dict[int, float], device: DeviceSpec) -> float:
+    """What rows of that many tiles lose: the padding, and cores or cycles for want of a fitting grid."""
+    mean = sum(w * _waste(candidate, columns, device) for columns, w in weight.items()) / sum(weight.values())
+    return math.log(candidate / height) + mean
 
 
 def _waste(rows: int, columns: int, device: DeviceSpec) -> float:

@@ -7,7 +7,7 @@ import dataclasses
 import math
 
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import PHASE, READ_FROM_QUEUE, ROLE, phases
+from tbuda_lab.core.graph.phases import FORWARD, PHASE, READ_FROM_QUEUE, ROLE, phases
 from tbuda_lab.core.graph.tm import apply_shapes
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary, tile_shape
 
@@ -125,10 +125,10 @@ def separate(graph: Graph) -> None:
     for node in [*graph.inputs, *graph.of_kind(NodeKind.CONSTANT)]:
         if node.kind is NodeKind.INPUT and node.attrs.get(ROLE) == "gradient":
             continue
-        if all(phase.get(name) == "decode" for name, _ in users[node.name]):
-            continue  # an input or constant of its own: the decode part is run by itself
-        first = ("forward",) if node.kind is NodeKind.INPUT else ("forward", "decode", "backward")
-        late = [(name, port) for name, port in users[node.name] if name in phase and phase[name] not in first]
+        parts = {phase[name] for name, _ in users[node.name] if name in phase}
+        if len(parts) == 1 and next(iter(parts)).startswith(FORWARD):
+            continue  # an input or constant of its own: each subgraph is run by itself
+        late = [(name, port) for name, port in users[node.name] if name in phase and _late(node, phase[name])]
         if not late or (node.kind is NodeKind.CONSTANT and len(late) == len(users[node.name])):
             continue
         copy = _kept_input(graph, node) if node.kind is NodeKind.INPUT else _own_constant(graph, node)
@@ -137,6 +137,11 @@ def separate(graph: Graph) -> None:
             edges[port] = dataclasses.replace(edges[port], source=copy)
             graph[name].inputs = tuple(edges)
     graph.resort()
+
+
+def _late(node: Node, part: str) -> bool:
+    """Whether a part of the graph cannot read an INPUT or CONSTANT itself."""
+    return part != FORWARD if node.kind is NodeKind.INPUT else part == "optimizer"
 
 
 def _kept_input(graph: Graph, node: Node) -> str:

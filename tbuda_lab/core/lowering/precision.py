@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, phases
+from tbuda_lab.core.graph.phases import ACCUMULATES, FORWARD, phases
 from tbuda_lab.core.lowering.dataformats import assign_op, in_family, set_fidelity, set_format
 from tbuda_lab.core.lowering.hwops import HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions, PrecisionRule
@@ -65,7 +65,7 @@ def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: Compil
         pattern = None if rule.name is None else re.compile(rule.name)
         for name in [n.name for n in graph.topological()]:
             node = graph[name]
-            if not _in_part(node, rule, part.get(name, "forward"), name in summed):
+            if not _in_part(node, rule, part.get(name, FORWARD), name in summed):
                 continue
             if _selected(node, passed, rule, pattern):
                 message = tuple(_applied(graph, device, options, node, rule))
@@ -85,7 +85,7 @@ def _in_part(node: Node, rule: PrecisionRule, part: str, summed: bool) -> bool:
         return True
     return (
         node.kind is NodeKind.OP
-        and rule.part in (None, part)
+        and rule.part in (None, FORWARD if part.startswith(FORWARD) else part)
         and (rule.gradients is None or rule.gradients == summed)
     )
 

@@ -7,8 +7,9 @@ the netlist, and tensors, which are listed by name and size alone.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import parse_json
@@ -17,6 +18,17 @@ from tbuda_lab.core.netlist.archive import Archive, Member
 MAX_TEXT = 64 << 20     # bytes of the manifest or one netlist
 MAX_TEXTS = 4 * MAX_TEXT  # of all of them
 MANIFEST = "device.json"
+
+
+class Files(Protocol):
+    """What reading an image needs of an archive, or of a folder of one."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def members(self) -> Mapping[str, Member]: ...
+    def read(self, name: str, most: int) -> bytes: ...
+    def text(self, name: str, most: int) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +59,7 @@ def read_image(path: str | Path) -> Image:
         return image_of(archive)
 
 
-def image_of(archive: Archive) -> Image:
+def image_of(archive: Files) -> Image:
     """Manifest and netlists of an archive that is open. Raises `InputError`."""
     pures = {name: PurePosixPath(name) for name in archive.members}
     named = [name for name, pure in pures.items()
@@ -68,7 +80,7 @@ def image_of(archive: Archive) -> Image:
     return Image(str(archive.path), manifest, {n: netlists[n] for n in first}, members, cycles)
 
 
-def manifest_name(archive: Archive) -> str:
+def manifest_name(archive: Files) -> str:
     """Where the manifest lies, which tells the archive's folder. Raises `InputError` where there is none."""
     manifest_name = [n for n in archive.members if PurePosixPath(n).name == MANIFEST and len(PurePosixPath(
         n).parts) <= 2]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ROLE, TRAINABLE
+from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, subgraphs
 from tbuda_lab.core.ops import Reshape, Squeeze, Transpose, Unsqueeze
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import to_tensor
@@ -77,12 +77,16 @@ def _only_relabels(r: Rewriter, node: Node, leaf: Node) -> bool:
 @dataclasses.dataclass(frozen=True)
 class NameParameters(Pass):
     """A folded parameter or constant takes the name of the first one of the model that it comes from, `<name>_<k>` if
-    several do: on several chips the netlist parser itself makes names `<queue>.<chip>`."""
+    several do: on several chips the netlist parser itself makes names `<queue>.<chip>`. What subgraphs have folded
+    alike is one before.
+    """
 
     name = "name_parameters"
     doc = "Give folded parameters and constants the names of the model's own"
 
     def apply(self, graph: Graph) -> Report:
+        if subgraphs(graph) > 1:
+            _share_folded(graph)
         renamed: dict[str, str] = {}
         taken = set(graph.nodes)
         for node in graph.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT):
@@ -105,3 +109,18 @@ class NameParameters(Pass):
             nodes[node.name] = node
         graph.nodes = nodes
         return Report(self.name, len(renamed))
+
+
+def _share_folded(graph: Graph) -> None:
+    """Let folded parameters with equal recipes be one."""
+    first: dict[tuple[object, ...], str] = {}
+    same: dict[str, str] = {}
+    for node in graph.of_kind(NodeKind.PARAMETER):
+        if node.recipe is not None and TRAINABLE not in node.attrs:
+            key = (node.shape, node.df, *recipe.form(node.recipe))
+            same[node.name] = first.setdefault(key, node.name)
+    for name, chosen in same.items():
+        if name != chosen:
+            graph.nodes.pop(name)
+    for node in graph:
+        node.inputs = tuple(Edge(same.get(e.source, e.source), e.tms) for e in node.inputs)

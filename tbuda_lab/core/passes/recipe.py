@@ -53,6 +53,17 @@ def result_of(recipe: Graph) -> str:
     return output.sources[0]
 
 
+def form(recipe: Graph) -> tuple[object, ...]:
+    """Equal for recipes that calculate the same from the same parameters, whatever their nodes are called."""
+    at: dict[str, int] = {}
+    parts: list[object] = []
+    for node in recipe.topological():
+        at[node.name] = len(at)
+        leaf = node.name if node.kind is NodeKind.INPUT else None if node.value is None else node.value.tobytes()
+        parts.append((node.kind, repr(node.op), node.shape, tuple(at[s] for s in node.sources), leaf))
+    return tuple(parts)
+
+
 def _finish(recipe: Graph, last: str, shape: Shape) -> Graph:
     recipe.add(Node(recipe.unique(RESULT), NodeKind.OUTPUT, shape, inputs=(Edge(last),)))
     return recipe

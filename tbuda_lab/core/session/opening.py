@@ -65,6 +65,9 @@ def open_image(
     from tbuda_lab.core.tti.weights import sample_of
 
     loaded = load_image(path)
+    if loaded.sections:
+        raise InputError(f"{path} is an image in sections, of which the host runs some: TTDevice.load_image and `tbuda "
+                         "run` run it; give the model itself to open it in a session")
     graph = with_parameters(loaded.graph, {n: _array(v) for n, v in (parameters or {}).items()})
     missing = [n for n in loaded.missing if n not in (parameters or {})]
     if missing:

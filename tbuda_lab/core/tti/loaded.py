@@ -19,11 +19,13 @@ from tbuda_lab.core import passes
 from tbuda_lab.core.balancer.types import copied_from
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding, input_binding
 from tbuda_lab.core.compiler import CompileResult, host_parameters
+from tbuda_lab.core.compiler.fallback import SplitResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_csv
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import subgraphs
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.netlist.schema import Netlist
@@ -49,6 +51,8 @@ class Loaded:
     name -> (t, R, C), as in `CompileResult`. weighted: the queues among them that hold weights, folded and arranged or
     as they are. signature: of the graph after the passes, weights aside. cycles: the table of `epochsim.cycles_csv`.
     manifest: of the archive it was read from. weights: those that it trains, where it was compiled for that.
+    sections: of a model of which the host runs a part (see `compiler.fallback`): `graph` is that of the whole model,
+    `netlist` and what belongs to it are those of the largest section of the device.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Loaded:
     cycles: str
     manifest: dict[str, Any]
     weights: tuple[WeightBinding, ...] = ()
+    sections: tuple[LoadedSection, ...] = ()
 
     def unrounded_parameters(self) -> dict[str, np.ndarray]:
         """The parameters: an image holds them in their formats."""
@@ -94,6 +99,9 @@ class Loaded:
         where it is. Raises `InputError` for an unknown name, a wrong shape, weights that are still missing, or weights
         for which the model would be another one.
         """
+        if self.sections:
+            raise InputError(f"{self.name} is an image in sections, whose weights stay as they were compiled; compile "
+                             "the model with the new ones, compile_to_image")
         graph = with_parameters(self.graph, values)
         still = absent(graph)
         if still:
@@ -121,6 +129,29 @@ class Loaded:
             inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in self.netlist.queues),
             outputs=tuple(dataclasses.replace(o, recipe=recipes[o.name]) for o in self.outputs),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedSection:
+    """A part of a model that runs in one place, "host" or "device"; see `compiler.fallback.Section`. result: of a
+    section of the device."""
+
+    place: str
+    graph: Graph
+    result: Loaded | None = None
+
+    @property
+    def gives(self) -> dict[str, str]:
+        """By OUTPUT node the value that it delivers."""
+        return {node.name: node.sources[0] for node in self.graph.outputs}
+
+
+def loaded_sections(split: SplitResult, name: str) -> tuple[LoadedSection, ...]:
+    """The sections of a compiled model."""
+    return tuple(
+        LoadedSection(s.place, s.graph, None if s.result is None else loaded_of(s.result, f"{name}.{k}"))
+        for k, s in enumerate(split.sections)
+    )
 
 
 def with_parameters(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
@@ -186,10 +217,19 @@ def on_chips(loaded: Loaded, chips: Sequence[int]) -> Loaded:
         loaded.device, chips=new, mmio_chips=tuple(to[c] for c in loaded.device.mmio_chips),
         links=tuple((to[a], to[b], n) for a, b, n in loaded.device.links),
     )
+    overrides = tuple(_override(o, to) for o in loaded.overrides)
+    netlist = _renamed(loaded.netlist, to)
+    sections = []
+    for section in loaded.sections:
+        part = section.result
+        if part is not None and part.netlist is loaded.netlist:
+            part = dataclasses.replace(part, device=device, netlist=netlist, overrides=overrides)
+        elif part is not None:
+            part = on_chips(part, chips)
+        sections.append(dataclasses.replace(section, result=part))
     return dataclasses.replace(
-        loaded, device=device, netlist=_renamed(loaded.netlist, to),
-        overrides=tuple(_override(o, to) for o in loaded.overrides),
-    )
+        loaded, device=device, netlist=netlist, overrides=overrides, sections=tuple(sections)
+    )  # fmt: skip
 
 
 def _renamed(netlist: Netlist, to: dict[int, int]) -> Netlist:
@@ -217,14 +257,17 @@ def _override(override: Override, to: dict[int, int]) -> Override:
 def module_facts(modules: Sequence[Module], graph: Graph) -> tuple[ModuleFacts, ...]:
     """The modules of a device, in order: each with its parameters and buffers that the graph reads."""
     parameter_names = {node.name for node in graph.of_kind(NodeKind.PARAMETER)}
-    taken: set[str] = set()
+    shares, taken = subgraphs(graph) > 1, set[str]()  # subgraphs have weights in common
     module_facts = []
     for module in modules:
         names: dict[str, str] = {}
         for own in _own_names(module):
             # a name that an earlier module has is written with the module before it (see frontend.pybuda.joined)
-            node = next((n for n in (own, f"{module.get_name()}.{own}") if n in parameter_names and n not in taken),
-                None)
+            prefixed = f"{module.get_name()}.{own}"
+            if shares:
+                node = next((n for n in (prefixed, own) if n in parameter_names), None)
+            else:
+                node = next((n for n in (own, prefixed) if n in parameter_names and n not in taken), None)
             if node is not None:
                 names[own] = node
         taken |= set(names.values())

@@ -13,7 +13,7 @@ from tbuda_lab._version import __version__
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import Node, NodeKind
-from tbuda_lab.core.graph.phases import is_cache
+from tbuda_lab.core.graph.phases import is_cache, subgraph_of
 from tbuda_lab.core.options import options_to_json
 from tbuda_lab.core.overrides import Override, to_json
 from tbuda_lab.core.tti.loaded import Loaded
@@ -162,8 +162,9 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
         "ordered_target_names": [n.name for n in loaded.graph.inputs if n.attrs.get("target")],
         "ordered_constant_node_names": constants, "ordered_parameter_node_names": parameters,
         "ordered_intermediate_activation_names": [],
-        "ordered_input_subgraph_indices": [0] * len(loaded.inputs),
-        "ordered_output_subgraph_indices": [0] * len(loaded.outputs), "ordered_target_subgraph_indices": [],
+        "ordered_input_subgraph_indices": [_subgraph_that_reads(loaded, b.queue) for b in loaded.inputs],
+        "ordered_output_subgraph_indices": [subgraph_of(b.phase) for b in loaded.outputs],
+        "ordered_target_subgraph_indices": [0 for n in loaded.graph.inputs if n.attrs.get("target")],
         "ordered_input_tile_broadcast_dims": [[] for _ in loaded.inputs],
         "ordered_target_tile_broadcast_dims": [], "ordered_bw_input_tile_broadcast_dims": [],
         "ordered_input_runtime_tensor_transforms": [_transform(b) for b in loaded.inputs],
@@ -185,6 +186,14 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
         "optimizer_param_info": {w.name: [[s.suffix, s.queue] for s in w.states] for w in loaded.weights},
         "cpueval_outputs": None, "has_cache_buffers": any(map(is_cache, loaded.graph.of_kind(NodeKind.PARAMETER))),
     }  # fmt: skip
+
+
+def _subgraph_that_reads(loaded: Loaded, queue: str) -> int:
+    """The subgraph in the name of the netlist's graph that reads a queue, `fwd_<subgraph>_<epoch>`."""
+    for name, graph in loaded.netlist.graphs.items():
+        if any(port.source == queue for op in graph.ops.values() for port in op.inputs):
+            return int(name.split("_")[1])
+    return 0
 
 
 def _shape(node: Node, microbatch: int) -> list[int]:

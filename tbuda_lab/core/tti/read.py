@@ -13,22 +13,23 @@ import torch
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding
+from tbuda_lab.core.compiler.fallback import SENT
 from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import Budget
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
-from tbuda_lab.core.graph.phases import PHASES
+from tbuda_lab.core.graph.phases import is_part
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.graph.tm import TMError, apply_shapes
 from tbuda_lab.core.graph.verify import problems
 from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.netlist.archive import Archive
-from tbuda_lab.core.netlist.image import Image, image_of, is_pickle, manifest_name
+from tbuda_lab.core.netlist.image import Files, Image, image_of, is_pickle, manifest_name
 from tbuda_lab.core.netlist.schema import Netlist, Queue
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.options import CompileOptions, TrainingOptions, options_from_json
 from tbuda_lab.core.overrides import from_json
-from tbuda_lab.core.tti.loaded import Loaded, ModuleFacts, in_order
+from tbuda_lab.core.tti.loaded import Loaded, LoadedSection, ModuleFacts, in_order
 from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION, of_plain
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 
@@ -50,7 +51,8 @@ def load_image(path: str | Path) -> Loaded:
     """
     with Archive(path) as archive:
         image = image_of(archive)
-        return _ImageReader(archive, image).loaded()
+        reader = _ImageReader(archive, image)
+        return reader.with_sections(reader.loaded())
 
 
 def ours(manifest: Mapping[str, Any]) -> bool:
@@ -65,8 +67,26 @@ def _shape(queue: Queue) -> tuple[int, int, int]:
     return z, rows * height, cols * width
 
 
+class _Folder:
+    """A folder of an archive, as an archive."""
+
+    def __init__(self, archive: Files, folder: str) -> None:
+        self.archive, self.path, self.prefix = archive, archive.path, f"{folder}/"
+        inside = [m for m in archive.members.values() if m.name.startswith(self.prefix)]
+        self.members = {
+            m.name.removeprefix(self.prefix): dataclasses.replace(m, name=m.name.removeprefix(self.prefix))
+            for m in inside
+        }
+
+    def read(self, name: str, most: int) -> bytes:
+        return self.archive.read(self.prefix + name, most)
+
+    def text(self, name: str, most: int) -> str:
+        return self.archive.text(self.prefix + name, most)
+
+
 class _ImageReader:
-    def __init__(self, archive: Archive, image: Image) -> None:
+    def __init__(self, archive: Files, image: Image) -> None:
         self.archive, self.path, self.image, self.manifest = archive, archive.path, image, image.manifest
         self.folder = PurePosixPath(manifest_name(archive)).parent
         self.graphs: dict[str, Graph] = {}
@@ -113,6 +133,37 @@ class _ImageReader:
             modules=self._modules(graph), weighted=weighted, signature=self._text_field(section, "signature"),
             cycles=self.image.cycles.get(self._netlist_name(), ""), manifest=self.manifest, weights=trained,
         )
+
+    def with_sections(self, loaded: Loaded) -> Loaded:
+        """The image with the sections that it names, each checked against those before it."""
+        if "sections" not in self.section:
+            return loaded
+        sections, available = [], {node.name for node in loaded.graph.inputs}
+        arrays = {str(d): self._tensor(n, f"array {d}") for d, n in self._dict(self.section, "arrays").items()}
+        for record in self._list(self.section, "sections"):
+            if not isinstance(record, dict) or record.get("place") not in ("host", "device"):
+                raise self._wrong("a section is not of the host or the device")
+            graph = self._graph(self._text_field(record, "graph"), arrays)
+            self._complete(graph, False)
+            result = None
+            if record["place"] == "device":
+                result = dataclasses.replace(loaded, graph=graph, modules=())
+                if "folder" in record:
+                    folder = str(self.folder / self._text_field(record, "folder"))
+                    part = _Folder(self.archive, folder)
+                    result = dataclasses.replace(_ImageReader(part, image_of(part)).loaded(), graph=graph)
+                if {b.name for b in result.outputs} != {n.name for n in graph.outputs}:
+                    raise self._wrong("a section of the device gives other outputs than its graph")
+            section = LoadedSection(record["place"], graph, result)
+            missing = [node.name for node in graph.inputs if node.name not in available]
+            if missing:
+                raise self._wrong(f"a section reads {missing[0]!r}, which no section before it gives")
+            available |= {source if name.endswith(SENT) else name for name, source in section.gives.items()}
+            sections.append(section)
+        lost = [node.name for node in loaded.graph.outputs if node.name not in available]
+        if lost or not sections:
+            raise self._wrong(f"no section gives {lost[0]!r}" if lost else "it has no sections")
+        return dataclasses.replace(loaded, sections=tuple(sections))
 
     # -- the parts ---------------------------------------------------------------------------------------------
     def _settings(self) -> tuple[CompileOptions, tuple[Any, ...]]:
@@ -203,7 +254,7 @@ class _ImageReader:
             if any(size > most for size, most in zip(collapse(shape), room, strict=True)):
                 raise self._wrong(f"output {name!r} has shape {shape}, of which queue {queue!r} gives {room}")
             phase = record.get("phase", "forward")
-            if phase not in PHASES:
+            if not is_part(phase):
                 raise self._wrong(f"output {name!r} is filled by {phase!r}")
             outputs.append(OutputBinding(name, queue, shape, tms, recipe, phase))
         return tuple(inputs), tuple(outputs)

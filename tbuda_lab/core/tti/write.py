@@ -47,6 +47,9 @@ def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump
     if loaded.options.training is not None and not weights:
         raise InputError(f"{loaded.name} was compiled for training: its image keeps weights and the optimizer's state; "
                          "write it with weights")
+    if loaded.sections and not weights:
+        raise InputError(f"{loaded.name} has sections that the host runs: its image keeps weights; write it with "
+                         "weights")
     if weights and loaded.missing:
         raise InputError(f"{loaded.name} has no weights to write: set them first, or write it with weights=False")
     store = _Tensors(dump_format)
@@ -56,8 +59,10 @@ def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump
     graph_file = f"module_files/{name}.graph"
     texts = {graph_file: store.graph(loaded.graph, weights, "module.")}
     inputs, outputs = _bindings(loaded, store, weights, texts)
+    sections, parts = _sections(loaded, store, texts, dump_format)
     ours = {"graph": graph_file, "weights": weights, "dump_format": dump_format, "inputs": inputs, "outputs": outputs,
             "training": _training(loaded, store, texts), "arrays": store.arrays}
+    ours |= {"sections": sections} if sections else {}
     netlist = f"{name}_netlist.yaml"
     manifest = manifest_of(loaded, facts, netlist, tensors, ours)
     texts |= {
@@ -68,8 +73,26 @@ def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump
     }
     if loaded.cycles:
         texts[f"{name}_netlist.cycles.csv"] = loaded.cycles  # beside the netlist, as everywhere
-    files = [_text_file(n, t) for n, t in texts.items()] + store.files
+    files = [_text_file(n, t) for n, t in texts.items()] + store.files + parts
     return sorted((dataclasses.replace(f, name=f"{FOLDER}/{f.name}") for f in files), key=lambda f: f.name)
+
+
+def _sections(
+    loaded: Loaded, store: _Tensors, texts: dict[str, str], dump_format: str
+) -> tuple[list[dict[str, str]], list[File]]:
+    """The sections of a model of which the host runs a part, as plain data, and their files: a graph of a host section;
+    an image, in a folder of its own, of a device section other than that of which the netlist is the archive's own."""
+    records, files = [], []
+    for number, section in enumerate(loaded.sections):
+        file = f"module_files/sections/{number}.graph"
+        texts[file] = store.graph(section.graph, True, "section.")
+        record = {"place": section.place, "graph": file}
+        if section.result is not None and section.result.netlist is not loaded.netlist:
+            record["folder"] = folder = f"sections/{number}"
+            nested = image_files(section.result, ImageFacts(), dump_format=dump_format)
+            files += [dataclasses.replace(f, name=f"{folder}/{f.name}") for f in nested]
+        records.append(record)
+    return records, files
 
 
 def safe(name: str) -> str:

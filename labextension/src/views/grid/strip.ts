@@ -77,7 +77,7 @@ export function drawStrip(
   known.clear();
   const most = Math.max(...ops.epochTimes, 1);
   const directions = (ops.frame.meta['directions'] as string[] | undefined) ?? [];
-  const sections = new Set(directions).size > 1; // a training step: which part of it an epoch is
+  const sections = new Set(directions).size > 1; // a training step, or subgraphs: which part of it an epoch is
   const chips = (ops.frame.meta['chips'] as number[]).length;
   return ops.byEpoch.map((members, epoch) => {
     const rows = Rows.of(ops.frame.meta, ops.ofEpoch('chip', epoch), H, 2);
@@ -91,7 +91,7 @@ export function drawStrip(
     }
     const cycles = ops.epochTimes[epoch]!;
     const section = sections ? ops.phaseOf(epoch) : '';
-    const label = `epoch ${epoch}${section && `, section ${section}`}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
+    const label = `epoch ${epoch}${section && (section.startsWith('subgraph') ? `, ${section}` : `, section ${section}`)}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
     const bar = `width:${(100 * cycles) / most}%`;
     const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('\n');
     const made = before.get(key) ?? h('button', {

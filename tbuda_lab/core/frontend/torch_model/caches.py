@@ -11,7 +11,7 @@ import torch
 
 from tbuda_lab.core.errors import Diagnostic, ModelError
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import CACHE, PHASE, ROLE, WRITES, behind_caches
+from tbuda_lab.core.graph.phases import CACHE, PHASE, ROLE, WRITES, behind_caches, forward_part
 
 NAMESPACE = "tbuda_lab"
 
@@ -74,7 +74,7 @@ class Caches:
         needed: set[str] = set()  # by the prompt's part
         for node in reversed(order):
             if node.kind is NodeKind.OUTPUT:
-                node.attrs[PHASE] = "decode" if node.name in later else "forward"
+                node.attrs[PHASE] = forward_part(1 if node.name in later else 0)
             if node.name in needed or (node.kind is NodeKind.OUTPUT and node.name not in later):
                 needed.update((node.name, *node.sources))
         decoded: set[str] = set()  # by the decode part

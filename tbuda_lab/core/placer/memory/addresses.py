@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.device.noc import fewest_hops
-from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import DIRECTIONS
+from tbuda_lab.core.graph.phases import direction_of
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.dram import BufferRequest, allocate, allocate_host
@@ -47,7 +47,10 @@ class Addresses:
         host: list[BufferRequest] = []
         algorithm = self.options.dram_placement_algorithm
         grayskull = self.device.arch == "grayskull"
+        leaders = _leaders(plans)
         for q in plans:
+            if leaders.get(q.name, q.name) != q.name:
+                continue
             chip, channel = fixed.get(q.name, (q.chip, None))
             first, last = self._life(q)
             request = BufferRequest(q.name, chip, q.grid[0] * q.grid[1], q.bytes_per_buffer, channel, first, last)
@@ -61,17 +64,20 @@ class Addresses:
         buffers = addresses.buffers | allocate_host(host, self.device)
         result: dict[str, QueuePlacement] = {}
         for q in plans:
-            chip = fixed[q.name][0] if q.name in fixed else q.chip
-            result[q.name] = self._placed(q, chip, buffers[q.name], addresses.lifetimes.get(q.name))
+            leader = leaders.get(q.name, q.name)
+            chip = fixed[leader][0] if leader in fixed else q.chip
+            alias = leader if leader != q.name else ""
+            result[q.name] = self._placed(q, chip, buffers[leader], addresses.lifetimes.get(q.name), alias)
         return result
 
     def _placed(
-        self, q: QueuePlacement, chip: int, buffers: tuple[tuple[int, int], ...], lifetime: tuple[int, int] | None
-    ) -> QueuePlacement:
+        self, q: QueuePlacement, chip: int, buffers: tuple[tuple[int, int], ...], lifetime: tuple[int, int] | None,
+        alias: str,
+    ) -> QueuePlacement:  # fmt: skip
         plan, entry = self.planned.get(q.name, (None, q))
-        if plan is q and (entry.chip, entry.buffers, entry.lifetime) == (chip, buffers, lifetime):
+        if plan is q and (entry.chip, entry.buffers, entry.lifetime, entry.alias) == (chip, buffers, lifetime, alias):
             return entry
-        return dataclasses.replace(q, chip=chip, buffers=buffers, lifetime=lifetime)
+        return dataclasses.replace(q, chip=chip, buffers=buffers, lifetime=lifetime, alias=alias)
 
     def _life(self, q: QueuePlacement) -> tuple[int, int]:
         """(epoch of the op that writes a queue, -1 for the host; epoch of the last reader of a queue between epochs of
@@ -82,7 +88,7 @@ class Addresses:
             return -1, -1
         writer, last = self.placed[q.source], -1
         own = self.phase.get(q.source, "forward")
-        if DIRECTIONS[own] != q.direction:  # other programs run between its writer and its readers
+        if direction_of(own) != q.direction:  # other programs run between its writer and its readers
             return writer.epoch, -1
         for reader, _ in self.users[q.source]:
             spot = self.placed.get(reader)
@@ -128,7 +134,7 @@ class Addresses:
     def _fixed(self, plans: Sequence[QueuePlacement]) -> dict[str, tuple[int, int | None]]:
         """(chip, channel) that the user chose, by queue."""
         names = [q.name for q in plans]
-        by_name = {q.name: q for q in plans}
+        by_name, leaders = {q.name: q for q in plans}, _leaders(plans)
         fixed: dict[str, tuple[int, int | None]] = {}
         wrong: list[Diagnostic] = []
         for record in self.overrides:
@@ -160,6 +166,11 @@ class Addresses:
                             f"them to chip {chip}",
                         )
                     )
+                elif leaders.get(name, name) != name:
+                    wrong.append(
+                        Diagnostic("error", name, "queue-channel", f"it is a view of {leaders[name]}, and lies there",
+                                   f"place {leaders[name]}")
+                    )  # fmt: skip
                 elif by_name[name].location == "host":
                     wrong.append(
                         Diagnostic(
@@ -175,6 +186,33 @@ class Addresses:
         if wrong:
             raise OverrideError("queue placements cannot be met", wrong)
         return fixed
+
+
+def _leaders(plans: Sequence[QueuePlacement]) -> dict[str, str]:
+    """By view of a ram that subgraphs share the first of its views, which has the buffers. Raises `PlacementError` for
+    views that do not lie alike."""
+    first: dict[str, QueuePlacement] = {}
+    leaders: dict[str, str] = {}
+    for q in plans:
+        if not q.ram:
+            continue
+        leader = first.setdefault(q.ram, q)
+        leaders[q.name] = leader.name
+        differ = [name for name, of in _LIES.items() if of(q) != of(leader)]
+        if differ:
+            raise PlacementError(
+                f"the subgraphs do not find the cache {q.ram!r} in one place",
+                [Diagnostic("error", q.name, "shared-ram", f"in {' and '.join(differ)} it differs from {leader.name}",
+                            "take one chip for the device, and one format for what the subgraphs write into it")],
+            )  # fmt: skip
+    return leaders
+
+
+_LIES: dict[str, Callable[[QueuePlacement], object]] = {
+    "chip": lambda q: q.chip,
+    "format": lambda q: q.df,
+    "blocks": lambda q: (q.grid, q.t, q.mblock, q.ublock, q.ublock_order),
+}
 
 
 def hops(device: DeviceSpec, chip: int, cores: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement,
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, DIRECTIONS, WRITES, inputs_of_run, phases, written
+from tbuda_lab.core.graph.phases import ACCUMULATES, RAM, WRITES, direction_of, inputs_of_run, phases, written
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
@@ -124,7 +124,7 @@ class QueuePlanner:
         return tuple(self._placed)
 
     def _direction(self, op: str) -> str:
-        return DIRECTIONS[self.phase[op]] if self.phase else "fwd"
+        return direction_of(self.phase[op]) if self.phase else "fwd"
 
     # -- plans -----------------------------------------------------------------------------------------------
     def _readers(self, name: str) -> list[tuple[str, int]]:
@@ -174,6 +174,7 @@ class QueuePlanner:
         tms: tuple[TM, ...] = (),
         layout: str = "tilized",
         writer: str = "",
+        ram: str = "",
         direction: str = "fwd",
     ) -> None:
         t, rt, ct = shape
@@ -206,6 +207,7 @@ class QueuePlanner:
                 layout,
                 writer,
                 direction,
+                ram,
             )
         )
 
@@ -271,7 +273,10 @@ class QueuePlanner:
         if readers:
             ublock = self._reader_ublock(*readers[0])
             ublock = (math.gcd(ublock[0], rt // grid[0]), math.gcd(ublock[1], ct // grid[1]))
-        parameter = node.kind is NodeKind.PARAMETER
+        parameter, ram = node.kind is NodeKind.PARAMETER, str(node.attrs.get(RAM, ""))
+        if ram:
+            grid, ublock = (1, 1), (1, 1)
+            prologue = prologue and can_prefetch(selected, (z, rt, ct), grid)
         self._add(
             name,
             "parameter" if parameter else "constant",
@@ -285,6 +290,7 @@ class QueuePlanner:
             access="ram" if parameter else "queue",
             chip=chip,
             prologue=prologue,
+            ram=ram,
         )
 
     def _reader(self, reader: str, port: int) -> Reader:
@@ -376,6 +382,7 @@ class QueuePlanner:
             chip=chip,
             prologue=preloadable and not node.attrs.get(ACCUMULATES) and can_prefetch(selected, stored, grid),
             writer=source,
+            ram=str(node.attrs.get(RAM, "")),
         )
 
     def _op(self, node: Node) -> None:

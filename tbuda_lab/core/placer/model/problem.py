@@ -15,7 +15,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.graph.phases import DIRECTIONS, WRITES, first_of_each, phases
+from tbuda_lab.core.graph.phases import WRITES, direction_of, first_of_each, phases
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -259,8 +259,8 @@ class Problem:
         return self.with_candidates({**self.models, self.order[op]: table}, self.pins, self.breaks)
 
     def direction(self, op: int) -> str:
-        """Of the part of the graph that an op is in: "fwd", "decode", "bwd" or "opt"."""
-        return DIRECTIONS[self.phase[self.order[op]]] if self.phase else "fwd"
+        """Of the part of the graph that an op is in: "fwd", "fwd_<subgraph>", "bwd" or "opt"."""
+        return direction_of(self.phase[self.order[op]]) if self.phase else "fwd"
 
     # -- the batch --------------------------------------------------------------------------------------------------
     def inputs(self, op: int) -> int:
