@@ -1,4 +1,5 @@
-"""Property tests draw the same examples every time, and a busy machine is no failure.
+"""Property tests draw the same examples every time, other tests the same random numbers, and a busy machine is no
+failure.
 
 Tests that are not about placing take placements that an earlier test of this run made from a cache of this run alone:
 many ask something of the same few models. Tests of the placer and of what it rests on, and those marked `uncached`,
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from tests.kernels import Template
@@ -68,6 +70,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture of the test is made."""
+    torch.manual_seed(0)
     room = Path(item.path).relative_to(Path(__file__).parent).parts[0]
     uncached = room in UNCACHED or item.get_closest_marker("uncached") is not None
     os.environ["TBUDA_CACHE"] = "off" if uncached else os.environ[_FOLDER]
