@@ -12,12 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, demands, dram_divider
-from tbuda_lab.core.balancer.pickers import streamed_picker
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.epochsim.network import EpochConstants
-from tbuda_lab.core.graph import TILE
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
-from tbuda_lab.core.placer.model.op_parts import first_part, last_part, reads_all, reads_at_once
+from tbuda_lab.core.placer.model.op_parts import first_part, last_part, picked_strips, reads_all, reads_at_once
 from tbuda_lab.core.placer.model.problem import Problem
 
 _CONSTANTS = EpochConstants()
@@ -32,7 +30,7 @@ _EVENTS = 1 + 2 * _K
 _DONE = _WHOLE + _K - 1
 _NEVER = 1 << 60
 """Inputs of a batch by which what is fetched once costs nothing."""
-_PRICES = np.array([0.0, 100.0, 500.0, 2500.0, 12500.0])
+_PRICES = np.array([0.0, 500.0, 4000.0])
 """Cycles that a core may cost."""
 _ROUNDS = 4
 _ENOUGH = 5e-3
@@ -399,25 +397,13 @@ class _PickerParts(_Parts):
         kinds, which = np.unique(
             np.column_stack([self.slices, self.z_inside, np.maximum(1, rows["u_kt"])]), axis=0, return_inverse=True
         )
-        known: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        op = profile.op
+        assert isinstance(op, HwSparseMatmul)
         self._kinds = []
         for i, (factor, inside, strip) in enumerate(kinds.tolist()):
-            if (factor, inside) not in known:
-                known[factor, inside] = self._strips(factor, bool(inside))
-            low, high = (strips // strip for strips in known[factor, inside])
+            low, high = (s // strip for s in picked_strips(op.picker, profile.out, bool(inside), factor)[:2])
             where = np.flatnonzero(which.reshape(-1) == i)
             self._kinds.append(((factor, bool(inside), strip), where, low, high, _read(low, high)))
-
-    def _strips(self, factor: int, inside: bool) -> tuple[np.ndarray, np.ndarray]:
-        """(blocks,) first and last strip of one tile that each block picks rows of; -1 where it picks none."""
-        op = self.profile.op
-        assert isinstance(op, HwSparseMatmul)
-        picked = streamed_picker(op.picker.array, self.profile.out, "rz" if inside else "r", factor)
-        blocks, at = self.profile.out[0] * factor, picked[:, 2] // TILE
-        low, high = np.full(blocks, np.iinfo(np.int64).max), np.full(blocks, -1)
-        np.minimum.at(low, picked[:, 0], at)
-        np.maximum.at(high, picked[:, 0], at)
-        return np.where(high < 0, -1, low), high
 
 
 def _read(low: np.ndarray, high: np.ndarray) -> np.ndarray:

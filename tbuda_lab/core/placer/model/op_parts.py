@@ -5,12 +5,14 @@ Source: placement.md#firings.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from tbuda_lab.core.balancer.pickers import streamed_picker
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.epochsim.network import EpochConstants
-from tbuda_lab.core.graph import TILE
+from tbuda_lab.core.graph import TILE, Payload, TileShape
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
 from tbuda_lab.core.placer.model.problem import Problem
 
@@ -46,7 +48,8 @@ def last_part(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
     if isinstance(op, HwSparseMatmul):
         streams = np.stack([rows["stream"] == "rz", rows["stream_r"]], axis=1).astype(np.int64)
         kinds, which = np.unique(streams, axis=0, return_inverse=True)
-        needed = np.array([_last_block(profile, bool(rz), int(factor)) for rz, factor in kinds.tolist()])
+        picker, out = op.picker, profile.out
+        needed = np.array([picked_strips(picker, out, bool(rz), int(factor))[2] for rz, factor in kinds.tolist()])
         left = np.maximum(0, t - 1 - needed[which.reshape(-1)])
         part: np.ndarray = (left + 1.0 / k) / t
         return part
@@ -64,26 +67,30 @@ def last_part(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
     return part
 
 
-def _last_block(profile: OpProfile, rz: bool, factor: int) -> int:
-    """The block of a picker at the latest before which all strips of its operand have to be there."""
-    picker = _picker(profile, rz, factor)
-    strips = profile.operands[0].tiles[0] * profile.operands[0].tiles[1]
-    soonest = np.full(strips, np.iinfo(np.int64).max)
-    np.minimum.at(soonest, picker[:, 2] // TILE, picker[:, 0])
-    return int(soonest.max())
-
-
-def _picker(profile: OpProfile, rz: bool, factor: int) -> np.ndarray:
-    op = profile.op
-    assert isinstance(op, HwSparseMatmul)
-    return streamed_picker(op.picker.array, profile.out, "rz" if rz else "r", factor)
+@functools.lru_cache(maxsize=1024)
+def picked_strips(picker: Payload, out: TileShape, inside: bool, factor: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Of a picker that streams `factor` ways along rows (inside: with all slices of one part together): (blocks,) first
+    and last strip of one tile that each block picks rows of, -1 where it picks none; and the block at the latest before
+    which all strips that it picks from have to be there."""
+    picked = streamed_picker(picker.array, out, "rz" if inside else "r", factor)
+    blocks, strip = picked[:, 0], picked[:, 2] // TILE
+    never = np.iinfo(np.int64).max
+    low, high = np.full(out[0] * factor, never), np.full(out[0] * factor, -1)
+    np.minimum.at(low, blocks, strip)
+    np.maximum.at(high, blocks, strip)
+    soonest = np.full(int(strip.max(initial=0)) + 1, never)
+    np.minimum.at(soonest, strip, blocks)
+    return np.where(high < 0, -1, low), high, int(soonest[soonest < never].max(initial=0))
 
 
 def reads_at_once(op: object) -> bool:
     """Whether an op reads of its operand before it gives its first tiles: a picker may begin with a block of zeros."""
-    if not isinstance(op, HwSparseMatmul):
-        return True
-    block, row = op.picker.array[:, 0], op.picker.array[:, 1]
+    return _picks_at_once(op.picker) if isinstance(op, HwSparseMatmul) else True
+
+
+@functools.lru_cache(maxsize=512)
+def _picks_at_once(picker: Payload) -> bool:
+    block, row = picker.array[:, 0], picker.array[:, 1]
     return bool(((block == 0) & (row < TILE)).any())
 
 
@@ -99,7 +106,7 @@ def reads_all(problem: Problem, op: int, port: int) -> bool:
     if isinstance(op_type, HwSplice):
         entry = entry and all(index == 0 and stride == 0 for index, _, stride in op_type.ranges)
     elif isinstance(op_type, HwSparseMatmul):
-        strips = np.unique(_picker(profile, False, 1)[:, 2] // TILE)
+        strips = np.unique(op_type.picker.array[:, 2] // TILE)
         entry = entry and len(strips) == operand.tiles[0] * operand.tiles[1]
     problem.costs.answers[key] = entry
     return entry
