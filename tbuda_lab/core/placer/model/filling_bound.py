@@ -32,8 +32,8 @@ _NEVER = 1 << 60
 """Inputs of a batch by which what is fetched once costs nothing."""
 _PRICES = np.array([0.0, 500.0, 4000.0])
 """Cycles that a core may cost."""
-_ROUNDS = 4
-_ENOUGH = 5e-3
+_ROUNDS = 7
+_ENOUGH = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,11 @@ class FillingBound:
     def __init__(self, problem: Problem, most: float) -> None:
         self.problem, self.most = problem, most
         self._feeds = [self._feeds_of(op) for op in range(len(problem.order))]
+        self._readers = [
+            [reader for reader, port in fact.readers if reads_all(problem, reader, port)] for fact in problem.facts
+        ]
         self._tables: dict[tuple[object, ...], _Progress] = {}
+        self._of: dict[int, _Progress] = {}
 
     def excludes(self, first: int, last: int, cycles: float) -> bool:
         """Whether ops [first, last) cannot work on a batch in so many cycles as one epoch.
@@ -145,8 +149,8 @@ class FillingBound:
         after: dict[int, float] = {}
         for op in range(last - 1, min(rows) - 1, -1):
             late = float(_READY) if problem.places(op, min(rows), last)[1] in (DRAM, HOST) else 0.0
-            for reader, port in problem.facts[op].readers:
-                if reader < last and reads_all(problem, reader, port):
+            for reader in self._readers[op]:
+                if reader < last:
                     late = max(late, _HOP + least[reader] + after[reader])
             after[op] = late
         return after
@@ -172,6 +176,8 @@ class FillingBound:
 
     def _progress(self, op: int) -> _Progress:
         """Worked out once for equal ops that read from and write to the same places."""
+        if op in self._of:
+            return self._of[op]
         problem, table = self.problem, self.problem.tables[op]
         places = problem.places(op, op, op + 1), problem.places(op, 0, len(problem.order))
         entry = self._tables.get((table.signature, places))
@@ -181,6 +187,7 @@ class FillingBound:
             quick = cycles <= max(self.most, float(cycles.min()))
             entry = _progress(problem.profiles[op], table.rows[legal[quick]], cycles[quick])
             self._tables[table.signature, places] = entry
+        self._of[op] = entry
         return entry
 
 
