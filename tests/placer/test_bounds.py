@@ -6,21 +6,27 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
+from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.batch_bound import Ways, time_bound
 from tbuda_lab.core.placer.model.bounds import NoPacking, least_runs, no_packing
 from tbuda_lab.core.placer.model.costs import CostCache
+from tbuda_lab.core.placer.model.filling_bound import FillingBound
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.stalls.epoch_throughput import throughput
+from tbuda_lab.core.placer.stalls.epoch_throughput import batch_cycles, throughput
 from tests import pairs
-from tests.placer.graphs import Sketch, convolutions, linear
+from tests.placer.graphs import Sketch, convolutions, encoder, linear, residuals
 from tests.placer.test_place import DEVICES, GRAPHS, placed
 
 
@@ -203,3 +209,96 @@ def _drawn(problem: Problem, first: int, last: int, limit: float, rng: np.random
         picked[op] = int(rng.choice(rows))
     chosen = choose_rows(problem, first, last, picked, 40, limit, {})[0]
     return None if chosen is None else place_rows(problem, first, last, chosen)
+
+
+class _Pictures(torch.nn.Module):
+    """Convolutions with strides, groups and full kernels, pooling, growing, joining and a mean: what has pickers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(32, 64, 3, padding=1)
+        self.deep = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64)
+        self.down = torch.nn.Conv2d(64, 96, 3, stride=2, padding=1)
+        self.point = torch.nn.Conv2d(96, 64, 1)
+        self.joined = torch.nn.Conv2d(128, 32, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.first(x))
+        z = torch.nn.functional.max_pool2d(torch.relu(self.deep(y)) + y, 2)
+        z = torch.relu(self.point(torch.relu(self.down(torch.nn.functional.interpolate(z, scale_factor=2.0)))))
+        z = torch.nn.functional.interpolate(z, scale_factor=2.0)
+        return self.joined(torch.cat([y, z], dim=1)).mean(dim=(2, 3))
+
+
+def _pictures(device: str, options: CompileOptions) -> Graph:
+    torch.manual_seed(0)
+    passed = passes.run(from_torch(_Pictures().eval(), (torch.rand(1, 32, 16, 16),)), options).graph
+    return lower(passed, load_device(device), options)
+
+
+@pytest.mark.parametrize("device", DEVICES[:2])
+@pytest.mark.parametrize("name", ["pictures", "convolutions", "encoder", "residuals"])
+def test_no_epoch_is_excluded_at_the_time_that_the_simulator_says(device: str, name: str) -> None:
+    """Where no other rows are legal than those of the epoch all that is left is when each op does what."""
+    rng, options, spec = np.random.default_rng(11), CompileOptions(microbatch=64), load_device(device)
+    graphs = {"convolutions": lambda: convolutions(32, 64, 2), "encoder": lambda: encoder(1),
+              "residuals": lambda: residuals(2, 128), "pictures": lambda: _pictures(device, options)}  # fmt: skip
+    graph = graphs[name]()
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    runs, legal, close = least_runs(problem), dict(problem.costs.legal), []
+    for _ in range(40):
+        first = int(rng.integers(len(problem.order)))
+        lengths, cycles = runs[first]
+        at = int(rng.integers(min(len(lengths), 12)))
+        last = first + int(lengths[at])
+        segment = _drawn(problem, first, last, float(cycles[at]) * float(rng.choice([1.05, 1.5, 4.0])), rng)
+        if segment is None or throughput(problem, segment).deadlocked:
+            continue
+        time = batch_cycles(problem, segment)
+        rows: dict[str, set[int]] = {}
+        for op, row in zip(range(first, last), segment.rows, strict=True):
+            rows.setdefault(problem.tables[op].signature, set()).add(row)
+        problem.costs.legal.update({key: np.array(sorted(some)) for key, some in rows.items()})
+        bound = FillingBound(problem, np.inf)
+        assert not bound.excludes(first, last, time)
+        parts = np.linspace(0.5, 1.0, 51)[:-1]
+        close.append(max((part for part in parts if bound.excludes(first, last, part * time)), default=0.0))
+        problem.costs.legal.update(legal)
+    assert len(close) > 10 and max(close) > 0.9
+
+
+@pytest.mark.parametrize("microbatch", [2, 64])
+def test_filling_a_chain_that_hands_on_whole_outputs_takes_all_of_its_work(microbatch: int) -> None:
+    """Each op of a chain adds up over k and gives all at the end: the first input takes the sum of their cycles, every
+    other one the most of them."""
+    s = Sketch()
+    x = s.input("x", 1, 1, 64, 64)
+    for i, width in enumerate((64, 128, 64, 256, 64)):
+        x = s.op(f"n{i}", HwMatmul(), (1, 1, 64, width), x, s.parameter(f"w{i}", 1, 1, s.graph[x].shape[3], width))
+    options, spec = CompileOptions(enable_t_streaming=False, microbatch=microbatch), load_device("wormhole_b0")
+    graph = s.output(x)
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    last = len(problem.order) - 1  # without the nop of the output
+    least = []
+    for op in range(last):
+        table = problem.tables[op]
+        rows = problem.costs.legal[table.signature]
+        rows = rows[table.rows["m_k"][rows] > 1]
+        row = rows[problem.row_limits(op, *problem.places(op, 0, last), EpochLoad(0, 0))[rows].argmin()]
+        problem.costs.legal[table.signature] = np.array([row])
+        least.append(int(table.rows["cycles"][row]))
+    work = sum(least) + (microbatch - 1) * max(least)
+    bound = FillingBound(problem, np.inf)
+    assert bound.excludes(0, last, 0.999 * work)
+    assert not bound.excludes(0, last, 1.5 * work + 40 * last * 100)
+
+
+def test_what_filling_costs_is_in_the_bound_of_a_batch() -> None:
+    """Of convolutions one after the other, against their slowest op alone."""
+    options, spec = CompileOptions(microbatch=64), load_device("grayskull")
+    graph = convolutions(32, 64, 6)
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    result = placed(graph, spec, microbatch=64, objective="auto").report
+    assert result is not None and result.objective is not None
+    slowest = no_packing(problem) + options.epoch_switch_cycles / 64
+    assert 1.01 * slowest < time_bound(problem) <= result.objective.time

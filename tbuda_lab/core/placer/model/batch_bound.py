@@ -6,18 +6,20 @@ Source of what an op does when: placement.md#firings; what is bounded is what th
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, dram_rate
 from tbuda_lab.core.balancer.l1 import preloads
-from tbuda_lab.core.balancer.pickers import streamed_picker
-from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.epochsim.network import EpochConstants
-from tbuda_lab.core.graph import TILE
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwSplice
 from tbuda_lab.core.placer.model.bounds import least_rest, least_runs, relaxed_runs
+from tbuda_lab.core.placer.model.filling_bound import FillingBound
+from tbuda_lab.core.placer.model.op_parts import first_part, last_part, reads_all, reads_at_once
 from tbuda_lab.core.placer.model.problem import Problem
 
 _PRICES = np.concatenate([[0.0], np.geomspace(1.0, 1e5, 16)])
@@ -27,12 +29,17 @@ _HOP, _READY = _CONSTANTS.noc_latency, _CONSTANTS.dram_latency
 _LIMITS = np.array([*np.linspace(1.0, 1.1, 21), *np.linspace(1.12, 1.5, 20), np.inf])
 """Of what a run's slowest op takes at least: a slower one lets all ops be smaller, which leaves cores for the way of
 the first input. Between two of these the lower one counts for the slowest op, the upper one for what is allowed."""
+_FIRST_GUESS, _STEP, _NEAR = 1.05, 1.005, 1.004
+"""What filling may make a run take more; by how much more it is asked for if that is not enough; and how near what is
+too little and what may do are to be. Runs that begin at most `_NEIGHBOURS` ops apart take about as much more."""
+_NEIGHBOURS = 3
+_MOST_FILLED = 1.25
+"""Of the slowest run on the best path, what no run is thought to take more than."""
+_MOST_OPS = 4000
+"""Ops of all runs that are looked at for that."""
 _LOOKED_AT, _MOST_LOOKED_AT = 16, 256
 """Runs that are bounded by both at once: those on the best path, as long as there are others on it; at most so many for
 each input of the batch, and in all. For one input more of them cost seconds and hardly move the bound."""
-_MOST_STEPS = 2 * _CONSTANTS.max_steps
-_KEEPS_ALL = frozenset({"broadcast", "transpose", "hslice", "vslice", "hstack", "vstack"})
-"""TMs after which every tile is still there."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +79,7 @@ def time_bound(problem: Problem) -> float:
     price (a Lagrange multiplier): all ops together have the cores of the device, and the longest way is no shorter than
     the sum of what its ops take, each with the row that is best at that price, of those that are no slower than the
     slowest op. The dynamic programme over cuts adds the epochs up. Rows that edges refuse together, and buffers, are
-    left out.
+    left out. Where the schedule has pickers `FillingBound` takes the place of the third thing.
     """
     entry = _known.get(problem)
     if entry is None:
@@ -92,12 +99,13 @@ def _time_bound(problem: Problem) -> float:
     ways = Ways(problem)
     known: dict[tuple[int, ...], float] = {}
     done: set[tuple[int, int]] = set()
-    most = min(_LOOKED_AT * options.inputs_counted, _MOST_LOOKED_AT)
+    fills = options.inputs_counted > 1 and any(isinstance(p.op, HwSparseMatmul) for p in problem.profiles)
+    most = 0 if fills else min(_LOOKED_AT * options.inputs_counted, _MOST_LOOKED_AT)
     while True:
         bound, path = _cheapest(runs, takes, switch)
         todo = [run for run in path if run not in done]
         if not todo or len(known) >= most:
-            return bound
+            return _filled(problem, takes, path) if fills else bound
         for first, at in todo:
             last = first + int(runs[first][0][at])
             alike = problem.structure(first, last)
@@ -106,6 +114,57 @@ def _time_bound(problem: Problem) -> float:
                 known[alike] = problem.share(first) * least / problem.inputs(first)
             takes[first][at] = max(takes[first][at], known[alike])
             done.add((first, at))
+
+
+def _filled(problem: Problem, takes: list[np.ndarray], path: list[tuple[int, int]]) -> float:
+    """The bound when runs on the best path take as much more as `FillingBound` says, as long as there are runs on it of
+    which that is not known, and as many ops are looked at as is worth it. takes: see `_least_takes`; path: the best one
+    so far. takes is changed."""
+    runs, relaxed = least_runs(problem), relaxed_runs(problem)
+    switch = problem.options.epoch_switch_cycles / problem.options.inputs_counted
+    shares = [problem.share(op) / problem.inputs(op) for op in range(len(runs))]
+    filling = FillingBound(problem, _MOST_FILLED * max(takes[first][at] / problem.share(first) for first, at in path))
+    known: dict[tuple[object, ...], _Filled] = {}
+    more = np.full(len(runs) + 1, _FIRST_GUESS)  # by first op, what runs from near there were found to take more
+    looked_at = 0
+    while looked_at < _MOST_OPS:
+        _, path = _cheapest(runs, takes, switch)
+        settled = True
+        for first, at in path:
+            last = first + int(runs[first][0][at])
+            alike = problem.structure(first, last)
+            run = known.get(alike)
+            if run is None:
+                slowest = relaxed.least(first, last, float(runs[first][1][at]))
+                quick = max(takes[first][at] / shares[first], problem.inputs(first) * slowest)
+                run = known[alike] = _Filled(quick)
+            if run.most > _NEAR * run.least:
+                settled, looked_at = False, looked_at + last - first
+                run.ask(float(more[first]), functools.partial(filling.excludes, first, last))
+                if run.most <= _NEAR * run.least:
+                    more[max(0, first - _NEIGHBOURS) : first + _NEIGHBOURS] = run.least / run.quick
+            takes[first][at] = max(takes[first][at], shares[first] * run.least)
+        if settled:
+            break
+    return _cheapest(runs, takes, switch)[0]
+
+
+class _Filled:
+    """Cycles of a batch of a run: quick: without what filling costs; least: are not enough; most: may be."""
+
+    def __init__(self, quick: float) -> None:
+        self.quick = self.least = quick
+        self.most = math.inf
+
+    def ask(self, guess: float, excludes: Callable[[float], bool]) -> None:
+        """Brings one of both nearer. guess: what it may take over `quick`."""
+        cycles = math.sqrt(self.least * self.most) if self.most < math.inf else self.quick * guess
+        if self.most == math.inf and cycles <= self.least:
+            cycles = self.least * _STEP
+        if excludes(cycles):
+            self.least = cycles
+        else:
+            self.most = cycles
 
 
 def least_times_from(problem: Problem) -> np.ndarray:
@@ -206,12 +265,12 @@ class Ways:
             if isinstance(op_type, HwSplice):
                 if len(inside) == len(producers):
                     start = np.min(inside, axis=0)
-            elif inside and _reads_at_once(op_type):
+            elif inside and reads_at_once(op_type):
                 start = np.max(inside, axis=0)
             depth.append(start + w.first[:, a])
             done = start + w.whole[:, a]
             for port, p in enumerate(producers):
-                if p >= first and _reads_all(problem, op, port):
+                if p >= first and reads_all(problem, op, port):
                     done = np.maximum(done, ends[p - first] + _HOP + w.last[:, a])
             ends.append(done)
         return ends
@@ -224,7 +283,7 @@ class Ways:
             late = _READY if problem.places(op, first, last)[1] in (DRAM, HOST) else 0
             after = np.full((len(_PRICES), len(at[0])), float(late))
             for reader, port in problem.facts[op].readers:
-                if reader < last and _reads_all(problem, reader, port):
+                if reader < last and reads_all(problem, reader, port):
                     theirs = within[reader - first].last[:, at[reader - first]]
                     after = np.maximum(after, _HOP + theirs + afters[last - 1 - reader])
             afters.append(after)
@@ -254,7 +313,7 @@ def _least_times(problem: Problem, longest: int) -> np.ndarray:
             if len(inside) == len(producers):
                 shared = min(map(len, inside))
                 start[:shared] = np.min([began[:shared] for began in inside], axis=0)
-        elif _reads_at_once(op_type):
+        elif reads_at_once(op_type):
             for began in inside:
                 np.maximum(start[: len(began)], began, out=start[: len(began)])
         depth[op] = start + here.first
@@ -262,14 +321,6 @@ def _least_times(problem: Problem, longest: int) -> np.ndarray:
         firsts = np.arange(low, op + 1)
         least[firsts, op - firsts] = np.maximum(dram, (end + cores).max(axis=1))
     return least
-
-
-def _reads_at_once(op: object) -> bool:
-    """Whether an op reads of its operand before it gives its first tiles: a picker may begin with a block of zeros."""
-    if not isinstance(op, HwSparseMatmul):
-        return True
-    block, row = op.picker.array[:, 0], op.picker.array[:, 1]
-    return bool(((block == 0) & (row < TILE)).any())
 
 
 def _op_least(problem: Problem, op: int) -> _OpLeast:
@@ -285,7 +336,7 @@ def _op_least(problem: Problem, op: int) -> _OpLeast:
     cycles = rows["cycles"].astype(np.float64)
     price = rows["cores"] * _PRICES[:, None]
     fewest = price.min(axis=1)
-    begun = np.maximum(0.0, np.floor(cycles * _first_part(profile, rows)) - 1.0)  # steps are whole cycles
+    begun = np.maximum(0.0, np.floor(cycles * first_part(profile, rows)) - 1.0)  # steps are whole cycles
     # T >= once and T >= batch x always, so T >= any weighted mean of both
     bytes_ = problem.loads(op)[1][legal] + _streamed_bytes(problem, op)[legal]
     entry = _OpLeast(
@@ -296,24 +347,6 @@ def _op_least(problem: Problem, op: int) -> _OpLeast:
     )
     problem.costs.answers[key] = entry
     return entry
-
-
-def _first_part(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
-    """Part of an op's cycles before its first tiles leave, at least (placement.md#firings), in either order of
-    ublocks."""
-    m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
-    op = profile.op
-    parts = m * n
-    if isinstance(op, HwSparseMatmul) or profile.kind == "depthwise":
-        parts = np.ones(len(rows), dtype=np.int64)
-    elif profile.matmul_like:
-        parts = np.where(profile.z_group * np.maximum(rows["m_k"], 1) == 1, m, 1)
-    elif isinstance(op, HwReduce):
-        parts = {"r": n, "c": m}.get(op.dim, np.ones(len(rows), dtype=np.int64))
-    elif isinstance(op, HwSplice):
-        parts = np.maximum(m, n)
-    part: np.ndarray = 1.0 / (rows["t"].astype(np.int64) * parts)
-    return part
 
 
 def _streamed_bytes(problem: Problem, op: int) -> np.ndarray:
@@ -345,68 +378,8 @@ def _op_within(problem: Problem, op: int) -> _OpWithin:
         result: np.ndarray = np.minimum.accumulate(values + price, axis=1) - fewest
         return result
 
-    steps = (np.maximum(0.0, np.floor(cycles * part(profile, rows)) - 1.0) for part in (_first_part, _last_part))
+    steps = (np.maximum(0.0, np.floor(cycles * part(profile, rows)) - 1.0) for part in (first_part, last_part))
     first, last = steps
     entry = _OpWithin(cycles, fewest, least(first), least(cycles), least(last))
-    problem.costs.answers[key] = entry
-    return entry
-
-
-def _last_part(profile: OpProfile, rows: np.ndarray) -> np.ndarray:
-    """Part of an op's cycles that it still has to do when the last tiles of an operand come, at least."""
-    op = profile.op
-    t = rows["t"].astype(np.int64)
-    m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
-    k = np.maximum(rows["m_k"].astype(np.int64), 1)
-    if isinstance(op, HwSparseMatmul):
-        streams = np.stack([rows["stream"] == "rz", rows["stream_r"]], axis=1).astype(np.int64)
-        kinds, which = np.unique(streams, axis=0, return_inverse=True)
-        needed = np.array([_last_block(profile, bool(rz), int(factor)) for rz, factor in kinds.tolist()])
-        left = np.maximum(0, t - 1 - needed[which.reshape(-1)])
-        part: np.ndarray = (left + 1.0 / k) / t
-        return part
-    if profile.kind == "depthwise":
-        parts = max(1, profile.inner) * m * n
-    elif profile.matmul_like:
-        parts = np.where(profile.z_group * k == 1, m, profile.z_group * k * m)
-    elif isinstance(op, HwReduce):
-        parts = profile.z_group * m * n if op.dim == "z" else (n if op.dim == "r" else m) * k
-    elif isinstance(op, HwSplice):
-        parts = np.ones(len(rows), dtype=np.int64) if op.axis == "z" else np.maximum(m, n)
-    else:
-        parts = m * n
-    part = 1.0 / np.minimum(t * parts, _MOST_STEPS)
-    return part
-
-
-def _last_block(profile: OpProfile, rz: bool, factor: int) -> int:
-    """The block of a picker at the latest before which all strips of its operand have to be there."""
-    picker = _picker(profile, rz, factor)
-    strips = profile.operands[0].tiles[0] * profile.operands[0].tiles[1]
-    soonest = np.full(strips, np.iinfo(np.int64).max)
-    np.minimum.at(soonest, picker[:, 2] // TILE, picker[:, 0])
-    return int(soonest.max())
-
-
-def _picker(profile: OpProfile, rz: bool, factor: int) -> np.ndarray:
-    op = profile.op
-    assert isinstance(op, HwSparseMatmul)
-    return streamed_picker(op.picker.array, profile.out, "rz" if rz else "r", factor)
-
-
-def _reads_all(problem: Problem, op: int, port: int) -> bool:
-    """Whether an op reads every tile of an operand."""
-    key = ("reads all", problem.tables[op].signature, port)
-    entry = problem.costs.answers.get(key)
-    if isinstance(entry, bool):
-        return entry
-    profile = problem.profiles[op]
-    operand, op_type = profile.operands[port], profile.op
-    entry = all(tm.name in _KEEPS_ALL for tm in operand.tms)
-    if isinstance(op_type, HwSplice):
-        entry = entry and all(index == 0 and stride == 0 for index, _, stride in op_type.ranges)
-    elif isinstance(op_type, HwSparseMatmul):
-        strips = np.unique(_picker(profile, False, 1)[:, 2] // TILE)
-        entry = entry and len(strips) == operand.tiles[0] * operand.tiles[1]
     problem.costs.answers[key] = entry
     return entry
