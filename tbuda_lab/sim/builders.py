@@ -16,7 +16,7 @@ from tbuda_lab.sim.kernels import eltwise, matmul
 from tbuda_lab.sim.kernels import matmul as mm
 from tbuda_lab.sim.kernels.eltwise import reduce, topk
 from tbuda_lab.sim.numerics import Convert
-from tbuda_lab.sim.sparse import PickedRows, as_array, build_sparse, depthwise_rows, same_memory
+from tbuda_lab.sim.sparse import DepthwiseRows, PickedRows, as_array, build_sparse, same_memory
 from tbuda_lab.sim.splice import build_splice
 from tbuda_lab.sim.tms import hstack
 
@@ -315,24 +315,26 @@ def _depthwise(context: OpContext) -> Kernel:
     finish, missed = _epilogue(context), context.numerics.missed(context.op)
     spill: Convert | None = context.numerics.spill(context.op)
     stacked = stack_of_depthwise(context.op)
-    selected: list[tuple[Array, Array | None]] = []
+    selected: list[tuple[Array, int, Array | None, DepthwiseRows | None]] = []
 
-    def weights(b: Array) -> Array | None:
-        if not (selected and same_memory(selected[0][0], b)):
-            selected[:] = [(b, mm.diagonals(b, blocks, w))]
-        return selected[0][1]
+    def weights(b: Array, slices: int) -> tuple[Array | None, DepthwiseRows | None]:
+        """The weight of every channel and block, and what sums picked rows with them."""
+        if not (selected and same_memory(selected[0][0], b) and selected[0][1] == slices):
+            diagonal = mm.diagonals(b[:, :slices], blocks, w) if b.shape[1] >= slices else None
+            selected[:] = [(b, slices, diagonal, None if diagonal is None else DepthwiseRows(diagonal))]
+        return selected[0][2:]
 
-    def product(a: Array | PickedRows, b: Array, diagonal: Array | None) -> Array:
+    def product(a: Array | PickedRows, b: Array, diagonal: Array | None, rows_of: DepthwiseRows | None) -> Array:
         n, _, rows, columns = a.shape
         if isinstance(a, PickedRows):
-            out = depthwise_rows(a, diagonal[:, :a.shape[1] // blocks]) if diagonal is not None else None
+            out = None if rows_of is None else rows_of.of(a)
             if out is not None:
                 return out
             a = a.as_array()
         if diagonal is not None and a.dtype == np.float32:
             taps = a.reshape(n, -1, blocks, rows, columns) if stacked else a.reshape(
                 n, -1, rows, blocks, columns // blocks).swapaxes(2, 3)
-            out = mm.depthwise_taps(taps, diagonal[:, :taps.shape[1]])
+            out = mm.depthwise_taps(taps, diagonal)
             if out is not None:
                 return out
         return mm.depthwise(hstack(a, blocks) if stacked else a, b, blocks, (h, w))
@@ -345,10 +347,10 @@ def _depthwise(context: OpContext) -> Kernel:
             shape = shape_text(a) + (f" through hstack: {blocks}" if stacked else "")
             raise context.error("G8", f"inputs of (z, R, C) = {shape} and {shape_text(b)} for m_k {blocks}",
                                 "input 0 is m_k times as wide as input 1, input 1 m_k tiles high")
-        out = product(a, b, weights(b) if b.shape[1] >= slices else None)
+        out = product(a, b, *weights(b, slices))
         if missed is not None:
             rest = missed[1](b)
-            out = out - product(missed[0](as_array(a)), rest, mm.diagonals(rest, blocks, w))
+            out = out - product(missed[0](as_array(a)), rest, mm.diagonals(rest[:, :slices], blocks, w), None)
         return finish(spill(out) if spill is not None and blocks > 1 else np.ascontiguousarray(out), args[2:])
 
     return run

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.sim.arrays import Array, TileDim
+from tbuda_lab.sim.kernels.libraries import MANY, faster_torch, loaded_torch, tensor
 
 _FEW = 1 << 15
 """Multiplications below which NumPy has finished before torch has begun."""
@@ -20,20 +20,6 @@ _FEW = 1 << 15
 _CLASHING = 512
 """Rows this many elements apart, or a multiple of it, displace one another from the processor's cache."""
 _GAP = 16
-
-
-@functools.cache
-def faster_torch() -> Any:
-    """The torch of this process where its products are the faster ones, else None."""
-    return None if _is_amd() else sys.modules.get("torch")
-
-
-def _is_amd() -> bool:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return "AuthenticAMD" in file.read(4096)
-    except OSError:  # not Linux
-        return False
 
 
 def product(a: Array, b: Array, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
@@ -54,23 +40,12 @@ def product(a: Array, b: Array, out: Array | None = None, packed: PackedOperand 
         return plain
     result = np.empty(shape, np.float32) if out is None else out
     if not several:
-        torch.mm(_tensor(torch, a), _tensor(torch, b), out=torch.from_numpy(result))
+        torch.mm(tensor(torch, a), tensor(torch, b), out=torch.from_numpy(result))
         return result
     for i, target in enumerate(result):
-        left, right = (_tensor(torch, x[i if len(x) > 1 else 0]) for x in (a, b))
+        left, right = (tensor(torch, x[i if len(x) > 1 else 0]) for x in (a, b))
         torch.bmm(left, right.expand(a.shape[1], -1, -1), out=torch.from_numpy(target))
     return result
-
-
-def _tensor(torch: Any, x: Array) -> Any:
-    """x as a tensor, on the same memory if that is possible. `from_numpy` warns of an array that nobody may write to;
-    NumPy before 2.1 does not export one."""
-    if x.flags.writeable:
-        return torch.from_numpy(x)
-    try:
-        return torch.from_dlpack(x)
-    except BufferError:
-        return torch.from_numpy(x.copy())
 
 
 _PACKED_ROWS = range(33, 1025)
@@ -122,10 +97,10 @@ class PackedOperand:
         if self._products <= _PLAIN_PRODUCTS:
             return None
         torch = faster_torch()
-        weight = _tensor(torch, b).t()
+        weight = tensor(torch, b).t()
         if self._packed is None:
             self._packed = calls[0](weight.contiguous(), len(a))
-        result: Array = calls[1](_tensor(torch, a), self._packed, weight, None, len(a)).numpy()
+        result: Array = calls[1](tensor(torch, a), self._packed, weight, None, len(a)).numpy()
         return result
 
 
@@ -258,6 +233,10 @@ def add_row(x: Array, bias: Array, tile_dim: TileDim, bias_tile: TileDim) -> Arr
     n, z, rows, columns = x.shape
     h, hb = tile_dim[0], bias_tile[0]
     row = bias.reshape(*bias.shape[:2], bias.shape[2] // hb, hb, columns)[:, :, :, :1]
+    torch = loaded_torch() if x.size >= MANY and x.dtype == bias.dtype == np.float32 else None
+    if torch is not None and row.shape[0] <= n and (row.shape[2] == 1 or row.strides[2] == 0):
+        torch.from_numpy(x).add_(tensor(torch, row[:, :, 0]))
+        return x
     tiles = x.reshape(n, z, rows // h, h, columns)
     if row.shape[0] > n:
         return (tiles + row).reshape(-1, z, rows, columns)
