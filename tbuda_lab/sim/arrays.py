@@ -70,6 +70,8 @@ def repeated_column(x: Array) -> bool:
 def once(x: Array, long_row: int) -> Array:
     """x, (n, z, R, C), with equal columns, or equal rows of `long_row` columns and more, once in memory; read-only
     then. For what is read often: looking costs as much as a copy."""
+    if x.shape[1] > 1 and x.strides[1] == 0:  # so are slices already
+        return np.broadcast_to(once(x[:, :1], long_row), x.shape)
     for part, other, enough in ((x[..., :1], x[..., 1:2], 2), (x[..., :1, :], x[..., 1:2, :], long_row)):
         if x.shape[-1] >= enough and other.size and np.array_equal(part, other) and (part == x).all():
             return np.broadcast_to(part.copy(), x.shape)

@@ -24,6 +24,7 @@ from tbuda_lab.sim.arrays import (
     too_large,
 )
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext
+from tbuda_lab.sim.fused import hands_on
 from tbuda_lab.sim.io import Io, QueueIo, RamIo, ViewIo
 from tbuda_lab.sim.numerics import Convert, Numerics
 from tbuda_lab.sim.sparse import PickedRows
@@ -145,7 +146,9 @@ def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo
         spec = netlist.queues[queue_name]
         move = tms.compile_tms(spec.input_tms or (), op.tile_dim or FULL_TILE, f"queue {queue_name!r}, input_tms")
         writes.append(Write(io[queue_name], numbers[op.name], move))
-    _mark_last_uses(steps, writes, keep, {numbers[name] for name in numbers if name not in ops})
+    handed = {op.name for op in order if op.type == "splice" or (op.type == "fused_op" and hands_on(
+        netlist.fused_ops.get(str(op.attributes.get("fused_op_id")))))}
+    _mark_last_uses(steps, writes, keep, handed, {numbers[name] for name in numbers if name not in ops})
 
     counts = {netlist.graphs[g].input_count for g in graphs}
     if len(counts) != 1:
@@ -286,19 +289,19 @@ def computed_tiles(op: NetOp, tiles: Sequence[TileDim]) -> list[TileDim]:
     return list(tiles)
 
 
-def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[str], bool], from_io: set[int]) -> None:
+def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[str], bool], handed: set[str],
+                    from_io: set[int]) -> None:
     """Fills `last_use` and `free`. Tensors that share memory (an op that only moves values, a TM that is a view,
-    rows that a picker chose) count as one."""
+    rows that a picker chose) count as one. handed: ops that may hand on any of their inputs."""
     owner: dict[int, int] = {}
     for step in steps:
         picks = step.op.type == "matmul" and len(step.ports) > 1 and bool(step.op.attributes.get("identity"))
-        shares = picks or step.op.type in builders.MOVES or step.op.type in ("splice", "fused_op")
+        shares = picks or step.op.type in builders.MOVES or step.op.name in handed
         source = step.ports[1 if picks else 0].value if shares and step.ports else step.value
         owner[step.value] = owner.get(source, source)
     pinned = set(from_io) | {owner.get(w.value, w.value) for w in writes}
     pinned |= {owner[s.value] for s in steps if keep(s.op.name) or s.op.gradient_op}
-    # a splice or a fused op may hand on any of its inputs
-    pinned |= {owner.get(p.value, p.value) for s in steps if s.op.type in ("splice", "fused_op") for p in s.ports}
+    pinned |= {owner.get(p.value, p.value) for s in steps if s.op.name in handed for p in s.ports}
     last: dict[int, int] = {}
     last_of_owner: dict[int, int] = {}
     for index, step in enumerate(steps):
@@ -314,8 +317,7 @@ def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[
         for i, port in enumerate(step.ports):
             mine = owner.get(port.value, port.value)
             alone = sum(owner.get(p.value, p.value) == mine for p in step.ports) == 1
-            direct = port.io is None and port.move is None and port.prepare is None and mine == port.value
-            if direct and alone and mine not in pinned and last_of_owner[mine] == index:
+            if port.io is None and mine == port.value and alone and mine not in pinned and last_of_owner[mine] == index:
                 step.free = i
                 break
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.sim.arrays import Array, TileDim
-from tbuda_lab.sim.kernels.libraries import MANY, loaded_torch
+from tbuda_lab.sim.kernels.libraries import MANY, loaded_torch, tensor
 
 EPSILON = np.float32(1.1920929e-7)
 _MAX = np.finfo(np.float32).max
@@ -33,24 +33,56 @@ def _square_sum(x: Array) -> float:
     return float(np.dot(flat, flat))
 
 
-def add(x: Array, y: Array, out: Array | None = None) -> Array:
-    return np.add(x, y, out=out)
+_LARGE = 1 << 16
+"""Numbers from which torch is faster where columns of an operand are equal: NumPy goes through it row by row."""
 
 
-def subtract(x: Array, y: Array, out: Array | None = None) -> Array:
-    return np.subtract(x, y, out=out)
+def _pair(name: str) -> Binary:
+    """The function of two operands that NumPy and torch have by this name."""
+    plain = getattr(np, name)
+
+    def run(x: Array, y: Array, out: Array | None = None) -> Array:
+        columns = (x.strides[-1] == 0 or y.strides[-1] == 0) and max(x.size, y.size) >= _LARGE
+        torch = loaded_torch() if columns and x.dtype == y.dtype == np.float32 else None
+        result: Array
+        if torch is None:
+            result = plain(x, y, out=out)
+            return result
+        function = getattr(torch, name)
+        if out is None:
+            result = function(tensor(torch, x), tensor(torch, y)).numpy()
+            return result
+        function(tensor(torch, x), tensor(torch, y), out=torch.from_numpy(out))
+        return out
+
+    return run
 
 
-def maximum(x: Array, y: Array, out: Array | None = None) -> Array:
-    return np.maximum(x, y, out=out)
+add, subtract, maximum, _multiply = _pair("add"), _pair("subtract"), _pair("maximum"), _pair("multiply")
 
 
 def multiply(x: Array, y: Array, out: Array | None = None) -> Array:
     """x * y, where zero times anything, infinity and NaN included, is zero."""
-    product: Array = np.multiply(x, y, out=out if out is not x and out is not y else None)
+    if x is y:
+        return _multiply(x, y, out)
+    kept = y if out is x else x if out is y else None  # what is still there after an operand was overwritten
+    if kept is not None and not _finite_part(kept):
+        out = kept = None
+    product = _multiply(x, y, out)
     if np.isnan(_square_sum(product)):
-        product[(np.broadcast_to(x, product.shape) == 0) | (np.broadcast_to(y, product.shape) == 0)] = 0
+        zeros = np.broadcast_to(y if kept is None else kept, product.shape) == 0
+        if kept is None:
+            zeros |= np.broadcast_to(x, product.shape) == 0
+        product[zeros] = 0
     return product
+
+
+def _finite_part(x: Array) -> bool:
+    """Whether rows or columns of x are repeated and finite: nothing but its zeros makes a zero of what is none."""
+    if x.strides[-1] == 0 or x.strides[-2] == 0:
+        part = x[..., :1] if x.strides[-1] == 0 else x[..., :1, :]
+        return bool(np.isfinite(part).all())
+    return False
 
 
 def exp(x: Array, out: Array | None = None) -> Array:

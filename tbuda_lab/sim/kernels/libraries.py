@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from typing import Any
+
+import numpy as np
 
 from tbuda_lab.sim.arrays import Array
 
 MANY = 1 << 13
-"""Numbers from which torch has finished a sum or a product before NumPy has, where one operand is repeated."""
+"""Numbers from which torch has finished a sum with a repeated row, or a limit, before NumPy has."""
 
 
 def loaded_torch() -> Any:
@@ -33,11 +36,15 @@ def _is_amd() -> bool:
 
 
 def tensor(torch: Any, x: Array) -> Any:
-    """x as a tensor, on the same memory if that is possible. `from_numpy` warns of an array that nobody may write to;
-    NumPy before 2.1 does not export one."""
-    if x.flags.writeable:
-        return torch.from_numpy(x)
-    try:
-        return torch.from_dlpack(x)
-    except BufferError:
-        return torch.from_numpy(x.copy())
+    """x as a tensor on the same memory."""
+    if not x.flags.writeable:
+        _accept_readonly(torch)
+    return torch.from_numpy(x)
+
+
+@functools.cache
+def _accept_readonly(torch: Any) -> None:
+    """torch warns of the first array that nobody may write to. Nothing writes to operands here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.from_numpy(np.broadcast_to(np.zeros(1, np.float32), (2,)))
