@@ -18,14 +18,15 @@ from tbuda_lab.core.ops.evaluate import evaluate
 
 
 def host_tensor(value: np.ndarray) -> np.ndarray:
-    """A (z, R, C) tensor as the host writes it: zeros up to whole tiles, a size of 1 replicated through its tile."""
+    """A (z, R, C) tensor as the host writes it: zeros up to whole tiles, a size of 1 replicated through its tile. A
+    single row is once in memory, and read-only."""
     z, rows, cols = value.shape
     if rows != 1 and cols != 1 and rows % TILE == 0 and cols % TILE == 0:
         return np.ascontiguousarray(value, np.float32)
-    out = np.zeros((z, tiles_of(rows) * TILE, tiles_of(cols) * TILE), np.float32)
+    out = np.zeros((z, tiles_of(rows) * TILE if rows > 1 else 1, tiles_of(cols) * TILE), np.float32)
     # A size of 1 broadcasts into the whole tile here, any other size lands at the top left.
-    out[:, : rows if rows > 1 else None, : cols if cols > 1 else None] = value
-    return out
+    out[:, :rows, : cols if cols > 1 else None] = value
+    return out if rows > 1 else np.broadcast_to(out, (z, TILE, out.shape[2]))
 
 
 @dataclasses.dataclass(frozen=True)

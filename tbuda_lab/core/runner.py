@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -165,7 +166,7 @@ class Runner:
         def stepped(op: str, inputs: int) -> None:
             if watcher is not None:
                 watcher.stepped(op, inputs)
-            if control is not None:
+            if control is not None and not control.free:
                 control.ended("op")
 
         if watcher is not None or control is not None:
@@ -199,10 +200,8 @@ class Runner:
     ) -> list[list[torch.Tensor]]:
         """Passes of the program's loop, each for as many inputs as the microbatch: one, or several together."""
 
-        def asked() -> bool:
-            if control is None:
-                return stopped()
-            return control.gate(stopped, watcher.waits if watcher is not None else None)
+        waits = watcher.waits if watcher is not None else None
+        asked = stopped if control is None else functools.partial(control.gate, stopped, waits)
 
         def ended(_executes: int, graph: str) -> None:
             if watcher is not None:

@@ -67,6 +67,11 @@ def repeated_column(x: Array) -> bool:
     return x.strides[-1] == 0 and x.shape[-1] > 1
 
 
+def repeated_row(x: Array) -> bool:
+    """Whether memory holds one row, which stands for all, as where a model's tensor has a single row."""
+    return x.strides[-2] == 0 and x.shape[-2] > 1
+
+
 def once(x: Array, long_row: int) -> Array:
     """x, (n, z, R, C), with equal columns, or equal rows of `long_row` columns and more, once in memory; read-only
     then. For what is read often: looking costs as much as a copy."""

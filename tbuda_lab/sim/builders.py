@@ -9,7 +9,7 @@ import numpy as np
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import ARITY
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp
-from tbuda_lab.sim.arrays import Array, as_number, repeated, repeated_column, rows_to_words, shape_text
+from tbuda_lab.sim.arrays import Array, as_number, repeated, repeated_column, repeated_row, rows_to_words, shape_text
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
 from tbuda_lab.sim.kernels import eltwise, matmul
@@ -64,6 +64,10 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
                 columns = args[0].shape[3]
                 out = kernel([x[..., :1] for x in args], None)
                 out = repeated(out, (*out.shape[:3], columns))
+            elif by_element and all(map(repeated_row, args)):
+                rows = args[0].shape[2]
+                out = kernel([x[:, :, :1] for x in args], None)
+                out = repeated(out, (*out.shape[:2], rows, out.shape[3]))
             else:
                 out = kernel(args, free)
         except MemoryError:
@@ -79,7 +83,7 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
             if as_it_is:
                 return out
             out = as_array(out)
-        if not as_it_is and repeated_column(out):
+        if not as_it_is and (repeated_column(out) or repeated_row(out)):
             out = np.ascontiguousarray(out)
         if history is not None and history.last is not None:
             out = out + history.last
@@ -167,6 +171,8 @@ def _matmul(context: OpContext) -> Kernel:
     finish = _epilogue(context)
     alone = spill is None and groups == 1 and len(op.inputs) == 2 and _sfpu(context) is None and (
         relu_of(op.attributes) is None)
+    by_one_row = spill is None and groups == 1 and context.shape[1] == context.tile_dim[0] and not (
+        context.flag("requant") or context.flag("dequant"))
     packed = mm.PackedOperand()
     twice = 1 if context.numerics.missed(op) is None else 2  # what three passes miss stands beside what they see
 
@@ -183,6 +189,12 @@ def _matmul(context: OpContext) -> Kernel:
             return repeated(column, (*column.shape[:3], b.shape[3]))
         joined = mm.joined_columns(a, b[:, :a.shape[1]])
         left, right = (a, b) if joined is None else (a[:, :1], joined)
+        if by_one_row and repeated_row(a):
+            row = mm.matmul_of_one_row(left, right)
+            if row is not None:
+                row = row if joined is None else mm.cut_columns(row, a.shape[1])
+                row = finish(row, [x[:, :, :1] for x in args[2:]], heights=(1, 1))
+                return repeated(row, (*row.shape[:2], a.shape[2], row.shape[3]))
         if joined is None and spill is None and groups == 1 and len(args) > 2 and mm.by_pieces(a, b):
             a, weights = mm.blas_ready(a), mm.blas_ready(b[0, 0])
             out = np.empty((*a.shape[:3], b.shape[3]), np.float32)
@@ -216,8 +228,8 @@ Epilogue = Callable[..., Array]
 
 
 def _epilogue(context: OpContext) -> Epilogue:
-    """What follows a product: bias, an sfpu function, relu, requantisation or dequantisation. In pieces of rows; the
-    last argument, if there is one, fills the rows of a slice first."""
+    """What follows a product: bias, an sfpu function, relu, requantisation or dequantisation. In pieces of rows; `fill`
+    fills the rows of a slice first. heights: of the tiles of the product and of the bias."""
     op = context.op
     relu = relu_of(op.attributes) if _relu_in_epilogue(op) else None
     sfpu = _sfpu(context)
@@ -229,34 +241,36 @@ def _epilogue(context: OpContext) -> Epilogue:
     zero_point = context.number("zero_point", 0.0)
     integer = op.acc_df is DataFormat.Int32
     expected = bias + (requant or dequant)
+    tiles = context.tile_dim[0], context.input_tiles[2][0] if bias else 0
 
-    def piece(out: Array, row: Array | None) -> None:
+    def piece(out: Array, row: Array | None, heights: tuple[int, int]) -> None:
         if row is not None:
-            mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
+            mm.add_row(out, row, *heights)
         for function in following:
             result = function(out, out)
             if result is not out:
                 out[...] = result
 
-    def run(out: Array, rest: Sequence[Array], fill: Callable[[slice, slice, slice], None] | None = None) -> Array:
+    def run(out: Array, rest: Sequence[Array], fill: Callable[[slice, slice, slice], None] | None = None,
+            heights: tuple[int, int] = tiles) -> Array:
         if len(rest) < expected:
             raise context.error("O7", f"{2 + len(rest)} inputs", f"bias and scale need {2 + expected}")
         row = None
         if bias:
             row = rest[0]
-            if row.shape[2] // context.input_tiles[2][0] != out.shape[2] // context.tile_dim[0] or row.shape[3] != (
-                    out.shape[3]) or row.shape[1] not in (1, out.shape[1]):
+            if row.shape[2] // heights[1] != out.shape[2] // heights[0] or row.shape[3] != out.shape[3] or (
+                    row.shape[1] not in (1, out.shape[1])):
                 raise context.error("G8", f"the bias is (z, R, C) = {shape_text(row)}",
                                     f"after its TMs it must be {shape_text(out)}")
             if integer or row.shape[0] > out.shape[0]:
-                out = out + row if integer else mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
+                out = out + row if integer else mm.add_row(out, row, *heights)
                 row = None
         if row is not None or following or fill is not None:
-            for inputs, slices, rows in mm.pieces(out, context.tile_dim[0]):
+            for inputs, slices, rows in mm.pieces(out, heights[0]):
                 if fill is not None:
                     fill(inputs, slices, rows)
                 piece(out[inputs, slices, rows], None if row is None else mm.rows_of_bias(
-                    row, inputs, slices, rows, context.tile_dim[0], context.input_tiles[2][0]))
+                    row, inputs, slices, rows, *heights), heights)
         if requant:
             out = eltwise.quantization(out, rest[-1], zero_point)
         elif dequant:

@@ -354,10 +354,10 @@ class Executor:
                 if io.name in late:
                     later[number] = io
                     continue
-                slot = io.read_slot()
-                values[number] = io.slot(slot)[None]
+                entry = io.entry(io.read_slot())
+                values[number] = io.computed(entry)[None]
                 if isinstance(io, RamIo) or io.prologue or not io.rd_autoinc:
-                    stamps[number] = (io.stamp, slot)
+                    stamps[number] = entry
             for step in plan.steps:
                 for port in step.ports:
                     if port.value in later:  # its producer has pushed by now
@@ -376,16 +376,15 @@ class Executor:
         if cancel is not None and cancel():
             raise Cancelled(f"cancelled before op {name!r}")
         begin = time.perf_counter()
-        out = step.kernel([port.fetch(values, stamps[port.value]) for port in step.ports], step.free)
-        values[step.value] = out
-        spent = time.perf_counter() - begin
+        values[step.value] = out = step.kernel([port.fetch(values, stamps) for port in step.ports], step.free)
+        seconds = self.stats.op_seconds
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begin
         self.stats.ops += 1
-        self.stats.op_seconds[name] = self.stats.op_seconds.get(name, 0.0) + spent
         if self.on_op is not None:
             self.on_op(name, as_array(out))
         if self.on_step is not None:
             self.on_step(name, count)
-        if self._is_recorded(name):
+        if self.keep and self._is_recorded(name):
             seen.setdefault(name, []).append(np.broadcast_to(as_array(out), (count, *out.shape[1:])))
         for value in step.last_use:
             if not (hold and value == step.value):

@@ -190,7 +190,7 @@ def build_sparse(context: OpContext) -> Kernel:
                 out[i, :, :, part] = result.reshape(t, rows // h, TILE, width)[:, :, :h].reshape(t, rows, width)
         if spill is not None:
             out = spill(out)
-        return mm.add_row(out, args[3], context.tile_dim, context.input_tiles[3]) if bias else out
+        return mm.add_row(out, args[3], context.tile_dim[0], context.input_tiles[3][0]) if bias else out
 
     return run
 

@@ -21,6 +21,11 @@ OF_ROWS = frozenset(("hstack", "vstack", "vslice"))
 """TMs after which every row of a slice is still in one piece."""
 
 
+def is_of_columns(tm: Tm) -> bool:
+    """Whether a TM does the same in each row of a slice."""
+    return tm.name in ("hslice", "hstack") or (tm.name == "broadcast" and all(dim != "r" for dim, _ in tm.args))
+
+
 def hslice(x: Array, k: int) -> Array:
     """Columns in k parts that become slices: z -> z * k, part innermost."""
     n, z, rows, columns = x.shape

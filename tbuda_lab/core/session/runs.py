@@ -69,7 +69,7 @@ class LiveRun:
         self._epochs = np.array([placement.ops[n].epoch for n in self.ops], dtype=np.int64)
         self._queues = tuple(q.name for q in placement.queues.values() if q.kind in _QUEUES)
         self._control, self._tell, self._interval = control, tell, interval
-        self._done = np.zeros(len(self.ops), dtype=np.uint32)
+        self._done = [0] * len(self.ops)
         self._fifos: dict[str, QueueIo] = {}
         self._total, self._op, self._due = 0, -1, 0.0
 
@@ -102,12 +102,12 @@ class LiveRun:
         self._tell(
             LiveStep(
                 self.ops,
-                self._done.copy(),
+                np.array(self._done, dtype=np.uint32),
                 tuple(self._fifos),
                 np.array([q.occupancy for q in self._fifos.values()], dtype=np.uint32),
                 np.array([q.entries for q in self._fifos.values()], dtype=np.uint32),
                 self._total,
-                int(self._done.min(initial=self._total)),
+                min([self._total, *self._done]),
                 int(self._epochs[self._op]) if self._op >= 0 else 0,
                 self.ops[self._op] if self._op >= 0 else "",
                 paused,

@@ -157,6 +157,17 @@ def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand |
     return product(blas_ready(a), b, out)
 
 
+def matmul_of_one_row(a: Array, b: Array) -> Array | None:
+    """(n, z, 1, N): `matmul` of a (n, z, M, K), of which memory holds one row of each slice, with the bits of the whole
+    product; None if there is not one b (1, 1, K, N) for all."""
+    b = b[:, :a.shape[1]]
+    if b.shape[0] > 1 or (b.shape[1] > 1 and b.strides[1]):
+        return None
+    n, z, _, inner = a.shape
+    rows = np.ascontiguousarray(a[:, :, 0]).reshape(n * z, inner)
+    return _by_rows(rows, blas_ready(b[0, 0]), _FEW_ROWS).reshape(n, z, 1, -1)
+
+
 def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
     """a (n * rows, K) @ b (K, N) with the bits that each `rows` rows give by themselves. Where K is long, the BLAS sums
     in an order that depends on the number of rows, so that each part is a product of its own."""
@@ -196,6 +207,8 @@ def tiles_of_one_row(x: Array) -> bool:
     """Whether all rows of every tile of x (R, C) have the same bits, as where a model's tensor has a single row: the
     host fills the tile with it."""
     rows, columns = x.shape
+    if x.strides[0] == 0:
+        return True
     if rows % _TILE or x.dtype != np.float32 or not x.flags.c_contiguous or x[0, 0] != x[_TILE - 1, 0]:
         return False
     tiles = x.view(np.uint32).reshape(-1, _TILE, columns)
@@ -225,13 +238,12 @@ def accumulate(x: Array, groups: int) -> Array:
     return total
 
 
-def add_row(x: Array, bias: Array, tile_dim: TileDim, bias_tile: TileDim) -> Array:
+def add_row(x: Array, bias: Array, h: int, hb: int) -> Array:
     """Adds row 0 of each tile of `bias` to every row of the tile; overwrites x unless its shape is too small.
 
-    x (n, z, R, C), bias (n or 1, z or 1, as many tile rows as x, C).
+    x (n, z, R, C) in tiles of h rows, bias (n or 1, z or 1, as many tile rows as x, C) in tiles of hb rows.
     """
     n, z, rows, columns = x.shape
-    h, hb = tile_dim[0], bias_tile[0]
     row = bias.reshape(*bias.shape[:2], bias.shape[2] // hb, hb, columns)[:, :, :, :1]
     torch = loaded_torch() if x.size >= MANY and x.dtype == bias.dtype == np.float32 else None
     if torch is not None and row.shape[0] <= n and (row.shape[2] == 1 or row.strides[2] == 0):
