@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
-from tbuda_lab.core.ops.evaluate import evaluate
+from tbuda_lab.core.ops.evaluate import Evaluation, evaluate
 
 
 def host_tensor(value: np.ndarray) -> np.ndarray:
@@ -43,6 +43,11 @@ class InputBinding:
     recipe: Graph | None = None
     gradient_of: str = ""
 
+    @functools.cached_property
+    def _recipe(self) -> Evaluation:
+        assert self.recipe is not None
+        return Evaluation(self.recipe)
+
     def encode(self, feeds: Mapping[str, torch.Tensor]) -> np.ndarray:
         """(t, R, C) float32, padded to tiles, for the model inputs `feeds` by name."""
         if self.recipe is None:
@@ -51,9 +56,9 @@ class InputBinding:
             missing = [s for s in self.sources if s not in feeds]
             if missing:
                 raise InputError(f"input {self.name!r} needs {', '.join(missing)}")
-            value = next(iter(evaluate(self.recipe, {s: feeds[s] for s in self.sources}).values()))
+            value = next(iter(self._recipe.run({s: feeds[s] for s in self.sources}).values()))
         array = value.detach().to(torch.float32).numpy()
-        if array.size != np.prod(self.shape, dtype=np.int64):
+        if array.size != math.prod(self.shape):
             raise InputError(f"input {self.name!r} has shape {tuple(array.shape)}, the device expects {self.shape}")
         z, rows, cols = collapse(self.shape)
         return host_tensor(array.reshape(z, rows, cols))
@@ -73,6 +78,11 @@ class OutputBinding:
     recipe: Graph | None = None
     phase: str = "forward"
 
+    @functools.cached_property
+    def _recipe(self) -> Evaluation:
+        assert self.recipe is not None
+        return Evaluation(self.recipe)
+
     def decode(self, array: np.ndarray) -> torch.Tensor:
         """The model's output from one popped entry (t, R, C)."""
         for tm in self.tms:
@@ -82,8 +92,7 @@ class OutputBinding:
         value = torch.from_numpy(logical)
         if self.recipe is None:
             return value
-        feed = self.recipe.inputs[0].name
-        return next(iter(evaluate(self.recipe, {feed: value}).values()))
+        return next(iter(self._recipe.run({self.recipe.inputs[0].name: value}).values()))
 
 
 def unstacked(array: np.ndarray, tm: TM) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -60,11 +61,11 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
         if free is not None and not args[free].flags.writeable:
             free = None
         try:
-            if by_element and all(map(repeated_column, args)):
+            if by_element and args[0].strides[3] == 0 and all(map(repeated_column, args)):
                 columns = args[0].shape[3]
                 out = kernel([x[..., :1] for x in args], None)
                 out = repeated(out, (*out.shape[:3], columns))
-            elif by_element and all(map(repeated_row, args)):
+            elif by_element and args[0].strides[2] == 0 and all(map(repeated_row, args)):
                 rows = args[0].shape[2]
                 out = kernel([x[:, :, :1] for x in args], None)
                 out = repeated(out, (*out.shape[:2], rows, out.shape[3]))
@@ -174,6 +175,7 @@ def _matmul(context: OpContext) -> Kernel:
     by_one_row = spill is None and groups == 1 and context.shape[1] == context.tile_dim[0] and not (
         context.flag("requant") or context.flag("dequant"))
     packed = mm.PackedOperand()
+    kept: list[Any] = [None, 0, None]  # the second operand that came last, for how many slices, its slices side by side
     twice = 1 if context.numerics.missed(op) is None else 2  # what three passes miss stands beside what they see
 
     def run(args: Sequence[Array], free: int | None) -> Array:
@@ -187,12 +189,16 @@ def _matmul(context: OpContext) -> Kernel:
         if alone and repeated_column(b):
             column = mm.matmul(a, b[..., :1])
             return repeated(column, (*column.shape[:3], b.shape[3]))
-        joined = mm.joined_columns(a, b[:, :a.shape[1]])
+        joined, slices = None, a.shape[1]
+        if slices > 1 and a.strides[1] == 0:
+            if kept[0] is not b or kept[1] != slices:
+                kept[:] = b, slices, mm.joined_columns(b, slices)
+            joined = kept[2]
         left, right = (a, b) if joined is None else (a[:, :1], joined)
         if by_one_row and repeated_row(a):
             row = mm.matmul_of_one_row(left, right)
             if row is not None:
-                row = row if joined is None else mm.cut_columns(row, a.shape[1])
+                row = row if joined is None else mm.cut_columns(row, slices)
                 row = finish(row, [x[:, :, :1] for x in args[2:]], heights=(1, 1))
                 return repeated(row, (*row.shape[:2], a.shape[2], row.shape[3]))
         if joined is None and spill is None and groups == 1 and len(args) > 2 and mm.by_pieces(a, b):
@@ -205,7 +211,7 @@ def _matmul(context: OpContext) -> Kernel:
             return finish(out, args[2:], fill)
         out = mm.matmul(left, right, packed=packed) if spill is None else mm.blocked_matmul(left, right, m_k, spill)
         if joined is not None:
-            out = mm.cut_columns(out, a.shape[1])
+            out = mm.cut_columns(out, slices)
         if groups > 1:
             out = mm.accumulate(out, groups)
         return finish(out, args[2:])

@@ -101,6 +101,7 @@ class Executor:
         self._backlog: dict[str, list[Array]] = {}
         self._together = False  # whether executions wait for those that can be computed with them
         self._waiting: list[Execution] = []
+        self._turns: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}  # by inputs and outputs
         self._least: dict[tuple[str, ...], int] = {}  # the level of the last one of an epoch that waits
 
     # -- the host's side ------------------------------------------------------------------------------------------
@@ -203,6 +204,12 @@ class Executor:
         256 MB."""
         if self.on_op is not None or self.keep or len(self.netlist.programs) != 1:
             return 1
+        key = (tuple(inputs), tuple(outputs))
+        if key not in self._turns:
+            self._turns[key] = self._useful_turns(*key)
+        return self._turns[key]
+
+    def _useful_turns(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> int:
         ends = [self._find(name) for name in (*inputs, *outputs)]
         if any(isinstance(io, RamIo) for io in ends) or any(io.readers for io in ends[len(inputs):]):
             return 1

@@ -20,6 +20,7 @@ from tbuda_lab.sim.arrays import (
     Array,
     TileDim,
     queue_shape,
+    repeated,
     repeated_row,
     rows_to_words,
     shape_text,
@@ -139,7 +140,7 @@ class Io:
         values = np.ascontiguousarray(rows, dtype=np.float32)
         values = values if self.exact else quantise(values, self.df)
         if rows is not source:
-            return list(np.broadcast_to(values.copy() if np.shares_memory(values, source) else values, source.shape))
+            return list(repeated(values.copy() if np.shares_memory(values, source) else values, source.shape))
         spread = spread_rows(values) if self.is_weight else values
         if spread is source or np.shares_memory(spread, source):
             spread = spread.copy()  # the caller may go on writing into its array

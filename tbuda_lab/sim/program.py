@@ -30,6 +30,7 @@ Progress = Callable[[int, str], None]
 
 _MORE = "lower a loop count or raise --max-steps; each instruction, and each input of an execute, is one step"
 _FLAGS = ("prologue", "epilogue", "zero", "read_only")
+_OPERANDS = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}
 _POINTERS = ("rd_ptr_local", "rd_ptr_global", "wr_ptr_global", "rd_ptr_autoinc", "global_rdptr_autoinc",
              "global_wrptr_autoinc")
 
@@ -207,15 +208,19 @@ class ProgramRun:
             self.locals[name] = 0  # set declares what is not declared yet
         old = self.value(name)
         args = [self.value(a) for a in instruction.args]
-        expected = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}.get(opcode)
+        expected = _OPERANDS.get(opcode)
         if expected is None:
             raise self._error("P1", f"unknown varinst opcode {instruction.opcode!r}", "set, add, mul, inc or incwrap")
         if len(args) < expected:
             raise self._error("P2", f"varinst {opcode} with {len(args)} operands", f"it takes {expected}")
         if opcode == "incwrap" and args[1] <= 0:
             raise self._error("variable", f"incwrap of {name} modulo {args[1]}", "the modulus must be positive")
-        new = {"set": lambda: args[0], "inc": lambda: old + args[0], "add": lambda: args[0] + args[1],
-               "mul": lambda: args[0] * args[1], "incwrap": lambda: (old + args[0]) % args[1]}[opcode]()
+        if opcode in ("set", "inc"):
+            new = args[0] if opcode == "set" else old + args[0]
+        elif opcode == "incwrap":
+            new = (old + args[0]) % args[1]
+        else:
+            new = args[0] + args[1] if opcode == "add" else args[0] * args[1]
         scope = next(s for s in (self.locals, self.statics, self.params) if name in s)
         scope[name] = new
         self._follow(name, new)

@@ -16,6 +16,35 @@ from tbuda_lab.core.ops.base import NdOp
 Values = dict[str, torch.Tensor]
 
 
+class Evaluation:
+    """A graph made ready to be evaluated more than once. It must not change."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._order, self._handed = evaluation_order(graph), handed_over(graph)
+        self._outputs = [node.name for node in graph.outputs]
+        last_use = {name: node.name for node in self._order for name in node.sources}
+        last_use.update((source, name) for name, source in self._handed.items())
+        self._dying: dict[str, list[str]] = {}
+        for name, reader in last_use.items():
+            self._dying.setdefault(reader, []).append(name)
+
+    def run(self, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
+        """See `evaluate`."""
+        values: Values = {}
+        outputs: Values = {}
+        with torch.no_grad():
+            for node in self._order:
+                name = node.name
+                fed = name in self._handed and name not in feeds
+                values[name] = values[self._handed[name]] if fed else _value(self.graph, node, values, feeds, dtype)
+                for dead in self._dying.get(name, ()):
+                    values.pop(dead, None)
+                if node.kind is NodeKind.OUTPUT:
+                    outputs[name] = values.pop(name)
+        return {name: outputs[name] for name in self._outputs}
+
+
 def evaluate(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
     """Outputs by name. `feeds` holds the model's own inputs; an INPUT or OUTPUT with a recipe applies it.
 
@@ -23,23 +52,7 @@ def evaluate(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype
     parameter of that name. Of generation (see `graph.phases`) the prompt's part is evaluated first, then the decode
     part on the cache that it leaves. Raises `InputError` for a missing input or a wrong shape.
     """
-    order, handed = evaluation_order(graph), handed_over(graph)
-    last_use = {name: node.name for node in order for name in node.sources}
-    last_use.update((source, name) for name, source in handed.items())
-    dying: dict[str, list[str]] = {}
-    for name, reader in last_use.items():
-        dying.setdefault(reader, []).append(name)
-    values: Values = {}
-    outputs: Values = {}
-    with torch.no_grad():
-        for node in order:
-            fed = node.name in handed and node.name not in feeds
-            values[node.name] = values[handed[node.name]] if fed else _value(graph, node, values, feeds, dtype)
-            for name in dying.get(node.name, ()):
-                values.pop(name, None)
-            if node.kind is NodeKind.OUTPUT:
-                outputs[node.name] = values.pop(node.name)
-    return {node.name: outputs[node.name] for node in graph.outputs}
+    return Evaluation(graph).run(feeds, dtype)
 
 
 def evaluate_nodes(

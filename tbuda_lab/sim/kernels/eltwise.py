@@ -293,7 +293,7 @@ def dequantization(x: Array, scale: Array, zero_point: float) -> Array:
 
 def _largest(x: Array, axis: int) -> Array:
     """The maximum along an axis, NaN if there is one; by torch where it is loaded, which takes a fifth of the time."""
-    torch = loaded_torch()
+    torch = loaded_torch() if x.size >= MANY else None
     if torch is None or x.dtype != np.float32 or not x.flags.writeable:
         plain: Array = np.max(x, axis=axis)
         return plain

@@ -164,8 +164,10 @@ def matmul_of_one_row(a: Array, b: Array) -> Array | None:
     if b.shape[0] > 1 or (b.shape[1] > 1 and b.strides[1]):
         return None
     n, z, _, inner = a.shape
-    rows = np.ascontiguousarray(a[:, :, 0]).reshape(n * z, inner)
-    return _by_rows(rows, blas_ready(b[0, 0]), _FEW_ROWS).reshape(n, z, 1, -1)
+    count = n * z
+    rows = np.zeros((-(-count // _FEW_ROWS) * _FEW_ROWS, inner), a.dtype)  # whole parts
+    rows[:count] = a[:, :, 0].reshape(count, inner)
+    return _by_rows(rows, blas_ready(b[0, 0]), _FEW_ROWS)[:count].reshape(n, z, 1, -1)
 
 
 def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
@@ -188,11 +190,11 @@ def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: Pa
     return result
 
 
-def joined_columns(a: Array, b: Array) -> Array | None:
-    """(n, 1, K, z * N): the slices of b side by side, where they are columns of one matrix in memory and all slices of
-    a are one; else None. One product of it serves all slices."""
-    n, z, inner, columns = b.shape
-    if z == 1 or a.shape[1] != z or a.strides[1] or b.strides[3] != b.itemsize or b.strides[1] != columns * b.itemsize:
+def joined_columns(b: Array, z: int) -> Array | None:
+    """(n, 1, K, z * N): the first z slices of b side by side, where they are columns of one matrix in memory; else
+    None. One product of it serves all slices."""
+    n, slices, inner, columns = b.shape
+    if z == 1 or slices < z or b.strides[3] != b.itemsize or b.strides[1] != columns * b.itemsize:
         return None
     return np.lib.stride_tricks.as_strided(b, (n, 1, inner, z * columns), b.strides)
 
