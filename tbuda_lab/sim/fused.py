@@ -27,7 +27,7 @@ Buffers = dict[str, Array]
 Step = Callable[[Buffers, Array | None], None]
 """Runs a sub-op; the second argument is an array that its result may be written to."""
 _COPIES = ("nop", "datacopy", "buffer")
-PIECE = 1 << 16
+PIECE = 1 << 17
 """Numbers that go through all sub-ops before the next ones: what they hand on stays in the cache."""
 
 

@@ -68,7 +68,7 @@ class Port:
         stamp = stamps[self.value]
         if stamp is None:
             x = values[self.value]
-            return cast(Array, x) if self._as_it_is and x.__class__ is np.ndarray else self._made(x)
+            return x if self._as_it_is and x.__class__ is np.ndarray else self._made(x)
         if stamp is not self.stamp or self.cache is None:
             x = self._made(values[self.value])
             self.stamp, self.cache = stamp, once(x, self.long_row) if self.long_row else x

@@ -19,7 +19,7 @@ from tbuda_lab.sim.kernels.libraries import MANY, loaded_torch, tensor
 
 EPSILON = np.float32(1.1920929e-7)
 _MAX = np.finfo(np.float32).max
-_CHUNK = 1 << 15
+_CHUNK = 1 << 16
 _SQRT_2_OVER_PI = 0.7978845608028654
 _INV_SQRT_2PI = 0.3989422804014327
 
@@ -33,7 +33,7 @@ def _square_sum(x: Array) -> float:
     return float(np.dot(flat, flat))
 
 
-_LARGE = 1 << 16
+_LARGE = 1 << 14
 """Numbers from which torch is faster where columns of an operand are equal: NumPy goes through it row by row."""
 
 
