@@ -63,25 +63,19 @@ add, subtract, maximum, _multiply = _pair("add"), _pair("subtract"), _pair("maxi
 
 def multiply(x: Array, y: Array, out: Array | None = None) -> Array:
     """x * y, where zero times anything, infinity and NaN included, is zero."""
-    if x is y:
+    if x is y or _harmless(y) or _harmless(x):
         return _multiply(x, y, out)
-    kept = y if out is x else x if out is y else None  # what is still there after an operand was overwritten
-    if kept is not None and not _finite_part(kept):
-        out = kept = None
-    product = _multiply(x, y, out)
+    product = _multiply(x, y, out if out is not x and out is not y else None)
     if np.isnan(_square_sum(product)):
-        zeros = np.broadcast_to(y if kept is None else kept, product.shape) == 0
-        if kept is None:
-            zeros |= np.broadcast_to(x, product.shape) == 0
-        product[zeros] = 0
+        product[(np.broadcast_to(x, product.shape) == 0) | (np.broadcast_to(y, product.shape) == 0)] = 0
     return product
 
 
-def _finite_part(x: Array) -> bool:
-    """Whether rows or columns of x are repeated and finite: nothing but its zeros makes a zero of what is none."""
+def _harmless(x: Array) -> bool:
+    """Whether rows or columns of x are repeated, finite, and never zero: then no product is zero that would not be."""
     if x.strides[-1] == 0 or x.strides[-2] == 0:
         part = x[..., :1] if x.strides[-1] == 0 else x[..., :1, :]
-        return bool(np.isfinite(part).all())
+        return bool(np.isfinite(part).all() and part.all())
     return False
 
 
