@@ -216,10 +216,11 @@ class Runner:
                 for binding in self.result.inputs:
                     self.executor.push(binding.queue, binding.encode(feed))
             self.executor.run(params={"p_loop_count": 1}, progress=ended, cancel=asked)
-            popped: list[Sequence[np.ndarray]] = [[self.executor.pop(queue) for _ in feeds] for queue in outputs]
+            popped = [[self.executor.pop(queue) for _ in feeds] for queue in outputs]
         else:
             arrays = {b.queue: np.stack([b.encode(feed) for feed in feeds]) for b in self.result.inputs}
-            popped = [*self.executor.stream(arrays, outputs, {"p_loop_count": passes}, ended, asked)]
+            streamed = self.executor.stream(arrays, outputs, {"p_loop_count": passes}, ended, asked)
+            popped = [list(each) for each in streamed]
         columns = [[b.decode(x) for x in each] for b, each in zip(self.result.outputs, popped, strict=True)]
         return [list(row) for row in zip(*columns, strict=True)]
 

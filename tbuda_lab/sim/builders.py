@@ -30,6 +30,10 @@ KEEPS_INTEGERS = MOVES | {"splice", "embedding", "topk"}
 """Ops that take integer and raw tensors as they are."""
 
 
+_LARGE = 1 << 12
+"""Numbers of a slice of equal rows from which one row is worked on in less time than all."""
+
+
 def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
     """The kernel of an op, relu and output rounding included. With a `history`, each result is added to the last.
 
@@ -56,6 +60,7 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
     as_it_is = history is None and relu is None and pack is None
     integer_out = op.out_df.is_integer or op.out_df.is_raw
     by_element = _works_by_element(op, context.fused)
+    by_row = by_element and expected[1] * expected[2] >= _LARGE
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         if free is not None and not args[free].flags.writeable:
@@ -65,7 +70,7 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
                 columns = args[0].shape[3]
                 out = kernel([x[..., :1] for x in args], None)
                 out = repeated(out, (*out.shape[:3], columns))
-            elif by_element and args[0].strides[2] == 0 and all(map(repeated_row, args)):
+            elif by_row and args[0].strides[2] == 0 and all(map(repeated_row, args)):
                 rows = args[0].shape[2]
                 out = kernel([x[:, :, :1] for x in args], None)
                 out = repeated(out, (*out.shape[:2], rows, out.shape[3]))
@@ -174,7 +179,7 @@ def _matmul(context: OpContext) -> Kernel:
         relu_of(op.attributes) is None)
     by_one_row = spill is None and groups == 1 and context.shape[1] == context.tile_dim[0] and not (
         context.flag("requant") or context.flag("dequant"))
-    packed = mm.PackedOperand()
+    packed, of_one_row = mm.PackedOperand(), mm.RowProduct()
     kept: list[Any] = [None, 0, None]  # the second operand that came last, for how many slices, its slices side by side
     twice = 1 if context.numerics.missed(op) is None else 2  # what three passes miss stands beside what they see
 
@@ -196,7 +201,7 @@ def _matmul(context: OpContext) -> Kernel:
             joined = kept[2]
         left, right = (a, b) if joined is None else (a[:, :1], joined)
         if by_one_row and repeated_row(a):
-            row = mm.matmul_of_one_row(left, right)
+            row = of_one_row.product(left, right)
             if row is not None:
                 row = row if joined is None else mm.cut_columns(row, slices)
                 row = finish(row, [x[:, :, :1] for x in args[2:]], heights=(1, 1))

@@ -379,23 +379,23 @@ class Executor:
 
     def _run_step(self, step: PlanStep, values: list[Array | None], stamps: list[object], count: int,
                   seen: dict[str, list[Array]], cancel: Cancel | None, hold: bool = False) -> None:
-        name = step.op.name
+        name, value = step.op.name, step.value
         if cancel is not None and cancel():
             raise Cancelled(f"cancelled before op {name!r}")
         begin = time.perf_counter()
-        values[step.value] = out = step.kernel([port.fetch(values, stamps) for port in step.ports], step.free)
-        seconds = self.stats.op_seconds
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begin
-        self.stats.ops += 1
+        values[value] = out = step.kernel([port.fetch(values, stamps) for port in step.ports], step.free)
+        stats = self.stats
+        stats.op_seconds[name] = stats.op_seconds.get(name, 0.0) + time.perf_counter() - begin
+        stats.ops += 1
         if self.on_op is not None:
             self.on_op(name, as_array(out))
         if self.on_step is not None:
             self.on_step(name, count)
         if self.keep and self._is_recorded(name):
             seen.setdefault(name, []).append(np.broadcast_to(as_array(out), (count, *out.shape[1:])))
-        for value in step.last_use:
-            if not (hold and value == step.value):
-                values[value] = None
+        for dead in step.last_use:
+            if not (hold and dead == value):
+                values[dead] = None
 
     @staticmethod
     def _entries(write: Write, values: list[Array | None], count: int) -> list[Array]:

@@ -88,10 +88,11 @@ class WrittenSetting:
                          if not isinstance(v, str)}
         self._known: dict[tuple[int, ...], IoSetting] = {}
 
-    def now(self, locals: Mapping[str, int], value: Callable[[str, str], int]) -> IoSetting:
+    def now(self, locals: Mapping[str, int], statics: Mapping[str, int], value: Callable[[str, str], int]) -> IoSetting:
         """As numbers: the same setting each time that its variables have the same values. value: of a field's text that
-        is no local variable."""
-        key = tuple([locals[text] if text in locals else value(field, text) for field, text in self.texts])
+        is neither a local nor a static variable."""
+        key = tuple([locals[text] if text in locals else statics[text] if text in statics else value(field, text)
+                     for field, text in self.texts])
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _KEPT:
@@ -278,7 +279,7 @@ class ProgramRun:
         written = self.machine.written_settings.get(id(instruction))
         if written is None:
             written = self.machine.written_settings[id(instruction)] = self._read(instruction)
-        settings = {each.queue: each.now(self.locals, self._field) for each in written}
+        settings = {each.queue: each.now(self.locals, self.statics, self._field) for each in written}
         waiting = self.pending.setdefault(epoch, {})
         if graph in waiting:
             raise self._error("G5", f"graph {graph!r} is executed twice before all graphs of its temporal epoch "

@@ -20,29 +20,25 @@ class Evaluation:
     """A graph made ready to be evaluated more than once. It must not change."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self._order, self._handed = evaluation_order(graph), handed_over(graph)
+        order, self._handed = evaluation_order(graph), handed_over(graph)
         self._outputs = [node.name for node in graph.outputs]
-        last_use = {name: node.name for node in self._order for name in node.sources}
+        last_use = {name: node.name for node in order for name in node.sources}
         last_use.update((source, name) for name, source in self._handed.items())
-        self._dying: dict[str, list[str]] = {}
+        dying: dict[str, list[str]] = {}
         for name, reader in last_use.items():
-            self._dying.setdefault(reader, []).append(name)
+            dying.setdefault(reader, []).append(name)
+        self._steps = [(n.name, functools.partial(_value, graph, n), tuple(dying.get(n.name, ()))) for n in order]
 
     def run(self, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
         """See `evaluate`."""
         values: Values = {}
-        outputs: Values = {}
         with torch.no_grad():
-            for node in self._order:
-                name = node.name
+            for name, value, dead in self._steps:
                 fed = name in self._handed and name not in feeds
-                values[name] = values[self._handed[name]] if fed else _value(self.graph, node, values, feeds, dtype)
-                for dead in self._dying.get(name, ()):
-                    values.pop(dead, None)
-                if node.kind is NodeKind.OUTPUT:
-                    outputs[name] = values.pop(name)
-        return {name: outputs[name] for name in self._outputs}
+                values[name] = values[self._handed[name]] if fed else value(values, feeds, dtype)
+                for each in dead:
+                    values.pop(each, None)
+        return {name: values[name] for name in self._outputs}
 
 
 def evaluate(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:

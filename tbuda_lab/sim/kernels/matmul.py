@@ -149,7 +149,7 @@ def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand |
         flat = a.reshape(n * z * rows, inner) if a.flags.c_contiguous or n * z == 1 else None
         if flat is not None:
             shape = (n, z, rows, b.shape[3])
-            if out is None and tiles_of_one_row(flat):
+            if out is None and flat.size * b.shape[3] >= _FEW and tiles_of_one_row(flat):
                 alike = _by_rows(np.ascontiguousarray(flat[::_TILE]), b[0, 0], _FEW_ROWS)
                 return np.repeat(alike, _TILE, axis=0).reshape(shape)
             target = out.reshape(n * z * rows, b.shape[3]) if out is not None else None
@@ -157,17 +157,34 @@ def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand |
     return product(blas_ready(a), b, out)
 
 
-def matmul_of_one_row(a: Array, b: Array) -> Array | None:
-    """(n, z, 1, N): `matmul` of a (n, z, M, K), of which memory holds one row of each slice, with the bits of the whole
-    product; None if there is not one b (1, 1, K, N) for all."""
-    b = b[:, :a.shape[1]]
-    if b.shape[0] > 1 or (b.shape[1] > 1 and b.strides[1]):
-        return None
-    n, z, _, inner = a.shape
-    count = n * z
-    rows = np.zeros((-(-count // _FEW_ROWS) * _FEW_ROWS, inner), a.dtype)  # whole parts
-    rows[:count] = a[:, :, 0].reshape(count, inner)
-    return _by_rows(rows, blas_ready(b[0, 0]), _FEW_ROWS)[:count].reshape(n, z, 1, -1)
+class RowProduct:
+    """Products of a tensor of which memory holds one row, which stands for a tile of them, with the bits of the whole
+    product. What depends on the second operand alone is done when another one comes."""
+
+    def __init__(self) -> None:
+        self._b: Array | None = None
+        self._rows: Array = np.empty((0, 0), np.float32)
+        self._multiply: Callable[[], Array] | None = None
+
+    def product(self, a: Array, b: Array) -> Array | None:
+        """(1, 1, 1, N), of a (1, 1, M, K) and b (1, 1 or more, K, N); None for more inputs or slices, and other than
+        float32."""
+        if len(a) > 1 or a.shape[1] > 1 or len(b) > 1 or not a.dtype == b.dtype == np.float32:
+            return None
+        if self._multiply is None or b is not self._b:
+            self._b, self._rows = b, np.zeros((_FEW_ROWS, b.shape[2]), np.float32)
+            self._multiply = _multiplication(self._rows, blas_ready(b[0, 0]))
+        self._rows[0] = a[0, 0, 0]
+        return self._multiply()[:1].reshape(1, 1, 1, -1)
+
+
+def _multiplication(a: Array, b: Array) -> Callable[[], Array]:
+    """`product` of these two matrices, for whatever they hold when it is called."""
+    torch = faster_torch() if a.shape[0] * b.size >= _FEW else None
+    if torch is None:
+        return functools.partial(np.matmul, a, b)
+    left, right = torch.from_numpy(a), tensor(torch, b)
+    return lambda: torch.mm(left, right).numpy()
 
 
 def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
@@ -181,7 +198,7 @@ def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: Pa
             return whole
         out[:] = whole
         return out
-    step = rows if a.shape[1] >= _LONG else len(a)
+    step = rows if a.shape[1] >= _LONG and rows < len(a) else len(a)
     if out is None and step == len(a):
         return product(a, b, packed=packed)
     result = np.empty((len(a), b.shape[1]), np.result_type(a, b)) if out is None else out
