@@ -56,14 +56,9 @@ def shape_text(x: Array | tuple[int, ...]) -> str:
 
 
 def repeated(x: Array, shape: tuple[int, ...]) -> Array:
-    """`np.broadcast_to` for a shape of as many dims, in a part of the time."""
-    if x.flags.c_contiguous and x.size:
-        strides = tuple([s if size == wide else 0 for s, size, wide in zip(x.strides, x.shape, shape, strict=True)])
-        view: Array = np.ndarray(shape, x.dtype, x, 0, strides)
-        view.flags.writeable = False
-        return view
-    view = np.nditer((x,), ("multi_index", "refs_ok", "zerosize_ok"), (("readonly",),), itershape=shape,
-                     order="C").itviews[0]
+    """`np.broadcast_to` for a shape of as many dims, in half the time."""
+    view: Array = np.nditer((x,), ("multi_index", "refs_ok", "zerosize_ok"), (("readonly",),), itershape=shape,
+                            order="C").itviews[0]
     return view
 
 

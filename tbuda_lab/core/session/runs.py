@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from tbuda_lab.core.runner import Runner, filled, joined
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.opchecks import OpCheck, OpChecks, OpWatch, check_ops
 from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
-from tbuda_lab.sim.io import QueueIo
+from tbuda_lab.sim.io import QueueIo, RamIo
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -63,14 +63,11 @@ class LiveRun:
     def __init__(self, result: CompileResult, events: Events, interval: float = INTERVAL) -> None:
         self._placement, self._events, self._interval = result.placement, events, interval
         self._done: dict[str, int] = {}
-        self._fifos: dict[str, QueueIo] = {}
+        self._io: Mapping[str, QueueIo | RamIo] = {}
         self._total, self._op, self._due = 0, "", 0.0
 
     def begins(self, runner: Runner, total: int) -> None:
-        io = runner.executor.io
-        names = [q.name for q in self._placement.queues.values() if q.kind in _QUEUES]
-        self._fifos = {n: q for n in names if isinstance(q := io.get(n), QueueIo)}
-        self._total = total
+        self._io, self._total = runner.executor.io, total
         self._report(running=True)
 
     def stepped(self, op: str, inputs: int) -> None:
@@ -97,14 +94,16 @@ class LiveRun:
         placed = self._placement.ops
         ops = tuple(n for n in self._placement.schedule if n in placed)
         done = np.array([self._done.get(n, 0) for n in ops], dtype=np.uint32)
+        names = [q.name for q in self._placement.queues.values() if q.kind in _QUEUES]
+        fifos = {n: q for n in names if isinstance(q := self._io.get(n), QueueIo)}
         self._events.emit(
             "live",
             LiveStep(
                 ops,
                 done,
-                tuple(self._fifos),
-                np.array([q.occupancy for q in self._fifos.values()], dtype=np.uint32),
-                np.array([q.entries for q in self._fifos.values()], dtype=np.uint32),
+                tuple(fifos),
+                np.array([q.occupancy for q in fifos.values()], dtype=np.uint32),
+                np.array([q.entries for q in fifos.values()], dtype=np.uint32),
                 self._total,
                 int(done.min(initial=self._total)),
                 placed[self._op].epoch if self._op else 0,
