@@ -15,6 +15,7 @@ from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
 from tbuda_lab.core.ops.evaluate import Evaluation, evaluate
+from tbuda_lab.sim.arrays import repeated
 
 
 def host_tensor(value: np.ndarray) -> np.ndarray:
@@ -26,7 +27,7 @@ def host_tensor(value: np.ndarray) -> np.ndarray:
     out = np.zeros((z, tiles_of(rows) * TILE if rows > 1 else 1, tiles_of(cols) * TILE), np.float32)
     # A size of 1 broadcasts into the whole tile here, any other size lands at the top left.
     out[:, :rows, : cols if cols > 1 else None] = value
-    return out if rows > 1 else np.broadcast_to(out, (z, TILE, out.shape[2]))
+    return out if rows > 1 else repeated(out, (z, TILE, out.shape[2]))
 
 
 @dataclasses.dataclass(frozen=True)

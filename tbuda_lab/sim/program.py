@@ -346,8 +346,9 @@ class ProgramRun:
             io.global_rd_autoinc = 0
             if isinstance(io, RamIo):
                 io.wr_autoinc = 0
+        first = before is None
         for field, value in setting.pointers:
-            self._apply_field(io, field, value, setting, first=before is None)
+            self._apply_field(io, field, value, setting, first=first)
         self.applied[queue] = setting
         if before is None or before.written is not setting.written:
             for text in setting.texts:

@@ -147,8 +147,7 @@ def _convolution(windows: Windows, rows: int, kernels: Array) -> Callable[[Array
 
     def run(pixels: Array, number: int) -> Array:
         image = tensor(torch, pixels[:height * width].reshape(1, height, width, channels)).permute(0, 3, 1, 2)
-        with torch.no_grad():
-            out = torch.conv2d(image, weights[number], None, stride, (padding, left), (dy.step, dx.step), channels)
+        out = torch.conv2d(image, weights[number], None, stride, (padding, left), (dy.step, dx.step), channels)
         flat: Array = out.permute(0, 2, 3, 1).reshape(-1, channels).numpy()
         return flat[part]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 
@@ -32,7 +33,7 @@ class Evaluation:
     def run(self, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
         """See `evaluate`."""
         values: Values = {}
-        with torch.no_grad():
+        with torch.no_grad() if torch.is_grad_enabled() else contextlib.nullcontext():
             for name, value, dead in self._steps:
                 fed = name in self._handed and name not in feeds
                 values[name] = values[self._handed[name]] if fed else value(values, feeds, dtype)
