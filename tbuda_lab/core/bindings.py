@@ -14,18 +14,20 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, OPTIMIZER_OF, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
-from tbuda_lab.core.ops.evaluate import evaluate
+from tbuda_lab.core.ops.evaluate import Evaluation, evaluate
+from tbuda_lab.sim.arrays import repeated
 
 
 def host_tensor(value: np.ndarray) -> np.ndarray:
-    """A (z, R, C) tensor as the host writes it: zeros up to whole tiles, a size of 1 replicated through its tile."""
+    """A (z, R, C) tensor as the host writes it: zeros up to whole tiles, a size of 1 replicated through its tile. A
+    single row is once in memory, and read-only."""
     z, rows, cols = value.shape
     if rows != 1 and cols != 1 and rows % TILE == 0 and cols % TILE == 0:
         return np.ascontiguousarray(value, np.float32)
-    out = np.zeros((z, tiles_of(rows) * TILE, tiles_of(cols) * TILE), np.float32)
+    out = np.zeros((z, tiles_of(rows) * TILE if rows > 1 else 1, tiles_of(cols) * TILE), np.float32)
     # A size of 1 broadcasts into the whole tile here, any other size lands at the top left.
-    out[:, : rows if rows > 1 else None, : cols if cols > 1 else None] = value
-    return out
+    out[:, :rows, : cols if cols > 1 else None] = value
+    return out if rows > 1 else repeated(out, (z, TILE, out.shape[2]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,11 @@ class InputBinding:
     recipe: Graph | None = None
     gradient_of: str = ""
 
+    @functools.cached_property
+    def _recipe(self) -> Evaluation:
+        assert self.recipe is not None
+        return Evaluation(self.recipe)
+
     def encode(self, feeds: Mapping[str, torch.Tensor]) -> np.ndarray:
         """(t, R, C) float32, padded to tiles, for the model inputs `feeds` by name."""
         if self.recipe is None:
@@ -50,9 +57,9 @@ class InputBinding:
             missing = [s for s in self.sources if s not in feeds]
             if missing:
                 raise InputError(f"input {self.name!r} needs {', '.join(missing)}")
-            value = next(iter(evaluate(self.recipe, {s: feeds[s] for s in self.sources}).values()))
+            value = next(iter(self._recipe.run({s: feeds[s] for s in self.sources}).values()))
         array = value.detach().to(torch.float32).numpy()
-        if array.size != np.prod(self.shape, dtype=np.int64):
+        if array.size != math.prod(self.shape):
             raise InputError(f"input {self.name!r} has shape {tuple(array.shape)}, the device expects {self.shape}")
         z, rows, cols = collapse(self.shape)
         return host_tensor(array.reshape(z, rows, cols))
@@ -72,6 +79,11 @@ class OutputBinding:
     recipe: Graph | None = None
     phase: str = "forward"
 
+    @functools.cached_property
+    def _recipe(self) -> Evaluation:
+        assert self.recipe is not None
+        return Evaluation(self.recipe)
+
     def decode(self, array: np.ndarray) -> torch.Tensor:
         """The model's output from one popped entry (t, R, C)."""
         for tm in self.tms:
@@ -81,8 +93,7 @@ class OutputBinding:
         value = torch.from_numpy(logical)
         if self.recipe is None:
             return value
-        feed = self.recipe.inputs[0].name
-        return next(iter(evaluate(self.recipe, {feed: value}).values()))
+        return next(iter(self._recipe.run({self.recipe.inputs[0].name: value}).values()))
 
 
 def unstacked(array: np.ndarray, tm: TM) -> np.ndarray:

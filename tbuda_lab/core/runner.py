@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -196,7 +197,7 @@ class Runner:
         def stepped(op: str, inputs: int) -> None:
             if watcher is not None:
                 watcher.stepped(op, inputs)
-            if control is not None:
+            if control is not None and not control.free:
                 control.ended("op")
 
         if watcher is not None or control is not None:
@@ -230,10 +231,8 @@ class Runner:
     ) -> list[list[torch.Tensor]]:
         """Passes of the program's loop, each for as many inputs as the microbatch: one, or several together."""
 
-        def asked() -> bool:
-            if control is None:
-                return stopped()
-            return control.gate(stopped, watcher.waits if watcher is not None else None)
+        waits = watcher.waits if watcher is not None else None
+        asked = stopped if control is None else functools.partial(control.gate, stopped, waits)
 
         def ended(_executes: int, graph: str) -> None:
             if watcher is not None:
@@ -248,10 +247,11 @@ class Runner:
                 for binding in self.result.inputs:
                     self.executor.push(binding.queue, binding.encode(feed))
             self.executor.run(params={"p_loop_count": 1}, progress=ended, cancel=asked)
-            popped = [np.stack([self.executor.pop(queue) for _ in feeds]) for queue in outputs]
+            popped = [[self.executor.pop(queue) for _ in feeds] for queue in outputs]
         else:
             arrays = {b.queue: np.stack([b.encode(feed) for feed in feeds]) for b in self.result.inputs}
-            popped = self.executor.stream(arrays, outputs, {"p_loop_count": passes}, ended, asked)
+            streamed = self.executor.stream(arrays, outputs, {"p_loop_count": passes}, ended, asked)
+            popped = [list(each) for each in streamed]
         columns = [[b.decode(x) for x in each] for b, each in zip(self.result.outputs, popped, strict=True)]
         return [list(row) for row in zip(*columns, strict=True)]
 

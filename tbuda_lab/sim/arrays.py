@@ -67,9 +67,16 @@ def repeated_column(x: Array) -> bool:
     return x.strides[-1] == 0 and x.shape[-1] > 1
 
 
+def repeated_row(x: Array) -> bool:
+    """Whether memory holds one row, which stands for all, as where a model's tensor has a single row."""
+    return x.strides[-2] == 0 and x.shape[-2] > 1
+
+
 def once(x: Array, long_row: int) -> Array:
     """x, (n, z, R, C), with equal columns, or equal rows of `long_row` columns and more, once in memory; read-only
     then. For what is read often: looking costs as much as a copy."""
+    if x.shape[1] > 1 and x.strides[1] == 0:  # so are slices already
+        return np.broadcast_to(once(x[:, :1], long_row), x.shape)
     for part, other, enough in ((x[..., :1], x[..., 1:2], 2), (x[..., :1, :], x[..., 1:2, :], long_row)):
         if x.shape[-1] >= enough and other.size and np.array_equal(part, other) and (part == x).all():
             return np.broadcast_to(part.copy(), x.shape)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import ARITY
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp
-from tbuda_lab.sim.arrays import Array, as_number, repeated, repeated_column, rows_to_words, shape_text
+from tbuda_lab.sim.arrays import Array, as_number, repeated, repeated_column, repeated_row, rows_to_words, shape_text
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
 from tbuda_lab.sim.kernels import eltwise, matmul
 from tbuda_lab.sim.kernels import matmul as mm
 from tbuda_lab.sim.kernels.eltwise import reduce, topk
 from tbuda_lab.sim.numerics import Convert
-from tbuda_lab.sim.sparse import PickedRows, as_array, build_sparse, depthwise_rows, same_memory
+from tbuda_lab.sim.sparse import DepthwiseRows, PickedRows, as_array, build_sparse, same_memory
 from tbuda_lab.sim.splice import build_splice
 from tbuda_lab.sim.tms import hstack
 
@@ -27,6 +28,10 @@ MOVES = frozenset(("nop", "datacopy", "ethernet_datacopy", "buffer", "tilizer", 
 
 KEEPS_INTEGERS = MOVES | {"splice", "embedding", "topk"}
 """Ops that take integer and raw tensors as they are."""
+
+
+_LARGE = 1 << 12
+"""Numbers of a slice of equal rows from which one row is worked on in less time than all."""
 
 
 def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
@@ -55,15 +60,20 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
     as_it_is = history is None and relu is None and pack is None
     integer_out = op.out_df.is_integer or op.out_df.is_raw
     by_element = _works_by_element(op, context.fused)
+    by_row = by_element and expected[1] * expected[2] >= _LARGE
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         if free is not None and not args[free].flags.writeable:
             free = None
         try:
-            if by_element and all(map(repeated_column, args)):
+            if by_element and args[0].strides[3] == 0 and all(map(repeated_column, args)):
                 columns = args[0].shape[3]
                 out = kernel([x[..., :1] for x in args], None)
                 out = repeated(out, (*out.shape[:3], columns))
+            elif by_row and args[0].strides[2] == 0 and all(map(repeated_row, args)):
+                rows = args[0].shape[2]
+                out = kernel([x[:, :, :1] for x in args], None)
+                out = repeated(out, (*out.shape[:2], rows, out.shape[3]))
             else:
                 out = kernel(args, free)
         except MemoryError:
@@ -79,7 +89,7 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
             if as_it_is:
                 return out
             out = as_array(out)
-        if not as_it_is and repeated_column(out):
+        if not as_it_is and (repeated_column(out) or repeated_row(out)):
             out = np.ascontiguousarray(out)
         if history is not None and history.last is not None:
             out = out + history.last
@@ -167,7 +177,10 @@ def _matmul(context: OpContext) -> Kernel:
     finish = _epilogue(context)
     alone = spill is None and groups == 1 and len(op.inputs) == 2 and _sfpu(context) is None and (
         relu_of(op.attributes) is None)
-    packed = mm.PackedOperand()
+    by_one_row = spill is None and groups == 1 and context.shape[1] == context.tile_dim[0] and not (
+        context.flag("requant") or context.flag("dequant"))
+    packed, of_one_row = mm.PackedOperand(), mm.RowProduct()
+    kept: list[Any] = [None, 0, None]  # the second operand that came last, for how many slices, its slices side by side
     twice = 1 if context.numerics.missed(op) is None else 2  # what three passes miss stands beside what they see
 
     def run(args: Sequence[Array], free: int | None) -> Array:
@@ -181,8 +194,18 @@ def _matmul(context: OpContext) -> Kernel:
         if alone and repeated_column(b):
             column = mm.matmul(a, b[..., :1])
             return repeated(column, (*column.shape[:3], b.shape[3]))
-        joined = mm.joined_columns(a, b[:, :a.shape[1]])
+        joined, slices = None, a.shape[1]
+        if slices > 1 and a.strides[1] == 0:
+            if kept[0] is not b or kept[1] != slices:
+                kept[:] = b, slices, mm.joined_columns(b, slices)
+            joined = kept[2]
         left, right = (a, b) if joined is None else (a[:, :1], joined)
+        if by_one_row and repeated_row(a):
+            row = of_one_row.product(left, right)
+            if row is not None:
+                row = row if joined is None else mm.cut_columns(row, slices)
+                row = finish(row, [x[:, :, :1] for x in args[2:]], heights=(1, 1))
+                return repeated(row, (*row.shape[:2], a.shape[2], row.shape[3]))
         if joined is None and spill is None and groups == 1 and len(args) > 2 and mm.by_pieces(a, b):
             a, weights = mm.blas_ready(a), mm.blas_ready(b[0, 0])
             out = np.empty((*a.shape[:3], b.shape[3]), np.float32)
@@ -193,7 +216,7 @@ def _matmul(context: OpContext) -> Kernel:
             return finish(out, args[2:], fill)
         out = mm.matmul(left, right, packed=packed) if spill is None else mm.blocked_matmul(left, right, m_k, spill)
         if joined is not None:
-            out = mm.cut_columns(out, a.shape[1])
+            out = mm.cut_columns(out, slices)
         if groups > 1:
             out = mm.accumulate(out, groups)
         return finish(out, args[2:])
@@ -216,8 +239,8 @@ Epilogue = Callable[..., Array]
 
 
 def _epilogue(context: OpContext) -> Epilogue:
-    """What follows a product: bias, an sfpu function, relu, requantisation or dequantisation. In pieces of rows; the
-    last argument, if there is one, fills the rows of a slice first."""
+    """What follows a product: bias, an sfpu function, relu, requantisation or dequantisation. In pieces of rows; `fill`
+    fills the rows of a slice first. heights: of the tiles of the product and of the bias."""
     op = context.op
     relu = relu_of(op.attributes) if _relu_in_epilogue(op) else None
     sfpu = _sfpu(context)
@@ -229,34 +252,36 @@ def _epilogue(context: OpContext) -> Epilogue:
     zero_point = context.number("zero_point", 0.0)
     integer = op.acc_df is DataFormat.Int32
     expected = bias + (requant or dequant)
+    tiles = context.tile_dim[0], context.input_tiles[2][0] if bias else 0
 
-    def piece(out: Array, row: Array | None) -> None:
+    def piece(out: Array, row: Array | None, heights: tuple[int, int]) -> None:
         if row is not None:
-            mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
+            mm.add_row(out, row, *heights)
         for function in following:
             result = function(out, out)
             if result is not out:
                 out[...] = result
 
-    def run(out: Array, rest: Sequence[Array], fill: Callable[[slice, slice, slice], None] | None = None) -> Array:
+    def run(out: Array, rest: Sequence[Array], fill: Callable[[slice, slice, slice], None] | None = None,
+            heights: tuple[int, int] = tiles) -> Array:
         if len(rest) < expected:
             raise context.error("O7", f"{2 + len(rest)} inputs", f"bias and scale need {2 + expected}")
         row = None
         if bias:
             row = rest[0]
-            if row.shape[2] // context.input_tiles[2][0] != out.shape[2] // context.tile_dim[0] or row.shape[3] != (
-                    out.shape[3]) or row.shape[1] not in (1, out.shape[1]):
+            if row.shape[2] // heights[1] != out.shape[2] // heights[0] or row.shape[3] != out.shape[3] or (
+                    row.shape[1] not in (1, out.shape[1])):
                 raise context.error("G8", f"the bias is (z, R, C) = {shape_text(row)}",
                                     f"after its TMs it must be {shape_text(out)}")
             if integer or row.shape[0] > out.shape[0]:
-                out = out + row if integer else mm.add_row(out, row, context.tile_dim, context.input_tiles[2])
+                out = out + row if integer else mm.add_row(out, row, *heights)
                 row = None
         if row is not None or following or fill is not None:
-            for inputs, slices, rows in mm.pieces(out, context.tile_dim[0]):
+            for inputs, slices, rows in mm.pieces(out, heights[0]):
                 if fill is not None:
                     fill(inputs, slices, rows)
                 piece(out[inputs, slices, rows], None if row is None else mm.rows_of_bias(
-                    row, inputs, slices, rows, context.tile_dim[0], context.input_tiles[2][0]))
+                    row, inputs, slices, rows, *heights), heights)
         if requant:
             out = eltwise.quantization(out, rest[-1], zero_point)
         elif dequant:
@@ -315,24 +340,26 @@ def _depthwise(context: OpContext) -> Kernel:
     finish, missed = _epilogue(context), context.numerics.missed(context.op)
     spill: Convert | None = context.numerics.spill(context.op)
     stacked = stack_of_depthwise(context.op)
-    selected: list[tuple[Array, Array | None]] = []
+    selected: list[tuple[Array, int, Array | None, DepthwiseRows | None]] = []
 
-    def weights(b: Array) -> Array | None:
-        if not (selected and same_memory(selected[0][0], b)):
-            selected[:] = [(b, mm.diagonals(b, blocks, w))]
-        return selected[0][1]
+    def weights(b: Array, slices: int) -> tuple[Array | None, DepthwiseRows | None]:
+        """The weight of every channel and block, and what sums picked rows with them."""
+        if not (selected and same_memory(selected[0][0], b) and selected[0][1] == slices):
+            diagonal = mm.diagonals(b[:, :slices], blocks, w) if b.shape[1] >= slices else None
+            selected[:] = [(b, slices, diagonal, None if diagonal is None else DepthwiseRows(diagonal))]
+        return selected[0][2:]
 
-    def product(a: Array | PickedRows, b: Array, diagonal: Array | None) -> Array:
+    def product(a: Array | PickedRows, b: Array, diagonal: Array | None, rows_of: DepthwiseRows | None) -> Array:
         n, _, rows, columns = a.shape
         if isinstance(a, PickedRows):
-            out = depthwise_rows(a, diagonal[:, :a.shape[1] // blocks]) if diagonal is not None else None
+            out = None if rows_of is None else rows_of.of(a)
             if out is not None:
                 return out
             a = a.as_array()
         if diagonal is not None and a.dtype == np.float32:
             taps = a.reshape(n, -1, blocks, rows, columns) if stacked else a.reshape(
                 n, -1, rows, blocks, columns // blocks).swapaxes(2, 3)
-            out = mm.depthwise_taps(taps, diagonal[:, :taps.shape[1]])
+            out = mm.depthwise_taps(taps, diagonal)
             if out is not None:
                 return out
         return mm.depthwise(hstack(a, blocks) if stacked else a, b, blocks, (h, w))
@@ -345,10 +372,10 @@ def _depthwise(context: OpContext) -> Kernel:
             shape = shape_text(a) + (f" through hstack: {blocks}" if stacked else "")
             raise context.error("G8", f"inputs of (z, R, C) = {shape} and {shape_text(b)} for m_k {blocks}",
                                 "input 0 is m_k times as wide as input 1, input 1 m_k tiles high")
-        out = product(a, b, weights(b) if b.shape[1] >= slices else None)
+        out = product(a, b, *weights(b, slices))
         if missed is not None:
             rest = missed[1](b)
-            out = out - product(missed[0](as_array(a)), rest, mm.diagonals(rest, blocks, w))
+            out = out - product(missed[0](as_array(a)), rest, mm.diagonals(rest[:, :slices], blocks, w), None)
         return finish(spill(out) if spill is not None and blocks > 1 else np.ascontiguousarray(out), args[2:])
 
     return run

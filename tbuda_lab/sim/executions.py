@@ -21,7 +21,8 @@ class Execution:
     """One execution of an epoch whose inputs can be computed side by side.
 
     reads, for each of the plan's: the entries of all inputs, a single one where all read the same; none where the epoch
-    itself makes them. stamps: what identifies an unchanged entry, None where it should not be kept. pushed and slots,
+    itself makes them. stamps: the entry that other executions may read again, None where what is made of it should not
+    be kept. pushed and slots,
     for each of the plan's writes: the entries that it makes, and where. through: see `passed_on`. ended: called when
     all is computed. level: as of `Pending`.
     """
@@ -42,8 +43,8 @@ def passed_on(plan: EpochPlan) -> dict[int, Write] | None:
     before, and what is read of it is what was pushed for the same input."""
     if plan.gradient:
         return None
-    written = {write.io.stamp[0]: write for write in plan.writes}
-    written_now = {number: (io, written[io.stamp[0]]) for io, number in plan.reads if io.stamp[0] in written}
+    written = {write.io.memory: write for write in plan.writes}
+    written_now = {number: (io, written[io.memory]) for io, number in plan.reads if io.memory in written}
     for io, write in written_now.values():
         if not isinstance(io, QueueIo) or io is not write.io or io.sink is not None:
             return None
@@ -65,34 +66,39 @@ def execution(plan: EpochPlan, through: dict[int, Write], after: int, ended: Cal
                 places.append(io.read_slot())
         for places, write in zip(pushes, plan.writes, strict=True):
             places.append(write.io.push_slot())
-        for places, (io, number) in zip(slots, plan.reads, strict=True):
+        for places, (io, number) in zip(slots, plan.reads, strict=True) if through else ():
             if number in through:
                 places.append(io.read_slot())
         pop_global(plan)
     reads: list[list[Entry]] = []
     stamps: list[object] = []
+    level = after
     for places, (io, number) in zip(slots, plan.reads, strict=True):
-        same = len(set(places)) == 1
-        still = same and (isinstance(io, RamIo) or io.prologue or not io.rd_autoinc)
-        reads.append([] if number in through else [io.entry(i) for i in (places[:1] if same else places)])
-        stamps.append((io.stamp, places[0]) if still else None)
-    level = max((e.level + 1 for entries in reads for e in entries if isinstance(e, Pending) and e.value is None),
-                default=1)
-    level = max(level, after)
+        if number in through:
+            entries: list[Entry] = []
+        elif len(places) == 1 or len(set(places)) == 1:
+            entries = [io.entry(places[0])]
+        else:
+            entries = [io.entry(i) for i in places]
+        for entry in entries:
+            if isinstance(entry, Pending) and entry.value is None:
+                level = max(level, entry.level + 1)
+        reads.append(entries)
+        still = len(entries) == 1 and (isinstance(io, RamIo) or io.prologue or not io.rd_autoinc)
+        stamps.append(entries[0] if still else None)
     pushed = [[Pending(level) for _ in places] for places in pushes]
     if not plan.views:
-        for write, places, entries in zip(plan.writes, pushes, pushed, strict=True):
-            for slot, entry in zip(places, entries, strict=True):
+        for write, places, pending in zip(plan.writes, pushes, pushed, strict=True):
+            for slot, entry in zip(places, pending, strict=True):
                 write.io.store(slot, entry)
     return Execution(plan, reads, stamps, pushed, pushes, through, ended, level)
 
 
 def pop_global(plan: EpochPlan) -> None:
     """Moves the global read pointers of what an epoch reads, after one input."""
-    for io, _ in plan.reads:
-        if isinstance(io, QueueIo):
-            for _ in range(io.global_rd_autoinc):
-                io.pop_slot()
+    for io in plan.fifos:
+        for _ in range(io.global_rd_autoinc):
+            io.pop_slot()
 
 
 def groups(waiting: Sequence[Execution]) -> list[list[Execution]]:
@@ -108,9 +114,11 @@ def side_by_side(group: Sequence[Execution], index: int) -> tuple[list[Entry], o
     """What the plan's read `index` is for all inputs of a group: the entries, a single one where all read the same, and
     the stamp by which it may be kept."""
     first = group[0]
+    if len(group) == 1:
+        return first.reads[index], first.stamps[index]
     if all(len(e.reads[index]) == 1 and e.reads[index][0] is first.reads[index][0] for e in group):
         stamp = first.stamps[index]
-        return first.reads[index], stamp if all(e.stamps[index] == stamp for e in group) else None
+        return first.reads[index], stamp if all(e.stamps[index] is stamp for e in group) else None
     count = first.plan.input_count
     entries = [entry for e in group for entry in (
         e.reads[index] if len(e.reads[index]) == count else e.reads[index] * count)]

@@ -101,6 +101,7 @@ class Executor:
         self._backlog: dict[str, list[Array]] = {}
         self._together = False  # whether executions wait for those that can be computed with them
         self._waiting: list[Execution] = []
+        self._turns: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}  # by inputs and outputs
         self._least: dict[tuple[str, ...], int] = {}  # the level of the last one of an epoch that waits
 
     # -- the host's side ------------------------------------------------------------------------------------------
@@ -203,6 +204,12 @@ class Executor:
         256 MB."""
         if self.on_op is not None or self.keep or len(self.netlist.programs) != 1:
             return 1
+        key = (tuple(inputs), tuple(outputs))
+        if key not in self._turns:
+            self._turns[key] = self._useful_turns(*key)
+        return self._turns[key]
+
+    def _useful_turns(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> int:
         ends = [self._find(name) for name in (*inputs, *outputs)]
         if any(isinstance(io, RamIo) for io in ends) or any(io.readers for io in ends[len(inputs):]):
             return 1
@@ -354,10 +361,10 @@ class Executor:
                 if io.name in late:
                     later[number] = io
                     continue
-                slot = io.read_slot()
-                values[number] = io.slot(slot)[None]
+                entry = io.entry(io.read_slot())
+                values[number] = io.computed(entry)[None]
                 if isinstance(io, RamIo) or io.prologue or not io.rd_autoinc:
-                    stamps[number] = (io.stamp, slot)
+                    stamps[number] = entry
             for step in plan.steps:
                 for port in step.ports:
                     if port.value in later:  # its producer has pushed by now
@@ -372,24 +379,23 @@ class Executor:
 
     def _run_step(self, step: PlanStep, values: list[Array | None], stamps: list[object], count: int,
                   seen: dict[str, list[Array]], cancel: Cancel | None, hold: bool = False) -> None:
-        name = step.op.name
+        name, value = step.op.name, step.value
         if cancel is not None and cancel():
             raise Cancelled(f"cancelled before op {name!r}")
         begin = time.perf_counter()
-        out = step.kernel([port.fetch(values, stamps[port.value]) for port in step.ports], step.free)
-        values[step.value] = out
-        spent = time.perf_counter() - begin
-        self.stats.ops += 1
-        self.stats.op_seconds[name] = self.stats.op_seconds.get(name, 0.0) + spent
+        values[value] = out = step.kernel([port.fetch(values, stamps) for port in step.ports], step.free)
+        stats = self.stats
+        stats.op_seconds[name] = stats.op_seconds.get(name, 0.0) + time.perf_counter() - begin
+        stats.ops += 1
         if self.on_op is not None:
             self.on_op(name, as_array(out))
         if self.on_step is not None:
             self.on_step(name, count)
-        if self._is_recorded(name):
+        if self.keep and self._is_recorded(name):
             seen.setdefault(name, []).append(np.broadcast_to(as_array(out), (count, *out.shape[1:])))
-        for value in step.last_use:
-            if not (hold and value == step.value):
-                values[value] = None
+        for dead in step.last_use:
+            if not (hold and dead == value):
+                values[dead] = None
 
     @staticmethod
     def _entries(write: Write, values: list[Array | None], count: int) -> list[Array]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.schema import SubOp, Tm
+from tbuda_lab.core.netlist.schema import FusedOp, SubOp, Tm
 from tbuda_lab.sim import tms
 from tbuda_lab.sim.arrays import Array, as_number, misfit, shape_text
 from tbuda_lab.sim.context import Kernel, OpContext, relu_of
@@ -24,9 +24,10 @@ from tbuda_lab.sim.kernels.eltwise import reduce
 from tbuda_lab.sim.numerics import Convert, to_integer
 
 Buffers = dict[str, Array]
-Step = Callable[[Buffers], None]
+Step = Callable[[Buffers, Array | None], None]
+"""Runs a sub-op; the second argument is an array that its result may be written to."""
 _COPIES = ("nop", "datacopy", "buffer")
-PIECE = 1 << 16
+PIECE = 1 << 17
 """Numbers that go through all sub-ops before the next ones: what they hand on stays in the cache."""
 
 
@@ -42,27 +43,56 @@ def build_fused(context: OpContext) -> Kernel:
     steps = [_build_step(context, sub, before) for before, sub in zip([None, *subs], subs, strict=False)]
     by_rows = all(_works_on_rows(sub) for sub in subs)
     height = context.tile_dim[0]
+    read = [name for sub in subs for name in sub.inputs]
+    once = {int(name.removeprefix("input")) for i, name in enumerate(subs[0].inputs if subs else ())
+            if name.startswith("input") and read.count(name) == 1 and not subs[0].tms.get(i)}
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         shape = (max(map(len, args), default=0), *context.shape)
-        if by_rows and math.prod(shape) > 2 * PIECE and all(
-                x.dtype == np.float32 and x.shape in (shape, (1, *shape[1:])) for x in args):
-            out = np.empty(shape, np.float32)
-            for inputs, slices, rows in mm.pieces(out, height, PIECE):
-                out[inputs, slices, rows] = whole([x[inputs if len(x) > 1 else slice(None), slices, rows]
-                                                   for x in args])
-            return out
-        return whole(args)
+        if free not in once or args[free].shape != shape or args[free].dtype != np.float32:
+            free = None
+        rows = _rows(args, shape) if by_rows and math.prod(shape) > 2 * PIECE else None
+        if rows is None:
+            return whole(args, free)
+        out = np.empty(shape, np.float32) if free is None else args[free]
+        flat = out.reshape(1, 1, -1, shape[3]) if free is None else rows[free]
+        step = max(1, PIECE // (shape[3] * height)) * height
+        for begin in range(0, flat.shape[2], step):
+            parts = [x[:, :, begin:begin + step] for x in rows]
+            target = flat[:, :, begin:begin + step] if free is None else parts[free]
+            result = whole(parts, free, target)
+            if result is not target:
+                target[...] = result
+        return out
 
-    def whole(args: Sequence[Array]) -> Array:
+    def whole(args: Sequence[Array], free: int | None, target: Array | None = None) -> Array:
+        """free: the input that the first sub-op may overwrite; else the last one may write to `target`."""
         buffers: Buffers = {f"input{i}": as_number(x) for i, x in enumerate(args)}
+        own, end = (None, target) if free is None else (args[free], None)
         for step in steps:
-            step(buffers)
+            step(buffers, own if step is steps[0] and own is not None else end if step is steps[-1] else None)
         if "output" not in buffers:
             raise context.error("F2", "no sub-op writes `output`", "one sub-op of the last schedule must")
         return buffers["output"]
 
     return run
+
+
+def hands_on(fused: FusedOp | None) -> bool:
+    """Whether a fused op may return one of its inputs as it is."""
+    return fused is None or any(sub.type in _COPIES for schedule in fused.schedules for sub in schedule)
+
+
+def _rows(args: Sequence[Array], shape: tuple[int, ...]) -> list[Array] | None:
+    """The rows of all inputs and slices as one slice (1, 1, R, C), without a copy; None where memory has no such view,
+    or an input is no float32 tensor of this shape."""
+    if any(x.shape != shape or x.dtype != np.float32 for x in args):
+        return None
+    n, z, rows, columns = shape
+    if not all((z == 1 or x.strides[1] == rows * x.strides[2]) and (n == 1 or x.strides[0] == z * rows * x.strides[2])
+               for x in args):
+        return None
+    return [x.reshape(1, 1, n * z * rows, columns) for x in args]
 
 
 def _works_on_rows(sub: SubOp) -> bool:
@@ -86,7 +116,7 @@ def _build_step(context: OpContext, sub: SubOp, before: SubOp | None) -> Step:
         last = None
     dropped = [*(sub.pop or ()), *(sub.pop_last or ())]
 
-    def step(buffers: Buffers) -> None:
+    def step(buffers: Buffers, target: Array | None) -> None:
         args = []
         for name, move in zip(sub.inputs, moves, strict=True):
             if name not in buffers:
@@ -94,7 +124,9 @@ def _build_step(context: OpContext, sub: SubOp, before: SubOp | None) -> Step:
                              f"there are {', '.join(buffers)}")
             args.append(buffers[name] if move is None else move(buffers[name]))
         try:
-            reused = None if last is None or any(x.shape != args[last].shape for x in args) else args[last]
+            reused = target if last is None or target is not None else args[last]
+            if reused is not None and any(x.shape != reused.shape for x in args):
+                reused = None
             out = function(args, reused if reused is not None and reused.flags.writeable else None)
         except ValueError as error:
             shapes = ", ".join(shape_text(x) for x in args)

@@ -20,6 +20,8 @@ from tbuda_lab.sim.arrays import (
     Array,
     TileDim,
     queue_shape,
+    repeated,
+    repeated_row,
     rows_to_words,
     shape_text,
     too_large,
@@ -59,7 +61,7 @@ class Io:
         self.from_host = is_host_fed(spec)
         self.is_weight = False  # whether products read it, and nothing else, as their second operand
         self.slots: dict[int, Entry] = {}  # those that were written
-        self._writes = 0
+        self._blank: Array | None = None
         self.sink: list[Entry] | None = None  # entries that a listening host took as they came
         self.prologue = False
         self.epilogue = False
@@ -72,7 +74,7 @@ class Io:
         return self.computed(self.entry(index))
 
     def entry(self, index: int) -> Entry:
-        """As `slot`, but what is not computed yet as it is."""
+        """As `slot`, but what is not computed yet as it is. The same object as long as the slot holds the same."""
         entry = self.slots.get(index)
         return self.blank() if entry is None else entry
 
@@ -90,21 +92,21 @@ class Io:
             self.sink.append(value)
             return
         self.slots[index] = value
-        self._writes += 1
 
     @property
-    def stamp(self) -> tuple[str, int]:
-        """Changes whenever the memory does."""
-        return self.name, self._writes
+    def memory(self) -> str:
+        """The name of the queue or ram whose memory it is."""
+        return self.name
 
     def blank(self) -> Array:
-        dtype = np.int32 if self.df.is_raw or self.df.is_integer else np.float32
-        return np.broadcast_to(np.zeros((), dtype), self.shape)
+        if self._blank is None:
+            dtype = np.int32 if self.df.is_raw or self.df.is_integer else np.float32
+            self._blank = np.broadcast_to(np.zeros((), dtype), self.shape)
+        return self._blank
 
     def clear(self) -> None:
         """Zero in every slot."""
         self.slots = {}
-        self._writes += 1
 
     def gather(self, entries: Sequence[Entry]) -> Array:
         """(n, z, R, C): entries side by side; (1, z, R, C) of a single one."""
@@ -114,8 +116,9 @@ class Io:
 
     # -- the host's side ------------------------------------------------------------------------------------------
     def encode(self, array: Array) -> list[Array]:
-        """Entries as the device holds them, of a host array (z, R, C) or (n, z, R, C): converted to the data format;
-        raw words, which the host gives tile after tile, in rows. Raises `InputError` for a wrong shape or dtype."""
+        """Entries as the device holds them, of a host array (z, R, C) or (n, z, R, C): converted to the data format, a
+        row that stands for all rows once; raw words, which the host gives tile after tile, in rows. Raises `InputError`
+        for a wrong shape or dtype."""
         source = np.asarray(array)
         if source.ndim == 3:
             source = source[None]
@@ -133,8 +136,11 @@ class Io:
             if source.dtype.kind == "f":
                 source = round_half_away(source.astype(np.float64))
             return list(clip_integer(source, self.df).astype(np.int32))
-        values = np.ascontiguousarray(source, dtype=np.float32)
+        rows = source[:, :, :1] if repeated_row(source) else source
+        values = np.ascontiguousarray(rows, dtype=np.float32)
         values = values if self.exact else quantise(values, self.df)
+        if rows is not source:
+            return list(repeated(values.copy() if np.shares_memory(values, source) else values, source.shape))
         spread = spread_rows(values) if self.is_weight else values
         if spread is source or np.shares_memory(spread, source):
             spread = spread.copy()  # the caller may go on writing into its array
@@ -259,11 +265,15 @@ class ViewIo(RamIo):
         super().__init__(spec, readers, base.exact)
         self.base = base
         self.per_slot = base.entries // self.entries
+        self._viewed: dict[int, tuple[list[Array], Array]] = {}  # by slot: the base's entries, and what they make
 
     def entry(self, index: int) -> Array:
         parts = [self.base.slot(i) for i in range(index * self.per_slot, (index + 1) * self.per_slot)]
-        streams = np.concatenate([to_stream(p, self.base.spec) for p in parts], axis=1)
-        return from_stream(streams, self.spec)
+        known = self._viewed.get(index)
+        if known is None or any(a is not b for a, b in zip(known[0], parts, strict=True)):
+            streams = np.concatenate([to_stream(p, self.base.spec) for p in parts], axis=1)
+            known = self._viewed[index] = parts, from_stream(streams, self.spec)
+        return known[1]
 
     def store(self, index: int, value: Entry) -> None:
         streams = to_stream(self.computed(value), self.spec)
@@ -272,8 +282,8 @@ class ViewIo(RamIo):
             self.base.store(index * self.per_slot + i, from_stream(part, self.base.spec))
 
     @property
-    def stamp(self) -> tuple[str, int]:
-        return self.base.stamp
+    def memory(self) -> str:
+        return self.base.name
 
     def clear(self) -> None:
         self.base.clear()

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+import numpy as np
+
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.schema import Netlist, NetOp, Tm
@@ -20,10 +22,13 @@ from tbuda_lab.sim.arrays import (
     misfit,
     once,
     op_shape,
+    repeated,
+    repeated_row,
     shape_text,
     too_large,
 )
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext
+from tbuda_lab.sim.fused import hands_on
 from tbuda_lab.sim.io import Io, QueueIo, RamIo, ViewIo
 from tbuda_lab.sim.numerics import Convert, Numerics
 from tbuda_lab.sim.sparse import PickedRows
@@ -36,9 +41,10 @@ _PIECE = 1 << 19
 
 @dataclasses.dataclass
 class Port:
-    """Where an op's input comes from and what happens on the way; `cache` holds the result for an unchanged ram.
-    by_rows: `move` puts whole rows elsewhere; takes_rows: the op reads `PickedRows` as they are; long_row: columns from
-    which the op gains from equal rows that memory holds once, as it does from equal columns; 0: it gains from neither.
+    """Where an op's input comes from and what happens on the way; `cache` holds the result for the entry `stamp`.
+    by_rows: `move` puts whole rows elsewhere; each_row: it does the same in each row; takes_rows: the op reads
+    `PickedRows` as they are; long_row: columns from which the op gains from equal rows that memory holds once, as it
+    does from equal columns; 0: it gains from neither.
     """
 
     value: int
@@ -49,14 +55,26 @@ class Port:
     stamp: object = None
     cache: Array | None = None
     by_rows: bool = False
+    each_row: bool = False
     takes_rows: bool = False
     long_row: int = 0
 
-    def fetch(self, values: list[Array | None], stamp: object) -> Array:
-        """The tensor as the op sees it; `stamp` identifies the slot's content, None if it should not be kept."""
-        if stamp is not None and stamp == self.stamp and self.cache is not None:
-            return self.cache
-        x: Array | PickedRows | None = values[self.value]
+    def __post_init__(self) -> None:
+        self._as_it_is = self.prepare is None and self.move is None and self.finish is None
+
+    def fetch(self, values: list[Array | None], stamps: list[object]) -> Array:
+        """The tensor as the op sees it. stamps: by value, the entry that it is, None if what is made of it should not
+        be kept."""
+        stamp = stamps[self.value]
+        if stamp is None:
+            x = values[self.value]
+            return x if self._as_it_is and x.__class__ is np.ndarray else self._made(x)
+        if stamp is not self.stamp or self.cache is None:
+            x = self._made(values[self.value])
+            self.stamp, self.cache = stamp, once(x, self.long_row) if self.long_row else x
+        return self.cache
+
+    def _made(self, x: Array | PickedRows | None) -> Array:
         assert x is not None
         move = self.move
         if isinstance(x, PickedRows):
@@ -67,13 +85,13 @@ class Port:
             x = x.as_array()
         if self.prepare is not None:
             x = self.prepare(x)
-        if move is not None:
+        if move is not None and self.each_row and repeated_row(x):
+            row = move(x[:, :, :1])
+            x = repeated(row, (*row.shape[:2], x.shape[2], row.shape[3]))
+        elif move is not None:
             x = move(x)
         if self.finish is not None:
             x = self.finish(x)
-        if stamp is not None and (self.long_row or x is not values[self.value]):
-            x = once(x, self.long_row) if self.long_row else x
-            self.stamp, self.cache = stamp, x
         return x
 
 
@@ -102,12 +120,13 @@ class Write:
 
 @dataclasses.dataclass
 class EpochPlan:
-    """Values are numbered: first those read from queues and rams, then the ops'. views: it reads or writes a ram in
-    another blocking than the one it is kept in."""
+    """Values are numbered: first those read from queues and rams, then the ops'. fifos: the queues among `reads`.
+    views: it reads or writes a ram in another blocking than the one it is kept in."""
 
     name: str
     input_count: int
     reads: list[tuple[QueueIo | RamIo, int]]
+    fifos: list[QueueIo]
     steps: list[PlanStep]
     writes: list[Write]
     values: int
@@ -145,19 +164,21 @@ def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo
         spec = netlist.queues[queue_name]
         move = tms.compile_tms(spec.input_tms or (), op.tile_dim or FULL_TILE, f"queue {queue_name!r}, input_tms")
         writes.append(Write(io[queue_name], numbers[op.name], move))
-    _mark_last_uses(steps, writes, keep, {numbers[name] for name in numbers if name not in ops})
+    handed = {op.name for op in order if op.type == "splice" or (op.type == "fused_op" and hands_on(
+        netlist.fused_ops.get(str(op.attributes.get("fused_op_id")))))}
+    _mark_last_uses(steps, writes, keep, handed, {numbers[name] for name in numbers if name not in ops})
 
     counts = {netlist.graphs[g].input_count for g in graphs}
     if len(counts) != 1:
         raise misfit(f"graphs {name}", "G5", f"they form one temporal epoch with input counts {sorted(counts)}",
                      "graphs that exchange data without a queue need one input_count")
     gradient = {step.op.name: step.history for step in steps if step.history is not None}
-    memory = [{r.stamp[0] for r, _ in reads}, {w.io.stamp[0] for w in writes}]
+    memory = [{r.memory for r, _ in reads}, {w.io.memory for w in writes}]
     largest = max((math.prod(op_shape(op)) for op in order), default=1)
     count = counts.pop()
     _check_memory(name, order, writes, count)
     return EpochPlan(
-        name, count, reads, steps, writes, len(numbers), gradient,
+        name, count, reads, [r for r, _ in reads if isinstance(r, QueueIo)], steps, writes, len(numbers), gradient,
         sequential=bool(gradient) or bool(memory[0] & memory[1]), chunk=max(1, _PIECE // largest),
         views=any(isinstance(each, ViewIo) for each in [*(r for r, _ in reads), *(w.io for w in writes)]))
 
@@ -245,11 +266,12 @@ def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, Q
         elif finish is None and tiles[i] == tile and builders.reads_columns_0(op, i, netlist.fused_ops):
             port = dataclasses.replace(port, tms=[Tm("tile_broadcast", ("c",)), *(port.tms or ())])
         move = tms.compile_input(op.name, i, port, tile, tiles[i])
-        by_rows = not (port.pad or port.unpad) and tiles[i] == tile and all(
-            tm.name in tms.OF_ROWS for tm in port.tms or ())
+        plain = not (port.pad or port.unpad) and tiles[i] == tile
+        by_rows = plain and all(tm.name in tms.OF_ROWS for tm in port.tms or ())
+        each_row = plain and all(map(tms.is_of_columns, port.tms or ()))
         ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move,
-                          finish, by_rows=by_rows, takes_rows=i == 0 and builders.stack_of_depthwise(op),
-                          long_row=_long_row(op, i)))
+                          finish, by_rows=by_rows, each_row=each_row, long_row=_long_row(op, i),
+                          takes_rows=i == 0 and builders.stack_of_depthwise(op)))
         source_dfs.append(df)
     history = GradientOutput() if op.gradient_op else None
     context = OpContext(op, numerics, netlist.fused_ops, tuple(source_dfs), tuple(tiles))
@@ -286,19 +308,19 @@ def computed_tiles(op: NetOp, tiles: Sequence[TileDim]) -> list[TileDim]:
     return list(tiles)
 
 
-def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[str], bool], from_io: set[int]) -> None:
+def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[str], bool], handed: set[str],
+                    from_io: set[int]) -> None:
     """Fills `last_use` and `free`. Tensors that share memory (an op that only moves values, a TM that is a view,
-    rows that a picker chose) count as one."""
+    rows that a picker chose) count as one. handed: ops that may hand on any of their inputs."""
     owner: dict[int, int] = {}
     for step in steps:
         picks = step.op.type == "matmul" and len(step.ports) > 1 and bool(step.op.attributes.get("identity"))
-        shares = picks or step.op.type in builders.MOVES or step.op.type in ("splice", "fused_op")
+        shares = picks or step.op.type in builders.MOVES or step.op.name in handed
         source = step.ports[1 if picks else 0].value if shares and step.ports else step.value
         owner[step.value] = owner.get(source, source)
     pinned = set(from_io) | {owner.get(w.value, w.value) for w in writes}
     pinned |= {owner[s.value] for s in steps if keep(s.op.name) or s.op.gradient_op}
-    # a splice or a fused op may hand on any of its inputs
-    pinned |= {owner.get(p.value, p.value) for s in steps if s.op.type in ("splice", "fused_op") for p in s.ports}
+    pinned |= {owner.get(p.value, p.value) for s in steps if s.op.name in handed for p in s.ports}
     last: dict[int, int] = {}
     last_of_owner: dict[int, int] = {}
     for index, step in enumerate(steps):
@@ -314,8 +336,7 @@ def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[
         for i, port in enumerate(step.ports):
             mine = owner.get(port.value, port.value)
             alone = sum(owner.get(p.value, p.value) == mine for p in step.ports) == 1
-            direct = port.io is None and port.move is None and port.prepare is None and mine == port.value
-            if direct and alone and mine not in pinned and last_of_owner[mine] == index:
+            if port.io is None and mine == port.value and alone and mine not in pinned and last_of_owner[mine] == index:
                 step.free = i
                 break
 

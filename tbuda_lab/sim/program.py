@@ -30,6 +30,7 @@ Progress = Callable[[int, str], None]
 
 _MORE = "lower a loop count or raise --max-steps; each instruction, and each input of an execute, is one step"
 _FLAGS = ("prologue", "epilogue", "zero", "read_only")
+_OPERANDS = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}
 _POINTERS = ("rd_ptr_local", "rd_ptr_global", "wr_ptr_global", "rd_ptr_autoinc", "global_rdptr_autoinc",
              "global_wrptr_autoinc")
 
@@ -51,14 +52,18 @@ class Machine(Protocol):
 
 @dataclasses.dataclass
 class IoSetting:
-    """A queue setting as written and, at the time of its execute, as numbers. pointers: the fields that move pointers;
-    texts: what is written as text, which may be a variable's name; legal: it needs no check any more."""
+    """A queue setting as written and, at the time of its execute, as numbers. pointers: the fields that move pointers,
+    with their numbers; texts: what is written as text, which may be a variable's name; legal: it needs no check any
+    more."""
 
     written: QueueSetting
-    values: dict[str, int]
-    pointers: tuple[str, ...]
+    values: Mapping[str, int]
+    pointers: tuple[tuple[str, int], ...]
     texts: tuple[str, ...]
     legal: bool = False
+
+    def __post_init__(self) -> None:
+        self.prologue, self.epilogue, self.zero = (bool(self.values.get(f, 0)) for f in _FLAGS[:3])
 
     def agrees(self, other: IoSetting) -> bool:
         """Whether both say the same; what one leaves out it says by its default."""
@@ -67,28 +72,36 @@ class IoSetting:
                    if key != "rd_ptr_autoinc" or (key in one and key in two))
 
 
+_KEPT = 64
+"""Settings of one queue that are kept as numbers."""
+
+
 class WrittenSetting:
-    """A setting of an execute, read once for all its runs."""
+    """A setting of an execute, read once for all its runs: as numbers, once for all values of its variables."""
 
     def __init__(self, queue: str, written: QueueSetting) -> None:
         fields = written.fields
         self.queue = queue
         self.texts = [(f, v.strip()) for f, v in fields.items() if isinstance(v, str)]
-        self.setting = IoSetting(
-            written, {f: int(truth(v)) if f in _FLAGS else int(v or 0) for f, v in fields.items()
-                      if not isinstance(v, str)},
-            tuple(f for f in _POINTERS if f in fields), tuple(text for _, text in self.texts))
+        self._written = written
+        self._numbers = {f: int(truth(v)) if f in _FLAGS else int(v or 0) for f, v in fields.items()
+                         if not isinstance(v, str)}
+        self._known: dict[tuple[int, ...], IoSetting] = {}
 
-    def now(self, locals: Mapping[str, int], value: Callable[[str, str], int]) -> IoSetting:
-        """As numbers: the same setting each time where no field is text. value: of a field's text that is no local
-        variable."""
-        if not self.texts:
-            return self.setting
-        values = self.setting.values.copy()
-        for field, text in self.texts:
-            number = locals.get(text)
-            values[field] = value(field, text) if number is None else number
-        return dataclasses.replace(self.setting, values=values)
+    def now(self, locals: Mapping[str, int], statics: Mapping[str, int], value: Callable[[str, str], int]) -> IoSetting:
+        """As numbers: the same setting each time that its variables have the same values. value: of a field's text that
+        is neither a local nor a static variable."""
+        key = tuple([locals[text] if text in locals else statics[text] if text in statics else value(field, text)
+                     for field, text in self.texts])
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            values = self._numbers | dict(zip([field for field, _ in self.texts], key, strict=True))
+            known = self._known[key] = IoSetting(
+                self._written, values, tuple((f, values[f]) for f in _POINTERS if f in values),
+                tuple(text for _, text in self.texts))
+        return known
 
 
 class ProgramRun:
@@ -196,15 +209,19 @@ class ProgramRun:
             self.locals[name] = 0  # set declares what is not declared yet
         old = self.value(name)
         args = [self.value(a) for a in instruction.args]
-        expected = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}.get(opcode)
+        expected = _OPERANDS.get(opcode)
         if expected is None:
             raise self._error("P1", f"unknown varinst opcode {instruction.opcode!r}", "set, add, mul, inc or incwrap")
         if len(args) < expected:
             raise self._error("P2", f"varinst {opcode} with {len(args)} operands", f"it takes {expected}")
         if opcode == "incwrap" and args[1] <= 0:
             raise self._error("variable", f"incwrap of {name} modulo {args[1]}", "the modulus must be positive")
-        new = {"set": lambda: args[0], "inc": lambda: old + args[0], "add": lambda: args[0] + args[1],
-               "mul": lambda: args[0] * args[1], "incwrap": lambda: (old + args[0]) % args[1]}[opcode]()
+        if opcode in ("set", "inc"):
+            new = args[0] if opcode == "set" else old + args[0]
+        elif opcode == "incwrap":
+            new = (old + args[0]) % args[1]
+        else:
+            new = args[0] + args[1] if opcode == "add" else args[0] * args[1]
         scope = next(s for s in (self.locals, self.statics, self.params) if name in s)
         scope[name] = new
         self._follow(name, new)
@@ -215,7 +232,6 @@ class ProgramRun:
             setting = self.applied[queue]
             for field, written in setting.written.fields.items():
                 if isinstance(written, str) and written.strip() == name:
-                    setting.values[field] = value
                     self._apply_field(self.machine.io[queue], field, value, setting, first=False)
 
     # -- loops ----------------------------------------------------------------------------------------------------
@@ -263,7 +279,7 @@ class ProgramRun:
         written = self.machine.written_settings.get(id(instruction))
         if written is None:
             written = self.machine.written_settings[id(instruction)] = self._read(instruction)
-        settings = {each.queue: each.now(self.locals, self._field) for each in written}
+        settings = {each.queue: each.now(self.locals, self.statics, self._field) for each in written}
         waiting = self.pending.setdefault(epoch, {})
         if graph in waiting:
             raise self._error("G5", f"graph {graph!r} is executed twice before all graphs of its temporal epoch "
@@ -316,25 +332,27 @@ class ProgramRun:
         return self.value(written)
 
     def _apply(self, queue: str, setting: IoSetting, input_count: int) -> None:
-        io, values = self.machine.io[queue], setting.values
+        io = self.machine.io[queue]
         if not setting.legal:
             self._check(queue, io, setting, input_count)
-            setting.legal = not setting.texts
-        io.prologue, io.epilogue = bool(values.get("prologue", 0)), bool(values.get("epilogue", 0))
-        if values.get("zero", 0):
+            setting.legal = not any(isinstance(setting.written.fields.get(f), str) for f in ("prologue", "epilogue"))
+        io.prologue, io.epilogue = setting.prologue, setting.epilogue
+        if setting.zero:
             io.clear()
             self.machine.zeroed(queue)
-        first = queue not in self.applied
-        if first:
+        before = self.applied.get(queue)
+        if before is None:
             io.rd_autoinc = 1 if isinstance(io, QueueIo) else 0
             io.global_rd_autoinc = 0
             if isinstance(io, RamIo):
                 io.wr_autoinc = 0
-        for field in setting.pointers:
-            self._apply_field(io, field, values[field], setting, first=first)
+        first = before is None
+        for field, value in setting.pointers:
+            self._apply_field(io, field, value, setting, first=first)
         self.applied[queue] = setting
-        for text in setting.texts:
-            self.bound.setdefault(text, {})[queue] = None
+        if before is None or before.written is not setting.written:
+            for text in setting.texts:
+                self.bound.setdefault(text, {})[queue] = None
 
     def _apply_field(self, io: QueueIo | RamIo, field: str, value: int, setting: IoSetting, *, first: bool) -> None:
         if field == "rd_ptr_autoinc":
@@ -364,11 +382,11 @@ class ProgramRun:
             if isinstance(written, str) and written.strip() in self.params:
                 raise self._error("G4", f"{field} of {queue!r} is bound to the param {written}",
                                   "write true or false, or bind it to a variable")
-        prologue, epilogue = values.get("prologue", 0), values.get("epilogue", 0)
-        if values.get("zero", 0) and not prologue:
+        prologue, epilogue = setting.prologue, setting.epilogue
+        if setting.zero and not prologue:
             raise self._error("G1", f"{io.describe()} is zeroed without prologue", "set prologue: true")
         if isinstance(io, RamIo):
-            if values.get("global_wrptr_autoinc", 0) and (prologue or epilogue or values.get("zero", 0)):
+            if values.get("global_wrptr_autoinc", 0) and (prologue or epilogue or setting.zero):
                 raise self._error("G2", f"{io.describe()} has global_wrptr_autoinc beside prologue, epilogue or zero",
                                   "leave one of them out")
             return

@@ -15,7 +15,7 @@ from tbuda_lab.core.netlist.sparse import decode_to_csr
 from tbuda_lab.sim.arrays import Array, shape_text
 from tbuda_lab.sim.context import Kernel, OpContext
 from tbuda_lab.sim.kernels import matmul as mm
-from tbuda_lab.sim.windows import Windows, depthwise_windows, find_windows
+from tbuda_lab.sim.windows import Windows, WindowSums, find_windows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,15 +93,25 @@ def as_array(x: Array | PickedRows) -> Array:
     return x.as_array() if isinstance(x, PickedRows) else x
 
 
-def depthwise_rows(x: PickedRows, weights: Array) -> Array | None:
-    """As `depthwise_taps` of the taps (n, z, blocks, R, C) that x holds as (n, z * blocks, R, C); None, besides, if
-    they are no windows of an image, or slices differ in their weights (n or 1, z, blocks, C)."""
-    blocks = weights.shape[2]
-    windows = x.picker.windows(blocks)
-    if windows is None or (weights.strides[1] and not (weights == weights[:, :1]).all()):
-        return None
-    out = depthwise_windows(x.source, weights[:, 0], windows, x.shape[1] // blocks * x.shape[2])
-    return None if out is None else out.reshape(len(out), -1, *x.shape[2:])
+class DepthwiseRows:
+    """`depthwise_taps` of the taps (n, z, blocks, R, C) that picked rows hold as (n, z * blocks, R, C), with one set of
+    weights (n or 1, z, blocks, C)."""
+
+    def __init__(self, weights: Array) -> None:
+        self._weights = weights
+        self._alike = not weights.strides[1] or bool((weights == weights[:, :1]).all())
+        self._sums: tuple[RowPicker, WindowSums | None] | None = None  # for the picker that came last
+
+    def of(self, x: PickedRows) -> Array | None:
+        """None if a result is not finite, the rows are no windows of an image, or slices differ in their weights."""
+        slices, blocks = self._weights.shape[1:3]
+        if self._sums is None or self._sums[0] is not x.picker:
+            windows = x.picker.windows(blocks) if self._alike else None
+            self._sums = x.picker, None if windows is None else WindowSums(
+                windows, self._weights[:, 0], slices * x.shape[2])
+        sums = self._sums[1]
+        out = None if sums is None else sums.of(x.source)
+        return None if out is None else out.reshape(len(out), slices, *x.shape[2:])
 
 
 TILE = 32
@@ -180,7 +190,7 @@ def build_sparse(context: OpContext) -> Kernel:
                 out[i, :, :, part] = result.reshape(t, rows // h, TILE, width)[:, :, :h].reshape(t, rows, width)
         if spill is not None:
             out = spill(out)
-        return mm.add_row(out, args[3], context.tile_dim, context.input_tiles[3]) if bias else out
+        return mm.add_row(out, args[3], context.tile_dim[0], context.input_tiles[3][0]) if bias else out
 
     return run
 

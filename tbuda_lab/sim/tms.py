@@ -21,6 +21,11 @@ OF_ROWS = frozenset(("hstack", "vstack", "vslice"))
 """TMs after which every row of a slice is still in one piece."""
 
 
+def is_of_columns(tm: Tm) -> bool:
+    """Whether a TM does the same in each row of a slice."""
+    return tm.name in ("hslice", "hstack") or (tm.name == "broadcast" and all(dim != "r" for dim, _ in tm.args))
+
+
 def hslice(x: Array, k: int) -> Array:
     """Columns in k parts that become slices: z -> z * k, part innermost."""
     n, z, rows, columns = x.shape
@@ -53,6 +58,10 @@ def broadcast(x: Array, dim: str, k: int) -> Array:
     if k == 1:
         return x
     _require(k * x.size * x.itemsize)
+    axis = {"z": 1, "r": 2, "c": 3}[dim]
+    if x.shape[axis] == 1 or x.strides[axis] == 0:  # all along the axis is one
+        one = x[(slice(None),) * axis + (slice(1),)]
+        return repeated(one, (*x.shape[:axis], k * x.shape[axis], *x.shape[axis + 1:]))
     if dim == "z":
         return repeated(x[:, None], (n, k, z, rows, columns)).reshape(n, k * z, rows, columns)
     if dim == "r":
@@ -77,6 +86,8 @@ def tile_broadcast(x: Array, dim: str, tile_dim: TileDim) -> Array:
     """Row 0 of each tile in all its rows ("r"), column 0 in all its columns ("c"), or element 0 everywhere ("rc")."""
     h, w = tile_dim
     n, z, rows, columns = x.shape
+    if ("r" not in dim or x.strides[2] == 0) and ("c" not in dim or x.strides[3] == 0):
+        return x  # all of them are one already
     tiles = x.reshape(n, z, rows // h, h, columns // w, w)
     if "r" in dim:
         tiles = tiles[:, :, :, :1]

@@ -7,10 +7,12 @@ those numbers again, and taken only if they give every one of them.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
 from tbuda_lab.sim.arrays import Array
+from tbuda_lab.sim.kernels.libraries import loaded_torch, tensor
 
 _NARROW = 160
 """Channels below which whole rows of windows are summed at once."""
@@ -77,36 +79,96 @@ def find_windows(index: Array, blocks: int) -> Windows | None:
     return Windows((height, width), (out_rows, columns), stride, dy, dx, taps)
 
 
-def depthwise_windows(source: Array, weights: Array, windows: Windows, rows: int) -> Array | None:
-    """(n, rows, C): for every window the sum over its taps of pixel times weight, in the taps' order; zeros in the rows
-    after the last window. None if a result is not finite.
+class WindowSums:
+    """For every window the sum over its taps of pixel times weight, in the taps' order.
 
-    source (n, pixels, C), weights (n or 1, taps, C).
+    weights: (n or 1, taps, C). rows: how many a result has; those after the last window are zero.
     """
-    columns = source.shape[2]
-    (out_rows, out_columns), (dy, dx) = windows.out, (windows.dy, windows.dx)
+
+    def __init__(self, windows: Windows, weights: Array, rows: int) -> None:
+        taps, columns = (windows.dy.count, windows.dx.count), weights.shape[2]
+        kernels: Array = np.zeros((len(weights), taps[0] * taps[1], columns), np.float32)
+        kernels[:, windows.taps] = weights
+        self._kernels = kernels.reshape(len(weights), *taps, columns)
+        self._rows = rows
+        self._count = windows.out[0] * windows.out[1]
+        self._convolve = _convolution(windows, rows, self._kernels) or (
+            lambda pixels, i: _summed(windows, pixels, self._kernels[i]))
+
+    def of(self, source: Array) -> Array | None:
+        """(n, rows, C), of pixels (n, pixels, C); None if a result is not finite."""
+        several, rows, columns = len(self._kernels) > 1, self._rows, source.shape[2]
+        results = [self._convolve(source[i if len(source) > 1 else 0], i if several else 0)
+                   for i in range(max(len(source), len(self._kernels)))]
+        if len(results) == 1 and len(results[0]) == rows:
+            out = results[0][None]
+        else:
+            out = np.empty((len(results), rows, columns), np.float32)
+            for target, result in zip(out, results, strict=True):
+                target[:self._count] = result[:self._count]
+        out[:, self._count:] = 0
+        # a sum of finite numbers is finite, but for an overflow: then the taps are multiplied as they are
+        flat = out.reshape(-1)
+        return out if np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all() else None
+
+
+_SPARE = 4
+"""One of so many rows of windows may be computed and not used."""
+
+
+def _convolution(windows: Windows, rows: int, kernels: Array) -> Callable[[Array, int], Array] | None:
+    """From pixels (pixels, C) and the number of a kernel (rows, columns, C) to the windows (windows, C), by torch; None
+    where this process has no torch, or its convolution, which pads both ends alike, has no such windows. `rows`
+    windows, with anything in those after the last one, where that takes few rows of windows more."""
+    torch = loaded_torch()
+    (height, width), (out_rows, out_columns), (dy, dx) = windows.image, windows.out, (windows.dy, windows.dx)
+    stride, left = windows.stride, -dx.first
+    if torch is None or not torch.backends.mkldnn.is_available() or left < 0 or (
+            out_columns != (width + left - dx.last - 1) // stride + 1):
+        return None
+
+    def spare(wanted: int) -> tuple[int, int]:
+        """(rows of windows above the first one, padding) with which so many follow from the first one on."""
+        above = max(0, -(-dy.first // stride))
+        while True:
+            padding = above * stride - dy.first
+            if (height + 2 * padding - (dy.last - dy.first) - 1) // stride + 1 >= above + wanted:
+                return above, padding
+            above += 1
+
+    above, padding = spare(out_rows)
     count = out_rows * out_columns
-    kernels: Array = np.zeros((len(weights), dy.count * dx.count, columns), np.float32)
-    kernels[:, windows.taps] = weights
-    joined = windows.stride == 1 and columns < _NARROW
-    if joined:  # the windows of a row lie side by side in memory for each tap
-        kernels = np.tile(kernels, (1, 1, out_columns))
-    kernels = kernels.reshape(len(weights), dy.count, dx.count, -1)
-    out = np.empty((max(len(source), len(weights)), rows, columns), np.float32)
-    out[:, count:] = 0
-    for i, result in enumerate(out):
-        if i == 0 or len(source) > 1:
-            framed = _framed(source[i], windows)
-            a, b, c = framed.strides
-            taps = (dy.count, dx.count), (a * dy.step, b * dx.step)
-            shape = (out_rows, *taps[0], out_columns * columns) if joined else (
-                out_rows, out_columns, *taps[0], columns)
-            strides = (a, *taps[1], c) if joined else (a * windows.stride, b * windows.stride, *taps[1], c)
-            view = np.lib.stride_tricks.as_strided(framed, shape, strides)
-        np.einsum("hyxc,yxc->hc" if joined else "hwyxc,yxc->hwc", view, kernels[i if len(kernels) > 1 else 0],
-                  out=result[:count].reshape((out_rows, -1) if joined else (out_rows, out_columns, columns)))
-    # a sum of finite numbers is finite, but for an overflow: then the taps are multiplied as they are
-    return out if np.isfinite(np.einsum("nrc->", out)) else None
+    filled, wider = spare(-(-rows // out_columns))
+    if (filled - above) * _SPARE <= out_rows:
+        above, padding, count = filled, wider, rows
+    part = slice(above * out_columns, above * out_columns + count)
+    weights = torch.from_numpy(kernels).permute(0, 3, 1, 2)[:, :, None].contiguous()
+    channels = kernels.shape[3]
+
+    def run(pixels: Array, number: int) -> Array:
+        image = tensor(torch, pixels[:height * width].reshape(1, height, width, channels)).permute(0, 3, 1, 2)
+        out = torch.conv2d(image, weights[number], None, stride, (padding, left), (dy.step, dx.step), channels)
+        flat: Array = out.permute(0, 2, 3, 1).reshape(-1, channels).numpy()
+        return flat[part]
+
+    return run
+
+
+def _summed(windows: Windows, pixels: Array, kernel: Array) -> Array:
+    """What `_convolution` does, of any windows, by NumPy."""
+    columns = pixels.shape[1]
+    (out_rows, out_columns), (dy, dx) = windows.out, (windows.dy, windows.dx)
+    framed = _framed(pixels, windows)
+    a, b, c = framed.strides
+    taps, steps = (dy.count, dx.count), (a * dy.step, b * dx.step)
+    if windows.stride == 1 and columns < _NARROW:  # the windows of a row lie side by side in memory for each tap
+        view = np.lib.stride_tricks.as_strided(framed, (out_rows, *taps, out_columns * columns), (a, *steps, c))
+        joined: Array = np.einsum("hyxc,yxc->hc", view, np.tile(kernel, (1, 1, out_columns)))
+        return joined.reshape(-1, columns)
+    view = np.lib.stride_tricks.as_strided(framed, (out_rows, out_columns, *taps, columns), (
+        a * windows.stride, b * windows.stride, *steps, c))
+    apart: Array = np.einsum("hwyxc,yxc->hwc", view, kernel)
+    return apart.reshape(-1, columns)
 
 
 def _framed(pixels: Array, windows: Windows) -> Array:

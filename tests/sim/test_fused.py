@@ -40,6 +40,28 @@ def test_fused_column_0_is_repeated_before_or_after_its_broadcast(second):
     check(net, rtol=1e-5)
 
 
+@pytest.mark.parametrize("size", [2, 12], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("later", [False, True])
+def test_a_fused_op_overwrites_only_what_nobody_reads_later(later, size):
+    """`s` may be written over, unless `out` reads it after the fused op."""
+    shape = (4, 8, size)
+    net = Net("grayskull", "Float32")
+    net.graph("g", 2)
+    net.queue("x", shape, entries=2)
+    net.queue("largest", (4, 8, 1), entries=2)
+    net.fused("0", 2, [[
+        sub("a", "subtract", ["input0", "input1"], "dest", shape[1:], tms={1: [("tile_broadcast", "c")]}),
+        sub("e", "exp", ["dest"], "dest", shape[1:]),
+        sub("m", "multiply", ["dest", "input1"], "output", shape[1:], tms={1: [("tile_broadcast", "c")]}),
+    ]])
+    net.op("s", "abs", ["x"], shape)
+    net.op("f", "fused_op", ["s", "largest"], shape, fused_op_id=0, tms={1: [("broadcast", "c", size)]})
+    net.op("o", "add", ["f", "s" if later else "x"], shape)
+    net.queue("out", shape, source="o", entries=2)
+    net.streaming()
+    check(net.netlist(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["golden", "device"])
 def test_fused_ops_of_elements_go_piece_by_piece(monkeypatch, mode):
     """The same bits, and the inputs stay as they are: a copy of one may be `dest`."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.errors import NetlistError
+from tbuda_lab.sim import Executor
 from tbuda_lab.sim.arrays import repeated_column
 from tbuda_lab.sim.kernels import matmul
 from tbuda_lab.sim.kernels import matmul as mm
@@ -174,6 +175,43 @@ def test_equal_columns_stay_one(low):
     once = set()
     run(netlist, feeds_for(netlist, **equal), on_op=lambda name, x: once.add(name) if repeated_column(x) else None)
     assert once == {"m", "a", "f"}
+
+
+@pytest.mark.parametrize("mode", ["golden", "device", "exact"])
+def test_a_row_that_stands_for_all_is_worked_on_once(library, mode):
+    """What the host hands over as one row in memory: the bits of as many rows as there are, through products of
+    joined weights, bias, relu, TMs and ops of elements, and again with other weights."""
+    net = Net("wormhole_b0", "Float16_b")
+    net.graph("g", 1)
+    net.queue("x", (1, 1, 25))
+    for name, shape in (("w", (1, 25, 16)), ("b", (1, 1, 16)), ("v", (1, 16, 4)), ("c", (1, 1, 4))):
+        net.ram(name, shape)
+    net.op("m", "matmul", ["x", "w", "b"], (2, 1, 8), m_k=1, u_kt=25, bias=True, relu_en=True, relu_mode="min",
+           tms={0: [("broadcast", "z", 2)], 1: [("hslice", 2)], 2: [("hslice", 2)]})
+    net.op("n", "matmul", ["m", "v", "c"], (1, 1, 4), m_k=1, u_kt=16, bias=True, tms={0: [("hstack", 2)]})
+    net.op("g", "gelu", ["n"], (1, 1, 4))
+    net.op("s", "multiply", ["g", "n"], (1, 1, 4), relu_en=True, relu_mode="min")
+    net.queue("out", (1, 1, 4), source="s")
+    net.streaming()
+    rng = np.random.default_rng(9)
+    feeds = {q: rng.uniform(-1, 1, (1, 1, 32 * r, 32 * c)).astype(np.float32)
+             for q, r, c in (("w", 25, 16), ("b", 1, 16), ("v", 16, 4), ("c", 1, 4))}
+    row = rng.uniform(-1, 1, (1, 1, 1, 800)).astype(np.float32)
+    outputs = []
+    for x in (np.broadcast_to(row, (1, 1, 32, 800)), np.repeat(row, 32, axis=2)):
+        executor = Executor(net.netlist(), mode=mode)
+        for name, array in feeds.items():
+            executor.push(name, array)
+        for turn in range(2):
+            executor.push("x", x)
+            executor.run()
+            outputs.append(executor.pop_all("out"))
+            executor.write("w", feeds["w"][0] * (turn + 2))
+    np.testing.assert_array_equal(outputs[0], outputs[2])
+    np.testing.assert_array_equal(outputs[1], outputs[3])
+    assert not np.array_equal(outputs[0], outputs[1])
+    if mode == "golden":
+        check(net.netlist(), rtol=1e-5, feeds={**feeds, "x": np.broadcast_to(row, (1, 1, 32, 800))})
 
 
 def test_matmul_refuses_what_does_not_fit():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.errors import NetlistError
+from tbuda_lab.sim.kernels import eltwise
 from tests.sim.build import Net, one
 from tests.sim.harness import check, run
 
@@ -31,6 +32,28 @@ def test_slopes_and_exponents(attributes):
                                   {"relu_en": True, "relu_threshold": 0.0, "relu_mode": "min"}])
 def test_binary_and_relu(kind, relu):
     check(one(kind, [(1, 2, 2), (1, 2, 2)], (1, 2, 2), **relu))
+
+
+@pytest.mark.parametrize("repeats", ["columns", "rows", "nothing"])
+@pytest.mark.parametrize("rare", [None, 0, np.inf, np.nan])
+@pytest.mark.parametrize("target", [None, 0, 1])
+def test_zero_times_anything_is_zero_wherever_the_product_is_written(target, rare, repeats):
+    """Of 256 x 128 numbers, some of them zero, infinite or not numbers; `rare` is one of the repeated ones."""
+    rng = np.random.default_rng(3)
+    operands = [rng.uniform(-2, 2, (1, 1, 256, 128)).astype(np.float32) for _ in range(2)]
+    few = {"columns": np.s_[..., :1], "rows": np.s_[:, :, :1], "nothing": np.s_[...]}[repeats]
+    x, y = operands[0], operands[1][few].copy()
+    for i, value in enumerate((0, np.inf, -np.inf, np.nan)):
+        x[0, 0, i::7, i::5] = value
+    if rare is not None:
+        y[0, 0, y.shape[2] // 2, y.shape[3] // 2] = rare
+    y = np.broadcast_to(y, x.shape) if repeats != "nothing" else y
+    with np.errstate(invalid="ignore"):
+        expected = np.where((x == 0) | (y == 0), np.float32(0), x * y)
+        for pair in ((x.copy(), y), (y, x.copy())):
+            out = next((p for p in pair if p.flags.writeable), None) if target == 0 else np.empty_like(x) if (
+                target) else None
+            np.testing.assert_array_equal(eltwise.multiply(*pair, out), expected)
 
 
 def test_special_values():

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tbuda_lab.core.errors import NetlistError
 from tbuda_lab.core.formats import DataFormat, round_to
 from tbuda_lab.core.netlist.sparse import encode_picker
-from tbuda_lab.sim import tms
+from tbuda_lab.sim import tms, windows
 from tbuda_lab.sim.kernels import matmul as mm
-from tbuda_lab.sim.sparse import PickedRows, RowPicker, depthwise_rows
+from tbuda_lab.sim.sparse import DepthwiseRows, PickedRows, RowPicker
 from tests.sim.build import Net, one
 from tests.sim.harness import check
 
@@ -58,35 +58,42 @@ def test_channels_one_by_one_give_the_bits_of_the_product_of_tiles():
     np.testing.assert_array_equal(mm.depthwise_taps(taps, mm.diagonals(b, 9, 32)), mm.depthwise(a, b, 9, (32, 32)))
 
 
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+@pytest.mark.parametrize("down", [(-1, 0, 1), (-1, 0), (0, 1), (-4, -2, 0), (1, 2, 3)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_picked_rows_are_read_where_they_are(stride):
-    """A 3 x 3 depthwise convolution of an image of 7 x 9 pixels with a border, in two slices: the bits of the product
-    of copied taps, and what is copied is the same in every order of rows."""
+def test_picked_rows_are_read_where_they_are(stride, down, library, monkeypatch):
+    """A depthwise convolution of an image of 7 x 9 pixels with a border, of kernels of 3 columns whose rows reach above
+    and below, in two slices: the bits of the product of copied taps, and what is copied is the same in every order of
+    rows."""
+    module = __import__("torch") if library == "torch" else None
+    monkeypatch.setattr(windows, "loaded_torch", lambda: module)
+    taps_of = [(dy, dx) for dy in down for dx in (-1, 0, 1)]
+    blocks = len(taps_of)
     rng = np.random.default_rng(5)
     height, width, columns, rows = 7, 9, 96, 64
-    index = np.full((9, rows), -1)
-    for k, (dy, dx) in enumerate((dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)):
+    index = np.full((blocks, rows), -1)
+    for k, (dy, dx) in enumerate(taps_of):
         places = [(y + dy, x + dx) for y in range(0, height, stride) for x in range(0, width, stride)]
         index[k, :len(places)] = [y * width + x if 0 <= y < height and 0 <= x < width else -1 for y, x in places]
     index = np.concatenate([index[:, :32], index[:, 32:]])[..., None]  # two slices of 32 rows
     picker = RowPicker(np.maximum(index, 0), np.flatnonzero(index < 0))
     source = round_to(rng.standard_normal((2, height * width, columns)).astype(np.float32), DataFormat.Float16_b)
-    weights = round_to(rng.standard_normal((1, 1, 9, columns)).astype(np.float32), DataFormat.Float16_b)
-    weights = np.broadcast_to(weights, (1, 2, 9, columns))
+    weights = round_to(rng.standard_normal((1, 1, blocks, columns)).astype(np.float32), DataFormat.Float16_b)
+    weights = np.broadcast_to(weights, (1, 2, blocks, columns))
     picked = PickedRows(source, picker)
     copied = np.where(index >= 0, source[:, np.maximum(index[..., 0], 0)], np.float32(0))
     np.testing.assert_array_equal(picked.as_array(), copied)
-    taps = copied.reshape(2, 2, 9, 32, columns)
-    np.testing.assert_array_equal(depthwise_rows(picked, weights), mm.depthwise_taps(taps, weights))
-    assert picker.windows(9).image == (height, width)
-    assert depthwise_rows(picked, weights * np.array([1, 2]).reshape(1, 2, 1, 1)) is None  # each slice its own
+    taps = copied.reshape(2, 2, blocks, 32, columns)
+    np.testing.assert_array_equal(DepthwiseRows(weights).of(picked), mm.depthwise_taps(taps, weights))
+    assert picker.windows(blocks) is not None
+    assert DepthwiseRows(weights * np.array([1, 2]).reshape(1, 2, 1, 1)).of(picked) is None  # each slice its own
 
     def side_by_side(x):
         return tms.hstack(tms.vstack(x, 2), 3)
 
     np.testing.assert_array_equal(picked.moved(side_by_side).as_array(), side_by_side(copied))
-    source[0, 3, 4] = np.inf
-    assert depthwise_rows(picked, weights) is None
+    source[0, 4 * width + 4, 4] = np.inf
+    assert DepthwiseRows(weights).of(picked) is None
 
 
 @settings(max_examples=25, deadline=None)

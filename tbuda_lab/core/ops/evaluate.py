@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 
@@ -16,6 +17,31 @@ from tbuda_lab.core.ops.base import NdOp
 Values = dict[str, torch.Tensor]
 
 
+class Evaluation:
+    """A graph made ready to be evaluated more than once. It must not change."""
+
+    def __init__(self, graph: Graph) -> None:
+        order, self._handed = evaluation_order(graph), handed_over(graph)
+        self._outputs = [node.name for node in graph.outputs]
+        last_use = {name: node.name for node in order for name in node.sources}
+        last_use.update((source, name) for name, source in self._handed.items())
+        dying: dict[str, list[str]] = {}
+        for name, reader in last_use.items():
+            dying.setdefault(reader, []).append(name)
+        self._steps = [(n.name, functools.partial(_value, graph, n), tuple(dying.get(n.name, ()))) for n in order]
+
+    def run(self, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
+        """See `evaluate`."""
+        values: Values = {}
+        with torch.no_grad() if torch.is_grad_enabled() else contextlib.nullcontext():
+            for name, value, dead in self._steps:
+                fed = name in self._handed and name not in feeds
+                values[name] = values[self._handed[name]] if fed else value(values, feeds, dtype)
+                for each in dead:
+                    values.pop(each, None)
+        return {name: values[name] for name in self._outputs}
+
+
 def evaluate(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
     """Outputs by name. `feeds` holds the model's own inputs; an INPUT or OUTPUT with a recipe applies it.
 
@@ -23,23 +49,7 @@ def evaluate(graph: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype
     parameter of that name. Of generation (see `graph.phases`) the prompt's part is evaluated first, then the decode
     part on the cache that it leaves. Raises `InputError` for a missing input or a wrong shape.
     """
-    order, handed = evaluation_order(graph), handed_over(graph)
-    last_use = {name: node.name for node in order for name in node.sources}
-    last_use.update((source, name) for name, source in handed.items())
-    dying: dict[str, list[str]] = {}
-    for name, reader in last_use.items():
-        dying.setdefault(reader, []).append(name)
-    values: Values = {}
-    outputs: Values = {}
-    with torch.no_grad():
-        for node in order:
-            fed = node.name in handed and node.name not in feeds
-            values[node.name] = values[handed[node.name]] if fed else _value(graph, node, values, feeds, dtype)
-            for name in dying.get(node.name, ()):
-                values.pop(name, None)
-            if node.kind is NodeKind.OUTPUT:
-                outputs[node.name] = values.pop(node.name)
-    return {node.name: outputs[node.name] for node in graph.outputs}
+    return Evaluation(graph).run(feeds, dtype)
 
 
 def evaluate_nodes(

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +18,15 @@ from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.ops.evaluate import evaluate
-from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner, filled, joined
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.opchecks import OpCheck, OpChecks, OpWatch, check_ops
 from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
-from tbuda_lab.sim.io import QueueIo
+from tbuda_lab.sim.io import QueueIo, RamIo
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
-    from tbuda_lab.core.session.state import SessionState
+    from tbuda_lab.core.session.state import Events, SessionState
 
 
 INTERVAL = 0.25
@@ -58,33 +57,24 @@ class LiveStep:
 
 
 class LiveRun:
-    """Follows one run (a `Watcher`) and reports to `tell` at most every `interval` seconds, and whenever it pauses."""
+    """Follows one run (a `Watcher`) and emits "live"(LiveStep) at most every `interval` seconds, and whenever it
+    pauses, while anybody listens."""
 
-    def __init__(
-        self, result: CompileResult, control: RunControl, tell: Callable[[LiveStep], None], interval: float = INTERVAL
-    ) -> None:
-        placement = result.placement
-        self.ops = tuple(n for n in placement.schedule if n in placement.ops)
-        self._number = {name: i for i, name in enumerate(self.ops)}
-        self._epochs = np.array([placement.ops[n].epoch for n in self.ops], dtype=np.int64)
-        self._queues = tuple(q.name for q in placement.queues.values() if q.kind in _QUEUES)
-        self._control, self._tell, self._interval = control, tell, interval
-        self._done = np.zeros(len(self.ops), dtype=np.uint32)
-        self._fifos: dict[str, QueueIo] = {}
-        self._total, self._op, self._due = 0, -1, 0.0
+    def __init__(self, result: CompileResult, events: Events, interval: float = INTERVAL) -> None:
+        self._placement, self._events, self._interval = result.placement, events, interval
+        self._done: dict[str, int] = {}
+        self._io: Mapping[str, QueueIo | RamIo] = {}
+        self._total, self._op, self._due = 0, "", 0.0
 
     def begins(self, runner: Runner, total: int) -> None:
-        io = runner.executor.io
-        self._fifos = {n: q for n in self._queues if isinstance(q := io.get(n), QueueIo)}
-        self._total = total
+        self._io, self._total = runner.executor.io, total
         self._report(running=True)
 
     def stepped(self, op: str, inputs: int) -> None:
-        at = self._number.get(op)
-        if at is None:
+        if op not in self._placement.ops:
             return
-        self._done[at] += inputs
-        self._op = at
+        self._done[op] = self._done.get(op, 0) + inputs
+        self._op = op
         if time.monotonic() >= self._due:
             self._report(running=True)
 
@@ -99,20 +89,28 @@ class LiveRun:
 
     def _report(self, *, running: bool, paused: bool = False) -> None:
         self._due = time.monotonic() + self._interval
-        self._tell(
+        if not self._events.heard("live"):
+            return
+        placed = self._placement.ops
+        ops = tuple(n for n in self._placement.schedule if n in placed)
+        done = np.array([self._done.get(n, 0) for n in ops], dtype=np.uint32)
+        names = [q.name for q in self._placement.queues.values() if q.kind in _QUEUES]
+        fifos = {n: q for n in names if isinstance(q := self._io.get(n), QueueIo)}
+        self._events.emit(
+            "live",
             LiveStep(
-                self.ops,
-                self._done.copy(),
-                tuple(self._fifos),
-                np.array([q.occupancy for q in self._fifos.values()], dtype=np.uint32),
-                np.array([q.entries for q in self._fifos.values()], dtype=np.uint32),
+                ops,
+                done,
+                tuple(fifos),
+                np.array([q.occupancy for q in fifos.values()], dtype=np.uint32),
+                np.array([q.entries for q in fifos.values()], dtype=np.uint32),
                 self._total,
-                int(self._done.min(initial=self._total)),
-                int(self._epochs[self._op]) if self._op >= 0 else 0,
-                self.ops[self._op] if self._op >= 0 else "",
+                int(done.min(initial=self._total)),
+                placed[self._op].epoch if self._op else 0,
+                self._op,
                 paused,
                 running,
-            )
+            ),
         )
 
 
@@ -210,7 +208,7 @@ class Runs:
                         lambda done, total: self._state.events.emit("run", done, total),
                         cancel,
                         self._session.control,
-                        LiveRun(result, self._session.control, lambda step: self._state.events.emit("live", step)),
+                        LiveRun(result, self._state.events),
                     )
                 )
             finally:

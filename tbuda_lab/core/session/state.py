@@ -40,6 +40,10 @@ class Events:
         self._listeners[name].append(listener)
         return lambda: self._listeners[name].remove(listener)
 
+    def heard(self, name: str) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners[name])
+
     def emit(self, name: str, *args: Any) -> None:
         for listener in tuple(self._listeners[name]):
             listener(*args)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.sim.arrays import Array, TileDim
+from tbuda_lab.sim.kernels.libraries import MANY, faster_torch, loaded_torch, tensor
 
 _FEW = 1 << 15
 """Multiplications below which NumPy has finished before torch has begun."""
@@ -20,20 +20,6 @@ _FEW = 1 << 15
 _CLASHING = 512
 """Rows this many elements apart, or a multiple of it, displace one another from the processor's cache."""
 _GAP = 16
-
-
-@functools.cache
-def faster_torch() -> Any:
-    """The torch of this process where its products are the faster ones, else None."""
-    return None if _is_amd() else sys.modules.get("torch")
-
-
-def _is_amd() -> bool:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return "AuthenticAMD" in file.read(4096)
-    except OSError:  # not Linux
-        return False
 
 
 def product(a: Array, b: Array, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
@@ -54,23 +40,12 @@ def product(a: Array, b: Array, out: Array | None = None, packed: PackedOperand 
         return plain
     result = np.empty(shape, np.float32) if out is None else out
     if not several:
-        torch.mm(_tensor(torch, a), _tensor(torch, b), out=torch.from_numpy(result))
+        torch.mm(tensor(torch, a), tensor(torch, b), out=torch.from_numpy(result))
         return result
     for i, target in enumerate(result):
-        left, right = (_tensor(torch, x[i if len(x) > 1 else 0]) for x in (a, b))
+        left, right = (tensor(torch, x[i if len(x) > 1 else 0]) for x in (a, b))
         torch.bmm(left, right.expand(a.shape[1], -1, -1), out=torch.from_numpy(target))
     return result
-
-
-def _tensor(torch: Any, x: Array) -> Any:
-    """x as a tensor, on the same memory if that is possible. `from_numpy` warns of an array that nobody may write to;
-    NumPy before 2.1 does not export one."""
-    if x.flags.writeable:
-        return torch.from_numpy(x)
-    try:
-        return torch.from_dlpack(x)
-    except BufferError:
-        return torch.from_numpy(x.copy())
 
 
 _PACKED_ROWS = range(33, 1025)
@@ -122,10 +97,10 @@ class PackedOperand:
         if self._products <= _PLAIN_PRODUCTS:
             return None
         torch = faster_torch()
-        weight = _tensor(torch, b).t()
+        weight = tensor(torch, b).t()
         if self._packed is None:
             self._packed = calls[0](weight.contiguous(), len(a))
-        result: Array = calls[1](_tensor(torch, a), self._packed, weight, None, len(a)).numpy()
+        result: Array = calls[1](tensor(torch, a), self._packed, weight, None, len(a)).numpy()
         return result
 
 
@@ -174,12 +149,42 @@ def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand |
         flat = a.reshape(n * z * rows, inner) if a.flags.c_contiguous or n * z == 1 else None
         if flat is not None:
             shape = (n, z, rows, b.shape[3])
-            if out is None and tiles_of_one_row(flat):
+            if out is None and flat.size * b.shape[3] >= _FEW and tiles_of_one_row(flat):
                 alike = _by_rows(np.ascontiguousarray(flat[::_TILE]), b[0, 0], _FEW_ROWS)
                 return np.repeat(alike, _TILE, axis=0).reshape(shape)
             target = out.reshape(n * z * rows, b.shape[3]) if out is not None else None
             return _by_rows(blas_ready(flat), b[0, 0], z * rows, target, packed).reshape(shape)
     return product(blas_ready(a), b, out)
+
+
+class RowProduct:
+    """Products of a tensor of which memory holds one row, which stands for a tile of them, with the bits of the whole
+    product. What depends on the second operand alone is done when another one comes."""
+
+    def __init__(self) -> None:
+        self._b: Array | None = None
+        self._rows: Array = np.empty((0, 0), np.float32)
+        self._multiply: Callable[[], Array] | None = None
+
+    def product(self, a: Array, b: Array) -> Array | None:
+        """(1, 1, 1, N), of a (1, 1, M, K) and b (1, 1 or more, K, N); None for more inputs or slices, and other than
+        float32."""
+        if len(a) > 1 or a.shape[1] > 1 or len(b) > 1 or not a.dtype == b.dtype == np.float32:
+            return None
+        if self._multiply is None or b is not self._b:
+            self._b, self._rows = b, np.zeros((_FEW_ROWS, b.shape[2]), np.float32)
+            self._multiply = _multiplication(self._rows, blas_ready(b[0, 0]))
+        self._rows[0] = a[0, 0, 0]
+        return self._multiply()[:1].reshape(1, 1, 1, -1)
+
+
+def _multiplication(a: Array, b: Array) -> Callable[[], Array]:
+    """`product` of these two matrices, for whatever they hold when it is called."""
+    torch = faster_torch() if a.shape[0] * b.size >= _FEW else None
+    if torch is None:
+        return functools.partial(np.matmul, a, b)
+    left, right = torch.from_numpy(a), tensor(torch, b)
+    return lambda: torch.mm(left, right).numpy()
 
 
 def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
@@ -193,7 +198,7 @@ def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: Pa
             return whole
         out[:] = whole
         return out
-    step = rows if a.shape[1] >= _LONG else len(a)
+    step = rows if a.shape[1] >= _LONG and rows < len(a) else len(a)
     if out is None and step == len(a):
         return product(a, b, packed=packed)
     result = np.empty((len(a), b.shape[1]), np.result_type(a, b)) if out is None else out
@@ -202,11 +207,11 @@ def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: Pa
     return result
 
 
-def joined_columns(a: Array, b: Array) -> Array | None:
-    """(n, 1, K, z * N): the slices of b side by side, where they are columns of one matrix in memory and all slices of
-    a are one; else None. One product of it serves all slices."""
-    n, z, inner, columns = b.shape
-    if z == 1 or a.shape[1] != z or a.strides[1] or b.strides[3] != b.itemsize or b.strides[1] != columns * b.itemsize:
+def joined_columns(b: Array, z: int) -> Array | None:
+    """(n, 1, K, z * N): the first z slices of b side by side, where they are columns of one matrix in memory; else
+    None. One product of it serves all slices."""
+    n, slices, inner, columns = b.shape
+    if z == 1 or slices < z or b.strides[3] != b.itemsize or b.strides[1] != columns * b.itemsize:
         return None
     return np.lib.stride_tricks.as_strided(b, (n, 1, inner, z * columns), b.strides)
 
@@ -221,6 +226,8 @@ def tiles_of_one_row(x: Array) -> bool:
     """Whether all rows of every tile of x (R, C) have the same bits, as where a model's tensor has a single row: the
     host fills the tile with it."""
     rows, columns = x.shape
+    if x.strides[0] == 0:
+        return True
     if rows % _TILE or x.dtype != np.float32 or not x.flags.c_contiguous or x[0, 0] != x[_TILE - 1, 0]:
         return False
     tiles = x.view(np.uint32).reshape(-1, _TILE, columns)
@@ -250,14 +257,17 @@ def accumulate(x: Array, groups: int) -> Array:
     return total
 
 
-def add_row(x: Array, bias: Array, tile_dim: TileDim, bias_tile: TileDim) -> Array:
+def add_row(x: Array, bias: Array, h: int, hb: int) -> Array:
     """Adds row 0 of each tile of `bias` to every row of the tile; overwrites x unless its shape is too small.
 
-    x (n, z, R, C), bias (n or 1, z or 1, as many tile rows as x, C).
+    x (n, z, R, C) in tiles of h rows, bias (n or 1, z or 1, as many tile rows as x, C) in tiles of hb rows.
     """
     n, z, rows, columns = x.shape
-    h, hb = tile_dim[0], bias_tile[0]
     row = bias.reshape(*bias.shape[:2], bias.shape[2] // hb, hb, columns)[:, :, :, :1]
+    torch = loaded_torch() if x.size >= MANY and x.dtype == bias.dtype == np.float32 else None
+    if torch is not None and row.shape[0] <= n and (row.shape[2] == 1 or row.strides[2] == 0):
+        torch.from_numpy(x).add_(tensor(torch, row[:, :, 0]))
+        return x
     tiles = x.reshape(n, z, rows // h, h, columns)
     if row.shape[0] > n:
         return (tiles + row).reshape(-1, z, rows, columns)
