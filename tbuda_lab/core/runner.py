@@ -158,12 +158,14 @@ class Runner:
         if count != len(batch):
             raise InputError(f"{program} is given {counted(len(batch), 'input')}; this model runs {count} at a time")
         inputs, outputs = self.ends(program)
-        for feeds in batch:
-            for name in {source for b in inputs for source in b.sources}:
+        sources = {source for b in inputs for source in b.sources}
+        for feeds in batch:  # all of them before anything is pushed
+            for name in sources:
                 shape = self.result.graph[name].shape
                 if name not in feeds or tuple(feeds[name].shape) != shape:
                     actual = tuple(feeds[name].shape) if name in feeds else "nothing"
                     raise InputError(f"{program} takes {name!r} of shape {shape}, not {actual}")
+        for feeds in batch:
             for b in inputs:
                 self.executor.push(b.queue, b.encode(feeds))
         self.executor.run(program, {"p_loop_count": 1}, cancel=cancel)

@@ -26,7 +26,7 @@ from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values
 from tbuda_lab.runtime.enums import BackendType, DeviceMode
 from tbuda_lab.runtime.image import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
-from tbuda_lab.runtime.subgraphs import Subgraphs, has_subgraphs
+from tbuda_lab.runtime.subgraphs import has_subgraphs
 from tbuda_lab.runtime.trainers import TTTraining
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -206,10 +206,8 @@ class LoadedDevice(TTDevice):
     def prepare(self, sample: Inputs) -> Outputs:
         """Checks that inputs like `sample` fit; nothing is compiled."""
         if self.has_subgraphs:
-            graph, microbatch = self.loaded.graph, self.loaded.options.microbatch
             self._runner = None  # caches begin anew
-            return tuple(torch.zeros((microbatch, *node.shape[1:]))
-                         for node in Subgraphs(graph, self.name).outputs(self._active))
+            return self.blank_of_active(self.loaded.graph, self.loaded.options.microbatch)
         if self.loaded.options.training is None:
             feeds(self.loaded.graph, sample)
         return blank_outputs(self.loaded.graph, self.loaded.options.microbatch)

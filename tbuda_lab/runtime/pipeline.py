@@ -329,8 +329,8 @@ def run_generate(
 
     Caches are inputs to which `set_configuration_options(loopback_outputs={input: number of the output})` leads outputs
     back; a device keeps them from input to input, and they are not among its outputs. On a device with subgraphs the
-    active one runs. write_index, tokens_per_iter and
-    token_id: see `Device.generate`. Raises `PipelineError` where fewer inputs wait.
+    active one runs. write_index, tokens_per_iter and token_id: see `Device.generate`. Raises `PipelineError`
+    where fewer inputs wait.
     """
     trainingloop.check_count("run_generate", "input_count", input_count)
     _check_pipeline()

@@ -14,8 +14,9 @@ from tbuda_lab.core.bindings import encoded
 from tbuda_lab.core.errors import BatchError, InputError, PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import as_tensor, check_input, cut_inputs
 from tbuda_lab.core.frontend.pybuda import PyTorchModule
+from tbuda_lab.core.frontend.pybuda.cachelinks import SUBGRAPH
 from tbuda_lab.core.frontend.pybuda.module import Module
-from tbuda_lab.core.frontend.pybuda.subgraphs import OWN_ARGUMENT, PLACE, ROWS, SUBGRAPH, from_subgraphs, rows_value
+from tbuda_lab.core.frontend.pybuda.subgraphs import OWN_ARGUMENT, PLACE, ROWS, from_subgraphs, rows_value
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import PHASE, WRITES, direction_of, forward_part, is_cache, netlist_part, subgraph_of
 from tbuda_lab.core.graph.phases import subgraphs as subgraphs_of
@@ -187,6 +188,10 @@ class SubgraphDevice(Device):
         if self.has_subgraphs and (settings.enable_link_past_cache_ios or settings.loopback_outputs):
             raise not_supported("verification of subgraphs with caches", "compare the outputs in the script")
         return [self.modules[self._active]] if self.has_subgraphs else self.modules
+
+    def blank_of_active(self, graph: Graph, microbatch: int) -> Outputs:
+        """Zeros in the shapes of what the active subgraph gives."""
+        return tuple(torch.zeros((microbatch, *n.shape[1:])) for n in Subgraphs(graph, self.name).outputs(self._active))
 
     def run_subgraph(self, inputs: Inputs, start: int) -> Outputs:
         """Outputs of the active subgraph, which writes rows of its caches from `start` on."""

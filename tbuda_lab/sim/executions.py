@@ -22,9 +22,8 @@ class Execution:
 
     reads, for each of the plan's: the entries of all inputs, a single one where all read the same; none where the epoch
     itself makes them. stamps: the entry that other executions may read again, None where what is made of it should not
-    be kept. pushed and slots,
-    for each of the plan's writes: the entries that it makes, and where. through: see `passed_on`. ended: called when
-    all is computed. level: as of `Pending`.
+    be kept. pushed and slots, for each of the plan's writes: the entries that it makes, and where. through: see
+    `passed_on`. ended: called when all is computed. level: as of `Pending`.
     """
 
     plan: EpochPlan

@@ -92,9 +92,8 @@ def ublock_orders(graph: Graph) -> dict[str, str]:
 
     A matmul reads its first operand by columns and the others by rows and always writes rows, as a reduce does, which
     reads columns if it goes over r; a fused op with sums reads their operands the other way round; a splice works along
-    its axis; what is written to the host (untilized), or lies in a ram that
-    subgraphs share, is in rows.
-    Others take what their readers need, and rows when the readers disagree.
+    its axis; what is written to the host (untilized), or lies in a ram that subgraphs share, is in rows. Others take
+    what their readers need, and rows when the readers disagree.
     """
     users = graph.users()
     orders: dict[str, str] = {}

@@ -179,8 +179,9 @@ class Trainer:
             self.executor.write(queue, array)
 
     def set_states(self, values: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
-        """Give the optimizer's state new values, as `states` returns them. Raises `InputError` for an unknown state,
-        and where weights that share one are given different values, before any is written."""
+        """Give the optimizer's state new values, as `states` returns them; one that weights share changes for all of
+        them. Raises `InputError` for an unknown state, and where weights that share one are given different values,
+        before any is written."""
         result: dict[str, np.ndarray] = {}
         for name, parts in values.items():
             existing = {s.suffix: s for s in self._weights[name].states} if name in self._weights else {}

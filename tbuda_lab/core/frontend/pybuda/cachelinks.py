@@ -15,6 +15,8 @@ from tbuda_lab.core.ops.slices import HSlice
 from tbuda_lab.core.ops.tm import MOVES, Concatenate
 from tbuda_lab.core.ops.unary import Cast
 
+SUBGRAPH = "subgraph"
+"""Attribute of an INPUT, and of a PARAMETER that is a cache: the subgraph whose argument it was."""
 _MOVES = (*MOVES, HSlice, Cast)
 
 
@@ -31,7 +33,7 @@ def subgraph_of_node(node: Node) -> int:
     """The subgraph of an INPUT or OUTPUT."""
     if node.kind is NodeKind.OUTPUT:
         return subgraph_of(str(node.attrs[PHASE]))
-    return int(node.attrs["subgraph"])
+    return int(node.attrs[SUBGRAPH])
 
 
 def outputs_of(graph: Graph, number: int) -> list[Node]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, ModelError
 from tbuda_lab.core.frontend.inputs import feeds
-from tbuda_lab.core.frontend.pybuda.cachelinks import CacheLink, drop_unchanged, links_by_name, past_links
+from tbuda_lab.core.frontend.pybuda.cachelinks import SUBGRAPH, CacheLink, drop_unchanged, links_by_name, past_links
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda
 from tbuda_lab.core.frontend.pybuda.module import Module
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op
@@ -21,10 +21,8 @@ from tbuda_lab.core.ops.reduce import Matmul
 from tbuda_lab.core.ops.tm import Concatenate, Index
 from tbuda_lab.core.ops.unary import Buffer
 
-SUBGRAPH = "subgraph"
-"""Of an INPUT, and of a PARAMETER that is a cache: the subgraph whose argument it was."""
 OWN_ARGUMENT = "own_argument"
-"""Its name in that module's forward."""
+"""Of the same nodes as `SUBGRAPH`: the name in that module's forward."""
 PLACE = "place"
 """Its place among the tensors that the subgraph's module takes."""
 ROWS = "cache_rows"

@@ -105,7 +105,7 @@ def _time_bound(problem: Problem) -> float:
         bound, path = _cheapest(runs, takes, switch)
         todo = [run for run in path if run not in done]
         if not todo or len(known) >= most:
-            return _filled(problem, takes, path) if fills else bound
+            return _filled(problem, takes, path) if fills and path else bound
         for first, at in todo:
             last = first + int(runs[first][0][at])
             alike = problem.structure(first, last)

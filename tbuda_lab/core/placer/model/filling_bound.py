@@ -190,7 +190,6 @@ class FillingBound:
         self._of[op] = entry
         return entry
 
-
     def _cycles(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
         """(rows,) cycles for an input once all is loaded that is fetched once, with DRAM to itself."""
         problem = self.problem
