@@ -14,6 +14,7 @@ from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule,
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops.evaluate import evaluate
 
 
@@ -42,7 +43,8 @@ def from_any(
 def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
     """What the model itself answers, eagerly in torch and in eval mode: its tensors in order of the graph's outputs.
 
-    A PyBuda module has no code of its own in torch; its graph, evaluated op by op, stands for it.
+    A PyBuda module has no code of its own in torch; its graph, evaluated op by op, stands for it. What a graph writes
+    into rams is no answer.
     """
     model = opened(model)
     if isinstance(model, ForeignModule):
@@ -55,8 +57,9 @@ def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
             returned = model(*bound.args, **bound.kwargs)
         return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
     graph = from_any(model, inputs)
-    values = feeds(graph, inputs)
-    parts = [list(evaluate(graph, feed).values()) for feed in elements(graph, values)]
+    names = [node.name for node in graph.outputs if WRITES not in node.attrs]
+    answers = [evaluate(graph, feed) for feed in elements(graph, feeds(graph, inputs))]
+    parts = [[values[name] for name in names] for values in answers]
     return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
 
 
