@@ -79,38 +79,48 @@ def lowered_graphs(model: str, devices: Iterable[str], options: Any) -> dict[str
     return lowered_graphs
 
 
-def measure(
-    graph: Any,
-    device: str,
-    policy: str,
-    microbatch: int,
-    objective: str = "auto",
-    steps: int = 0,
-    seconds: float | None = None,
-) -> dict[str, Any]:
-    """One row of the table: the time that was minimised and what the simulator of epochs makes of it, per input of the
-    batch; the sums of limiters and kernels, the bounds, and CPU seconds of balancer and placer together. steps,
-    seconds: of the search that goes on, one of them; its gain is a part of the time without it."""
+def measure(graph: Any, device: str, policy: str, microbatch: int, objective: str = "auto") -> dict[str, Any]:
+    """The row of a lowered graph that is placed."""
     from tbuda_lab.core.balancer import op_models
     from tbuda_lab.core.device import load_device
-    from tbuda_lab.core.epochsim import simulate
     from tbuda_lab.core.options import CompileOptions
     from tbuda_lab.core.placer import place_and_repair
-    from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
 
     spec = load_device(device)
-    options = CompileOptions(
-        balancer_policy=policy, microbatch=microbatch, objective=objective,
-        optimise_steps=steps if policy == "Optimal" else 0,
-        optimise_seconds=seconds if policy == "Optimal" else None,
-    )  # fmt: skip
+    options = CompileOptions(balancer_policy=policy, microbatch=microbatch, objective=objective)
     start = time.process_time()
     outcome = place_and_repair(graph, op_models(graph, spec, options), spec, options)
+    return row(outcome.graph, outcome.placement, spec, options, time.process_time() - start)
+
+
+def measure_search(
+    model: str, device: str, microbatch: int, objective: str, steps: int, seconds: float | None
+) -> dict[str, Any]:
+    """The row of what `Session.optimise` makes of a model that is compiled: with so many steps, or in so many seconds.
+    Its gain is a part of the time before it."""
+    from bench.models import make
+    from tbuda_lab.core.options import CompileOptions
+    from tbuda_lab.core.session import Session
+
+    module, inputs = make(model)
+    options = CompileOptions(microbatch=microbatch, objective=objective)
+    session = Session(module, inputs, device=device, options=options, name=model, cache=False)
+    session.compile()
+    start = time.process_time()
+    session.optimise(seconds if not steps else None, steps or None)
     taken = time.process_time() - start
-    placement = outcome.placement
-    simulated = simulate(Trial(outcome.graph, placement, spec, ()), options.inputs_counted).cycles
+    result = session.compile()
+    return row(result.lowered, result.placement, session.device, session.options, taken)
+
+
+def row(graph: Any, placement: Any, spec: Any, options: Any, taken: float) -> dict[str, Any]:
+    """One row of the table: the time that was minimised and what the simulator of epochs makes of it, per input of the
+    batch; the sums of limiters and kernels, the bounds, and the CPU seconds that were taken."""
+    from tbuda_lab.core.epochsim import simulate
+    from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
+
+    simulated = simulate(Trial(graph, placement, spec, ()), options.inputs_counted).cycles
     report = placement.report
-    assert report is not None
     lower_bounds = {
         f"bound_{field.name}": getattr(report.bounds, field.name)
         for field in dataclasses.fields(report.bounds)
@@ -118,7 +128,6 @@ def measure(
     }
     work = sum(e.balance * e.limiter_cycles for e in report.epochs)  # kernel cycles x cores / cores of the device
     value = report.objective
-    assert value is not None
     return {
         "cycles_per_input": round(value.time),
         "simulated": round(simulated / options.inputs_counted),
@@ -251,13 +260,16 @@ def main() -> None:
             options = CompileOptions(microbatch=batch, objective=arguments.objective)
             for device, (graph, deciding) in lowered_graphs(model, arguments.devices, options).items():
                 for policy in arguments.policies:
-                    row = {"model": model, "device": device, "policy": policy, "microbatch": batch}
-                    row |= measure(graph, device, policy, batch, arguments.objective, steps, seconds)
-                    row["seconds"] = round(row["seconds"] + deciding * (policy == "Optimal"), 2)
+                    result = {"model": model, "device": device, "policy": policy, "microbatch": batch}
+                    if searched and policy == "Optimal":
+                        result |= measure_search(model, device, batch, arguments.objective, steps, seconds)
+                    else:
+                        result |= measure(graph, device, policy, batch, arguments.objective)
+                        result["seconds"] = round(result["seconds"] + deciding * (policy == "Optimal"), 2)
                     if not rows:
-                        print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
-                    print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
-                    rows.append(row)
+                        print("| " + " | ".join(result) + " |\n|" + "---|" * len(result))
+                    print("| " + " | ".join(map(str, result.values())) + " |", flush=True)
+                    rows.append(result)
     print("\n| microbatch | device | of Optimal | result |\n|---:|---|---|---|")
     for line in summaries(rows, searched):
         print("| " + " | ".join(map(str, line)) + " |")

@@ -13,11 +13,14 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.frontend import opened
 from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.options import CompileOptions
 
 EXPECTED = "expected FILE.py:FUNCTION, where FUNCTION returns (module, tuple of sample inputs), or FILE.onnx"
 
@@ -120,6 +123,23 @@ def read_settings(words: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
+def changed_settings(before: CompileOptions, after: CompileOptions) -> tuple[str, ...]:
+    """The words, NAME=VALUE, that make options of others, as far as words can say them."""
+    changed = {
+        field.name: getattr(after, field.name)
+        for field in dataclasses.fields(after)
+        if getattr(after, field.name) != getattr(before, field.name)
+    }
+    return tuple(f"{name}={_text(value)}" for name, value in changed.items())
+
+
+def _text(value: Any) -> str:
+    """A value as `_value` reads it."""
+    if isinstance(value, tuple):
+        return ",".join(part if isinstance(part, str) else f"{part[0]}:{part[1]}" for part in value)
+    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "name", value))
+
+
 def _value(word: str, kind: str, text: str) -> Any:
     """The value of a field whose type is written as `kind`."""
     from tbuda_lab.core.formats import MathFidelity, parse_format
@@ -128,6 +148,9 @@ def _value(word: str, kind: str, text: str) -> Any:
     if "None" in kinds and text.lower() in ("none", ""):
         return None
     try:
+        if kinds[0].startswith("tuple[tuple[str, int]"):
+            pairs = (part.rpartition(":") for part in text.split(",") if part.strip())
+            return tuple(sorted((name.strip(), int(parts)) for name, _, parts in pairs))
         if kinds[0].startswith("tuple"):
             return tuple(part.strip() for part in text.split(",") if part.strip())
         if kinds[0] == "bool":

@@ -11,6 +11,7 @@ from pathlib import Path
 from tbuda_lab.cli import tti
 from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments, write_results
 from tbuda_lab.cli.output import epoch_table, output_folder, summary
+from tbuda_lab.cli.target import changed_settings
 from tbuda_lab.core.errors import InputError, ModelError
 
 _EVERY = 0.5  # seconds between two lines
@@ -49,14 +50,12 @@ def run_tune(arguments: argparse.Namespace) -> int:
 
         session.on("stage", tell)
         seconds = 30.0 if arguments.seconds is None and arguments.steps is None else arguments.seconds
+        before = session.options
         curve = session.optimise(seconds, arguments.steps)
         if sys.stderr.isatty():
             print(file=sys.stderr)
-        steps = session.options.optimise_steps
-        selected = tuple(word for word in request.set if not word.startswith("optimise_steps="))
-        if steps:
-            selected = (*selected, f"optimise_steps={steps}")
-        write_results(session, dataclasses.replace(request, set=selected), folder, arguments.out)
+        selected = changed_settings(before, session.options)
+        write_results(session, dataclasses.replace(request, set=(*request.set, *selected)), folder, arguments.out)
     for done, cycles in curve:
         print(f"{done:6d} steps {cycles:14,.0f} cycles per input")
     print(epoch_table(session.compile()))

@@ -101,6 +101,7 @@ class CompileOptions:
     fill_tiles_on_host: bool = True                 # weights with a size of 1 are stored with full tiles; else ops fill
     enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions
     enable_matmul_splitting: bool = True            # pairs of matmuls whose weights fit L1 in parts alone; batches
+    op_parts: tuple[tuple[str, int], ...] = ()      # convolutions and second matmuls of pairs, cut into so many parts
     enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
     op_names_pad: tuple[str, ...] = ()              # ops of the lowered graph whose rows are padded in any case
     op_names_dont_pad: tuple[str, ...] = ()         # and those whose rows are not
@@ -130,13 +131,15 @@ class CompileOptions:
     loaded_once: bool = False                       # epochs are loaded before the first run and stay: no run switches
 
     def __post_init__(self) -> None:
-        """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples.
-        """
+        """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples,
+        and so does a mapping of names to parts."""
         for name in ("op_names_dont_fuse", "op_names_manual_fuse", "op_names_pad", "op_names_dont_pad",
                      "cpu_fallback_ops"):
             names = getattr(self, name)
             if isinstance(names, list | set | frozenset):
                 object.__setattr__(self, name, tuple(names) if isinstance(names, list) else tuple(sorted(names)))
+        if isinstance(self.op_parts, dict) and all(isinstance(name, str) for name in self.op_parts):
+            object.__setattr__(self, "op_parts", tuple(sorted(self.op_parts.items())))
         wrong = [Diagnostic("error", name, "option-value", *fault) for name, fault in _faults(self)]
         if wrong:
             raise InputError(f"illegal value of {counted(len(wrong), 'option')}", wrong)
@@ -226,6 +229,14 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
             yield from ((name, (fault, "patterns of whole op names")) for fault in map(pattern_fault, value) if fault)
 
 
+    parts = options.op_parts
+    if not (isinstance(parts, tuple) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and type(pair[1]) is int
+        and pair[1] > 0 for pair in parts
+    )):  # fmt: skip
+        yield "op_parts", (f"{parts!r} does not say of ops into how many parts they go", "{name of an op: 2}")
+
+
 def pattern_fault(text: object) -> str:
     """Why a text is not a regular expression; empty if it is one."""
     if not isinstance(text, str):
@@ -246,6 +257,14 @@ BACK_END = (
     "objective", "optimise_steps", "optimise_seconds", "loaded_once",
 )  # fmt: skip
 """Options that neither passes nor lowering read."""
+
+
+LOWERING = (
+    "enable_auto_fusing", "op_names_dont_fuse", "op_names_manual_fuse", "fuse_outputs", "number_fused_ops",
+    "fuse_reduces", "enable_conv_splitting", "enable_matmul_splitting", "op_parts", "enable_row_padding",
+    "op_names_pad", "op_names_dont_pad",
+)  # fmt: skip
+"""Options of lowering that decide which ops there are, and not what one of them costs; no pass reads them."""
 
 
 def front_end(options: CompileOptions) -> CompileOptions:
@@ -320,6 +339,8 @@ def options_from_json(fields: Any) -> dict[str, Any]:
         enum = DataFormat if "DataFormat" in hint else MathFidelity if "MathFidelity" in hint else None
         if name == "precision" and isinstance(value, list):
             values[name] = tuple(_rule_from_json(rule) for rule in value)
+        elif name == "op_parts" and isinstance(value, list) and all(isinstance(pair, list) for pair in value):
+            values[name] = tuple(tuple(pair) for pair in value)
         elif name == "training":
             raise InputError("training is not an option of a file; Session.for_training makes a session that trains")
         elif value is None and "None" in hint:

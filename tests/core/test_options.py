@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import GraphError
 from tbuda_lab.core.graph.query import Query
-from tbuda_lab.core.options import CompileOptions, PrecisionRule, options_from_json
+from tbuda_lab.core.options import CompileOptions, PrecisionRule, options_from_json, options_to_json
 from tbuda_lab.core.session import Session
 
 NAN = float("nan")
@@ -34,6 +35,7 @@ BAD: dict[str, tuple[Any, ...]] = {
     "op_names_dont_fuse": ("x", None, (3,)),
     "op_names_manual_fuse": ("x", (3,), ("ok", "(")),
     "cpu_fallback_ops": (None, "embedding"),
+    "op_parts": ("x", None, (3,), (("x", 0),), (("x", "2"),), {"x": 0}, {3: 2}, ["x"], (("x", 2, 3),)),
 }
 NO_PATTERNS = ("(", "a{9999999999}", "(?P<n", "[z-a]", "(" * 5000 + ")" * 5000)
 
@@ -46,6 +48,16 @@ def test_values_without_a_meaning_are_refused(name: str, value: Any) -> None:
     assert caught.value.diagnostics[0].fix
     with pytest.raises(InputError):
         dataclasses.replace(CompileOptions(), **{name: value})
+
+
+def test_parts_of_ops_are_a_mapping_or_pairs_and_go_through_files() -> None:
+    options = CompileOptions(op_parts={"b": 2, "a": 3})  # type: ignore[arg-type]
+    assert options.op_parts == (("a", 3), ("b", 2))
+    written = json.loads(json.dumps(options_to_json(options)))
+    assert CompileOptions(**options_from_json(written)) == options
+    for wrong in ({"op_parts": {"a": 2}}, {"op_parts": ["a"]}, {"op_parts": [["a"]]}, {"op_parts": [["a", "2"]]}):
+        with pytest.raises(InputError):
+            CompileOptions(**options_from_json(wrong))
 
 
 @pytest.mark.parametrize("pattern", NO_PATTERNS, ids=range(len(NO_PATTERNS)))

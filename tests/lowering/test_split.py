@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import TRAINABLE
@@ -60,11 +61,9 @@ def test_parts_add_up(
     graph = passed(module, x)
     whole = lower(graph, WH, CompileOptions(enable_conv_splitting=False))
     (name,) = [n.name for n in graph.ops if n.op is not None and n.op.type == "conv2d_rows" and n.op.kernel != (1, 1)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tbuda_lab.core.lowering.split_parts", lambda *_: {name: parts})
-        cut = lower(graph, WH, CompileOptions())
+    cut = lower(graph, WH, CompileOptions(op_parts={name: parts}))  # type: ignore[arg-type]
     kind = HwDepthwise if groups == channels else HwSparseMatmul
-    count = min(parts, kernel[0] * kernel[1])
+    count = parts
     assert sum(isinstance(n.op, kind) for n in cut.ops) == count * sum(isinstance(n.op, kind) for n in whole.ops)
     feeds = {n.name: np.random.default_rng(1).standard_normal(n.shape).astype(np.float32) for n in whole.inputs}
     want, got = run(whole, feeds), run(cut, feeds)
@@ -240,3 +239,35 @@ def test_a_pair_is_left_whole_where_others_read_what_is_between_or_training_chan
     weights = next(n for n in graph if n.shape[-2:] == (4096, 1024))
     weights.attrs[TRAINABLE] = True
     assert split.split_pairs(graph, grayskull, batch) == {}
+
+
+def test_parts_that_are_asked_for_are_made_and_an_input_of_the_model_is_read_once() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(Pair(torch.nn.GELU(), (40, 128, 72), True), torch.nn.Linear(72, 5)).eval()
+    x = torch.randn(1, 3, 37, 40)
+    graph = passed(module, x)
+    first, second, last = (n.name for n in graph.ops if n.op is not None and n.op.type == "matmul")
+    options = CompileOptions(op_parts={second: 4})  # type: ignore[arg-type]
+    cut = lower(graph, WH, options)
+    assert sum(isinstance(n.op, HwMatmul) for n in cut.ops) == 9
+    (name,) = (n.name for n in cut.inputs)
+    assert [user for user, _ in cut.users()[name]] == [f"{first}_input_nop_0"]
+    (got,) = run(cut, {name: x.numpy()}).values()
+    want = module.double()(x.double()).detach().numpy()
+    np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-6, atol=1e-6)
+    for wrong, text in (
+        ({second: 3}, "parts: 1, 2, 4"),
+        ({last: 2}, f"go into parts: .*{second}"),
+        ({"nothing": 2}, "there is no such op"),
+    ):
+        with pytest.raises(OverrideError, match=text):
+            lower(graph, WH, CompileOptions(op_parts=wrong))  # type: ignore[arg-type]
+
+
+def test_a_matmul_is_not_cut_in_rows_and_columns() -> None:
+    layers = [torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 128), torch.nn.ReLU()]
+    graph = passed(torch.nn.Sequential(*layers, torch.nn.Linear(128, 64)), torch.zeros(1, 32, 64))
+    _, second, third = (n.name for n in graph.ops if n.op is not None and n.op.type == "matmul")
+    assert split.parts_allowed(graph) == {second: (1, 2), third: (1, 2, 4)}
+    with pytest.raises(OverrideError, match="is cut as the second of another one"):
+        lower(graph, WH, CompileOptions(op_parts={second: 2, third: 2}))  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
-"""Placements on disk: a compile that was made before takes what it decided from a file; so does what is fused, and what
-the check of the netlist found.
+"""What compiles keep: the most recently used entries in memory, and placements on disk. A compile that was made before
+takes what it decided from a file; so does what is fused, and what the check of the netlist found.
 
-An entry is named by everything that decides a placement: the lowered graph without the numbers in it, device, options,
-overrides, the version and the files of this package, and NumPy's version; findings by the whole text of the netlist as
-well, so that another netlist is always checked. An entry is plain JSON with a checksum; one that is
-damaged, or of another format, is as if it were not there. Entries appear whole or not at all, the least recently used
-go first when there are too many bytes, and a folder that cannot be written to only means that nothing is kept.
+An entry on disk is named by everything that decides a placement: the lowered graph without the numbers in it, device,
+options, overrides, the version and the files of this package, and NumPy's version; findings by the whole text of the
+netlist as well, so that another netlist is always checked. An entry is plain JSON with a checksum; one that is damaged,
+or of another format, is as if it were not there. Entries appear whole or not at all, the least recently used go first
+when there are too many bytes, and a folder that cannot be written to only means that nothing is kept.
 
 `TBUDA_CACHE` names the folder, or is "off"; without it the folder is `tbuda-lab` in `$XDG_CACHE_HOME` or `~/.cache`.
 """
@@ -19,7 +19,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +56,30 @@ _FINDINGS = ".findings.json"
 _ENDINGS = _ENDING, _FUSING, _FINDINGS
 _SEVERITIES = frozenset({"warning", "note"})  # with an error there is no entry
 _PARTS = len(dataclasses.fields(Diagnostic))
+
+
+class LruCache(OrderedDict[Hashable, Any]):
+    """The most recently used entries."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def get_or(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The entry, made and stored if there is none."""
+        if key in self:
+            self.move_to_end(key)
+            result: T = self[key]
+            return result
+        return self.store(key, make())
+
+    def store(self, key: Hashable, value: T) -> T:
+        """Store an entry and return it; the least recently used ones go beyond the limit."""
+        self[key] = value
+        self.move_to_end(key)
+        while len(self) > self.limit:
+            self.popitem(last=False)
+        return value
 
 
 def cache_folder() -> Path | None:

@@ -11,16 +11,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.models import choices, profiles
 from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.compiler.cache import CompileCache
+from tbuda_lab.core.compiler.cache import CompileCache, LruCache
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
 from tbuda_lab.core.compiler.result import (
     CompileResult,
@@ -39,7 +38,7 @@ from tbuda_lab.core.lowering.edits import edit, edits_of
 from tbuda_lab.core.lowering.fuse import addressed, inner_names
 from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.options import CompileOptions, front_end
+from tbuda_lab.core.options import LOWERING, CompileOptions, front_end
 from tbuda_lab.core.overrides import Override, frozen, refuse_malformed
 from tbuda_lab.core.passes import Pass, Report
 from tbuda_lab.core.placer import (
@@ -63,6 +62,7 @@ CHOOSING = (
     "enable_auto_transposing_placement", "optimise_steps", "optimise_seconds", "loaded_once",
 )  # fmt: skip
 """Options that choose among candidates: tables are the same whatever they say, but for `streams_parameters`."""
+_SEARCHING = ("optimise_steps", "optimise_seconds")
 
 T = TypeVar("T")
 _FREE = Choice()
@@ -86,30 +86,6 @@ def report_passes(clock: Clock, options: CompileOptions) -> Callable[[Pass, Repo
         clock.stop_or_tell("passes", f"pass {done} of {count}, {step.name}")
 
     return report_step
-
-
-class LruCache(OrderedDict[Hashable, Any]):
-    """The most recently used entries."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.limit = limit
-
-    def get_or(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The entry, made and stored if there is none."""
-        if key in self:
-            self.move_to_end(key)
-            result: T = self[key]
-            return result
-        return self.store(key, make())
-
-    def store(self, key: Hashable, value: T) -> T:
-        """Store an entry and return it; the least recently used ones go beyond the limit."""
-        self[key] = value
-        self.move_to_end(key)
-        while len(self) > self.limit:
-            self.popitem(last=False)
-        return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +118,7 @@ class Pipeline:
     def __init__(self, device: DeviceSpec, keep_epochs: bool = True, cache: CompileCache | None = None) -> None:
         self.device, self.keep_epochs, self.cache = device, keep_epochs, cache
         self.runs: dict[str, int] = {}
+        self._passed = LruCache(4)
         self._fronts = LruCache(8)
         self._profiles = LruCache(16)
         self._tables = LruCache(4096)
@@ -166,17 +143,20 @@ class Pipeline:
         key = front_end(options)
 
         def make() -> FrontEndResult:
-            with clock.stage("passes"):
-                self._count("passes")
-                passed = passes.run(graph, options, on_pass=report_passes(clock, options))
+            passed: Graph = self._passed.get_or(_without(key, LOWERING), run_passes)
             with clock.stage("lower"):
                 self._count("lower")
-                lowered = lower(passed.graph, self.device, options)
+                lowered = lower(passed, self.device, options)
                 if overrides:  # told before the model is placed to decide on fusing
-                    arguments = lower_for(lowered, passed.graph, self.device, options, overrides)
+                    arguments = lower_for(lowered, passed, self.device, options, overrides)
                     arguments = edit(arguments, self.device, options, edits_of(overrides)).graph
                     refuse_impossible(arguments, self.device, options, overrides)
-            return self._fused(FrontEndResult(key, passed.graph, lowered), key, clock)
+            return self._fused(FrontEndResult(key, passed, lowered), key, clock)
+
+        def run_passes() -> Graph:
+            with clock.stage("passes"):
+                self._count("passes")
+                return passes.run(graph, options, on_pass=report_passes(clock, options)).graph
 
         front: FrontEndResult = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
         edits = edits_of(overrides)
@@ -194,16 +174,12 @@ class Pipeline:
         """The front with what the price of fusing decides; epochs that were chosen for it are kept for `anchor`."""
         result: dict[int, FrontEndResult] = {}
 
-        def started(graph: Graph) -> StartedPlacement:
+        def begun(graph: Graph) -> StartedPlacement:
             trial = result[id(graph)] = FrontEndResult((front.key, "fusing", len(result)), front.passed, graph)
-            with clock.stage("balance"):
-                models = self.models(trial, options, (), clock)
-            progress, costs = self._progress(clock), self._cost(options)
-            stage = functools.partial(clock.stage, "place")
-            return begin(graph, models, self.device, options, clock.cancel, progress, costs, stage)
+            return self._begin(trial, options, clock)
 
         def decided() -> Fusion:
-            return decide(front.passed, front.lowered, self.device, options, started)
+            return decide(front.passed, front.lowered, self.device, options, begun)
 
         arguments = front.passed, front.lowered, self.device, options
         fusion = decided() if self.cache is None else self.cache.fused(*arguments, decided)
@@ -211,12 +187,28 @@ class Pipeline:
             key = (front.key, "fused") if fusion.ends else front.key
             return FrontEndResult(key, front.passed, fusion.lowered, fusion=fusion)
         fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, begun=None))
-        self._begun.store(fused.key, fusion.begun)
+        self._begun.store((fused.key, options), fusion.begun)
         return fused
+
+    def begun(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> StartedPlacement:
+        """The epochs of a front without overrides and edits, to be held against those of another one."""
+        options = _without(options, _SEARCHING)
+        started: StartedPlacement = self._begun.get_or(
+            (front.key, options), lambda: self._begin(front, options, clock)
+        )
+        return started
+
+    def _begin(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> StartedPlacement:
+        with clock.stage("balance"):
+            models = self.models(front, options, (), clock)
+        progress, costs = self._progress(clock), self._cost(options)
+        stage = functools.partial(clock.stage, "place")
+        return begin(front.lowered, models, self.device, options, clock.cancel, progress, costs, stage)
 
     def _cost(self, options: CompileOptions) -> CostCache:
         """What candidates cost under these options."""
-        costs: CostCache = self._costs.get_or(options, lambda: CostCache(self.device, options))
+        key = _without(options, (*LOWERING, *_SEARCHING))
+        costs: CostCache = self._costs.get_or(key, lambda: CostCache(self.device, options))
         return costs
 
     def _progress(self, clock: Clock) -> Callable[[float, str], None]:
@@ -309,9 +301,8 @@ class Pipeline:
         """The whole model placed with the base overrides."""
 
         def make() -> IncrementalPlacer:
-            plain = not request.base and request.options == front_end(request.options)
             self._count("place")
-            begun = self._begun.pop(front.key, None) if plain else None
+            begun = None if request.base else self._begun.pop((front.key, _without(request.options, _SEARCHING)), None)
             result = self._whole(front, request.options, request.base, clock, begun)
             placer = IncrementalPlacer(self.device, request.base, result)
             if self.keep_epochs:

@@ -52,12 +52,13 @@ def lower(
 
     keep: ops that are not fused with others; ends: ops whose value leaves the fused op they are in.
 
-    Raises `UnsupportedOp` that lists every op without a lowering, with its place in the model.
+    Raises `UnsupportedOp` that lists every op without a lowering, with its place in the model, and `OverrideError` for
+    options that name ops which cannot be lowered as asked.
     """
     _check_canonical(graph)
-    parts = split_parts(graph, device, options) if options.enable_conv_splitting else None
+    parts = split_parts(graph, device, options)
     ctx = LoweringContext(graph, options.data_format, parts, options.fill_tiles_on_host)
-    pairs = split_pairs(graph, device, options) if options.enable_matmul_splitting else {}
+    pairs = split_pairs(graph, device, options)
     with_second = {name for pair in pairs.values() for name in (pair.first, *pair.between)}
     for node in graph.topological():
         ctx.begin(node)

@@ -15,7 +15,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, Shape
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, written
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
 
@@ -79,6 +79,13 @@ class LoweringContext:
             node.attrs["source"] = self.node.name
         self.out.add(node)
         return TileValue(node.name, shape, (), **facts)
+
+    def read_once(self, value: TileValue) -> TileValue:
+        """An input of the model through a nop: the parts of an op would each fetch all of it from DRAM."""
+        shape = (1, *collapse(value.shape))
+        nop = Node(self.out.unique(f"{self.node.name}_input_nop_0"), NodeKind.OP, shape, HwUnary("nop"),
+                   (self.edge(value),), origin=self.node.origin, attrs={"inserted": True})  # fmt: skip
+        return dataclasses.replace(value, node=self.out.add(nop).name, tms=())
 
     def edge(self, value: TileValue) -> Edge:
         _, z, rows, cols = self.out[value.node].shape

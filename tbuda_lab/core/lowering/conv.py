@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbuda_lab.core import ops
-from tbuda_lab.core.graph import TILE, Shape
+from tbuda_lab.core.graph import TILE, NodeKind, Shape
 from tbuda_lab.core.graph.tm import broadcast, hstack
 from tbuda_lab.core.lowering.context import LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwDepthwise, HwMatmul, HwSplice
@@ -77,6 +77,8 @@ def conv2d_rows(ctx: LoweringContext, op: ops.ConvRows, operands: list[TileValue
     if positions == 1 and parts > 1:
         columns = x if entries is None else _columns(ctx, x, entries, range(1), (rows, cin))
         return _side_by_side(ctx, columns, groups, parts, shape)
+    if parts > 1 and ctx.source[ctx.node.inputs[0].source].kind is NodeKind.INPUT:
+        x = ctx.read_once(x)
     if bias is not None:
         row = ctx.fill(bias.relabel((1, bias.shape[-1])) if len(bias.shape) == 1 else bias, rows=True)
         bias = row.through(broadcast("r", tiles_of(rows)), shape=(*shape[:-2], *shape[-2:]))

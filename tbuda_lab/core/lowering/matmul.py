@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbuda_lab.core import ops
-from tbuda_lab.core.graph import TILE, Shape
+from tbuda_lab.core.graph import TILE, NodeKind, Shape
 from tbuda_lab.core.graph.tm import broadcast
 from tbuda_lab.core.lowering.context import LOWERERS, SUMS, LoweringContext, lowers
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce
@@ -57,10 +57,13 @@ def pair_of_matmuls(ctx: LoweringContext, pair: MatmulPair) -> TileValue:
     size = first.shape[-1] // pair.parts
     shape = (*first.shape[:-1], size)
     total: TileValue | None = None
+    x = ctx.operand(first.sources[0])
+    if ctx.source[first.sources[0]].kind is NodeKind.INPUT:
+        ctx.begin(first)
+        x = ctx.read_once(x)
     for part in range(pair.parts):
         cut = slice(part * size, (part + 1) * size)
         ctx.begin(first, part)
-        x = ctx.operand(first.sources[0])
         stored = [ctx.weights(s, WeightLayout("columns", 1, cut.start, cut.stop)) for s in first.sources[1:]]
         value = LOWERERS["matmul"](ctx, first.op, [x, *stored], shape)
         for name in pair.between:

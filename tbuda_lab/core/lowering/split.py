@@ -15,17 +15,21 @@ So it is with two matmuls that have element-wise ops of one operand between them
 grayskull: 1,065 KB each). A part has some columns of the first one's weights and the same rows of the second one's:
 what is between them is never put together, and the results of the second are added.
 
-Pickers of few channels have one column of tiles too, but cutting dense convolutions did not pay: the U-Net of the bench
-took 5 % fewer cycles on wormhole_b0 and 8 to 38 % more on grayskull.
+Pickers of few channels have one column of tiles too. Whether cutting such a convolution pays depends on what else is in
+its epoch (the U-Net of the bench takes 5 % fewer cycles on wormhole_b0 with one of them cut, 8 to 38 % more on
+grayskull with all): no rule here cuts them. The option `op_parts` does; `Session.optimise` finds which ones to name.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
+from collections.abc import Iterator
 
 from tbuda_lab.core import ops
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE
@@ -43,7 +47,7 @@ ROOM = 0.8
 """Part of L1 that weights may take: the rest is for what comes and goes."""
 
 MOST_OF_PAIR = 8
-"""Parts of a pair of matmuls at most."""
+"""Parts of a pair of matmuls, and of any op that is named, at most."""
 
 _POINTWISE = frozenset((
     "abs", "buffer", "cosine", "exp", "gelu", "leaky_relu", "log", "nop", "pow", "reciprocal", "relu", "sigmoid",
@@ -66,7 +70,55 @@ class _Work:
 
 def split_parts(graph: Graph, device: DeviceSpec, options: CompileOptions) -> dict[str, int]:
     """Into how many parts to cut the kernel positions of each convolution in rows layout, or, if it has one, its output
-    channels; those left whole are not named."""
+    channels; those left whole are not named. `op_parts` counts before the rules. Raises as `parts_asked` does."""
+    result = _split_by_rule(graph, device, options) if options.enable_conv_splitting else {}
+    asked = parts_asked(graph, options)
+    return result | {name: parts for name, parts in asked.items() if isinstance(graph[name].op, ops.ConvRows)}
+
+
+def parts_allowed(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """By op that `op_parts` may name, the numbers of parts that it may go into: a convolution by its kernel positions,
+    or, if it has one, by whole tiles of output channels; a pair of matmuls, by its second, by whole tiles between."""
+    result: dict[str, tuple[int, ...]] = {}
+    users = graph.users()
+    for node in graph.ops:
+        if not isinstance(node.op, ops.ConvRows):
+            continue
+        cout, _, kh, kw = graph[node.inputs[1].source].shape
+        if kh * kw > 1:
+            result[node.name] = tuple(range(1, min(MOST_OF_PAIR, kh * kw) + 1))
+        elif _stored_bias(graph, node):
+            result[node.name] = _divisions(cout)
+    result |= {second.name: _divisions(first.shape[-1]) for first, _, second in _pairs(graph, users)}
+    return {name: parts for name, parts in result.items() if len(parts) > 1}
+
+
+def _divisions(size: int) -> tuple[int, ...]:
+    """The numbers of parts of whole tiles into which a dimension may go."""
+    return tuple(n for n in range(1, MOST_OF_PAIR + 1) if size % (n * TILE) == 0)
+
+
+def parts_asked(graph: Graph, options: CompileOptions) -> dict[str, int]:
+    """`op_parts`, by op. Raises `OverrideError` that lists the ops that cannot go into so many, with what they can."""
+    if not options.op_parts:
+        return {}
+    allowed, wrong = parts_allowed(graph), []
+    for name, parts in options.op_parts:
+        if name in allowed and parts in allowed[name]:
+            continue
+        if name in allowed:
+            text, fix = f"it cannot go into {parts} parts", f"parts: {', '.join(map(str, allowed[name]))}"
+        else:
+            near = difflib.get_close_matches(name, allowed, 3, 0.4)
+            text = "it is left whole" if name in graph else "there is no such op"
+            fix = f"convolutions and second matmuls of pairs go into parts{': ' * bool(near)}{', '.join(near)}"
+        wrong.append(Diagnostic("error", name, "op_parts", text, fix))
+    if wrong:
+        raise OverrideError(f"op_parts asks what cannot be of {counted(len(wrong), 'op')}", wrong)
+    return dict(options.op_parts)
+
+
+def _split_by_rule(graph: Graph, device: DeviceSpec, options: CompileOptions) -> dict[str, int]:
     works: dict[str, tuple[int, _Work]] = {}
     result: dict[str, int] = {}
     longest = total = 0.0
@@ -101,11 +153,26 @@ class MatmulPair:
 
 def split_pairs(graph: Graph, device: DeviceSpec, options: CompileOptions) -> dict[str, MatmulPair]:
     """By its second matmul, every pair with weights that L1 would not hold, and does in parts. Only for batches: one
-    input fetches all weights once however they are cut."""
-    if options.microbatch == 1:
-        return {}
-    users = graph.users()
+    input fetches all weights once however they are cut. `op_parts` counts before that. Raises as `parts_asked` does."""
+    asked = parts_asked(graph, options)
+    by_rule = options.enable_matmul_splitting and options.microbatch > 1
     result: dict[str, MatmulPair] = {}
+    for first, between, second in _pairs(graph, graph.users()) if by_rule or asked else ():
+        parts = asked.get(second.name, 0) or (parts_of_pair(graph, first, second, device, options) if by_rule else 1)
+        if parts > 1 and first.name in result:  # a matmul is cut in columns or in rows
+            if second.name in asked:
+                text = f"{first.name}, the first matmul of its pair, is cut as the second of another one"
+                raise OverrideError("op_parts asks what cannot be of 1 op",
+                                    [Diagnostic("error", second.name, "op_parts", text, "name one of the two")])
+        elif parts > 1:
+            result[second.name] = MatmulPair(first.name, between, second.name, parts)
+    return result
+
+
+def _pairs(
+    graph: Graph, users: dict[str, list[tuple[str, int]]]
+) -> Iterator[tuple[Node, tuple[str, ...], Node]]:
+    """Pairs of matmuls that may go into parts, with the element-wise ops between them."""
     for first in graph.ops:
         if not _cut_in_columns(graph, first, users):
             continue
@@ -116,12 +183,9 @@ def split_pairs(graph: Graph, device: DeviceSpec, options: CompileOptions) -> di
             node = graph[reader]
             if node.op is None or node.op.type not in _POINTWISE:
                 if port == 0 and _has_weights(graph, node, users):
-                    parts = parts_of_pair(graph, first, node, device, options)
-                    if parts > 1:
-                        result[node.name] = MatmulPair(first.name, tuple(between), node.name, parts)
+                    yield first, tuple(between), node
                 break
             between.append(node.name)
-    return result
 
 
 def _has_weights(graph: Graph, node: Node, users: dict[str, list[tuple[str, int]]]) -> bool:

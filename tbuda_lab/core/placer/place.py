@@ -27,12 +27,12 @@ from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, 
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.layers import LayerEpochs
-from tbuda_lab.core.placer.policies.op_runs import forget_searches, objective
+from tbuda_lab.core.placer.policies.op_runs import forget_searches, objective, weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal, optimal
 from tbuda_lab.core.placer.policies.pipelining import flowing_epochs
-from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
+from tbuda_lab.core.placer.policies.portfolio import CutoffReached, Policy, never_worse
 from tbuda_lab.core.placer.policies.swaps import improve
-from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost, slowest_stage
+from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost, overhead, slowest_stage
 from tbuda_lab.core.placer.search.infeasible_repair import (
     hops,
     infeasible_notes,
@@ -107,18 +107,35 @@ class StartedPlacement:
     """A placement without overrides whose epochs are chosen and priced as far as they are asked for, so that it can be
     held against another one; all that may make it better still, and complete, is left to `place_and_repair`.
 
-    policy: its full name; choose: gives all epochs; choose_layer: see `Optimal.layer`.
+    policy: its full name; choose: gives all epochs, or raises `CutoffReached` once they are thought to cost the policy
+    more than so much; choose_layer: see `Optimal.layer`.
     """
 
     problem: Problem
     policy: str
-    choose: Callable[[], Sequence[Segment]]
+    choose: Callable[[float], Sequence[Segment]]
     choose_layer: Callable[[], LayerEpochs | None] = lambda: None
 
     @functools.cached_property
     def segments(self) -> tuple[Segment, ...]:
         """All epochs, in order. Raises `PlacementError` where an op fits none."""
-        return tuple(self.choose())
+        return tuple(self.choose(np.inf))
+
+    @property
+    def cost(self) -> float:
+        """What the epochs cost the policy: the time that they take, and the weighed cycles of their kernels."""
+        return sum(self.problem.share(s.first) * weighed(s) + overhead(self.problem, s.first, s.last)
+                   for s in self.segments)  # fmt: skip
+
+    def within(self, most: float) -> bool:
+        """Whether the epochs are not thought to cost the policy more; if so they are there. Raises as `segments` does.
+        """
+        if "segments" not in self.__dict__:
+            try:
+                self.__dict__["segments"] = tuple(self.choose(most))  # as the cached property would
+            except CutoffReached:
+                return False
+        return True
 
     @functools.cached_property
     def layer(self) -> LayerEpochs | None:
@@ -146,9 +163,9 @@ def begin(
     def progress(fraction: float) -> None:
         check(0.05 + 0.8 * fraction)
 
-    def choose() -> list[Segment]:
+    def choose(most: float) -> list[Segment]:
         with stage():
-            return (optimal if name == "Optimal" else run)(problem, progress)
+            return optimal(problem, progress, most) if name == "Optimal" else run(problem, progress)
 
     def choose_layer() -> LayerEpochs | None:
         with stage():

@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tbuda_lab.core.balancer.types import Placement, PlacementReport
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.compiler.loweringsearch import search_lowering
+from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, named_python, override_python
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import (
@@ -38,6 +45,9 @@ from tbuda_lab.core.session.journal import Journal, read_overrides
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
     from tbuda_lab.core.session.state import SessionState
+
+_LOWERING = 0.6
+"""Part of the seconds of a search after which no other lowering is tried."""
 
 GRAMMAR = (
     "resize OP to ROWSxCOLUMNS",
@@ -109,6 +119,11 @@ _PATTERNS: tuple[tuple[str, Callable[[dict[str, str]], Command | str]], ...] = (
 )
 
 
+def _report(placement: Placement) -> PlacementReport:
+    assert placement.report is not None  # of a whole placement
+    return placement.report
+
+
 def parse_sentence(text: str) -> Command | str:
     """The command a sentence means, or "undo" or "redo". Raises `InputError` listing `GRAMMAR`."""
     words = " ".join(text.split())
@@ -168,29 +183,54 @@ class Edits:
         """See `Session.optimise`."""
         if (seconds is None) == (steps is None):
             raise InputError("optimise takes seconds or steps, one of the two")
-        if steps is not None:
-            label = f"search for a faster placement, {steps} steps"
-            self.attempt(SetOptions(optimise_steps=steps, optimise_seconds=None), label=label)
-            return self._curve()
         state, compiles = self._state, self._session.compiles
         with state.work_lock:
             graph = compiles.guarded(self._session.trace)
             request = state.history.state
-            timed = SetOptions(optimise_steps=0, optimise_seconds=seconds).apply(request)
             with state.edit_lock:
                 state.cancel = cancel = threading.Event()
             clock = compiles.clock(cancel)
-            result = compiles.guarded(lambda: state.pipeline.compile(graph, timed, clock))
-            report = result.placement.report
-            done = report.curve[-1][0] if report is not None and report.curve else 0
+            result, done = compiles.guarded(lambda: self._searched(graph, request, clock, seconds, steps))
             if not done:
-                return report.curve if report is not None else ()
-            edit = SetOptions(optimise_steps=done, optimise_seconds=None)
+                return _report(result.placement).curve
+            changed = {
+                field.name: value
+                for field in dataclasses.fields(request.options)
+                if (value := getattr(result.options, field.name)) != getattr(request.options, field.name)
+            }
+            edit = SetOptions(**changed | {"optimise_steps": done, "optimise_seconds": None})
             counted = edit.apply(request)
-            state.pipeline.take_over(timed, counted)
+            state.pipeline.take_over(Request(result.options, request.overrides, request.overrides), counted)
             state.results.store(counted.key, dataclasses.replace(result, options=counted.options))
             self.attempt(edit, label=f"search for a faster placement, {done} steps")
             return self._curve()
+
+    def _searched(
+        self, graph: Graph, request: Request, clock: Clock, seconds: float | None, steps: int | None
+    ) -> tuple[CompileResult, int]:
+        """The request with the lowering and the placement that searches find, whose report has the curve of both, and
+        the steps that were done."""
+        pipeline, start = self._state.pipeline, time.monotonic()
+        request = SetOptions(optimise_steps=0, optimise_seconds=None).apply(request)
+        before = _report(pipeline.placed(graph, request, clock)[1].placement())
+        lowered = search_lowering(pipeline, graph, request, clock, None if seconds is None else _LOWERING * seconds)
+        spent = time.monotonic() - start
+
+        def compiled(options: CompileOptions, spent: float) -> CompileResult:
+            left = None if seconds is None else max(seconds - spent, (1.0 - _LOWERING) * seconds)
+            options = dataclasses.replace(options, optimise_steps=steps or 0, optimise_seconds=left)
+            return pipeline.compile(graph, dataclasses.replace(request, options=options), clock)
+
+        result = compiled(lowered, spent)
+        curve = _report(result.placement).curve
+        value = before.objective.time if before.objective is not None else math.inf
+        if lowered != request.options and curve and curve[-1][1] >= value:
+            result = compiled(request.options, 0.0)
+        elif lowered != request.options and curve:
+            report = dataclasses.replace(_report(result.placement), curve=((0, value), *curve))
+            result = dataclasses.replace(result, placement=dataclasses.replace(result.placement, report=report))
+        curve = _report(result.placement).curve
+        return result, curve[-1][0] if curve else 0
 
     def _curve(self) -> tuple[tuple[int, float], ...]:
         result = self._session.result

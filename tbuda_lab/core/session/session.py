@@ -234,11 +234,14 @@ class Session:
         self.edits.configure(**changes)
 
     def optimise(self, seconds: float | None = None, steps: int | None = None) -> tuple[tuple[int, float], ...]:
-        """Choose all epochs anew and search on from there: so many steps, or as many as the seconds allow. Returns the
-        curve: (steps done, cycles per input then), at the start, at every gain and at the end; it never rises.
+        """Look for another lowering that is faster (`core.compiler.loweringsearch`), choose all epochs anew and search
+        on from there: so many steps, or as many as the seconds allow. Returns the curve: (steps done, cycles per input
+        then), at the start, with the other lowering, at every gain and at the end; it never rises.
 
-        It is one edit, of the option `optimise_steps`: the same number of steps finds the same placement again, on any
-        machine. Edits that come later keep the epochs found. `cancel` stops it and changes nothing.
+        It is one edit of options: of those of the lowering that were changed (`op_parts`, `fuse_reduces`,
+        `enable_row_padding`, `op_names_dont_pad`) and of `optimise_steps`. The same options find the same placement
+        again, on any machine; so does the same number of steps, for which the time does not count. Ops that overrides
+        address stay what they are. Edits that come later keep the epochs found. `cancel` stops it and changes nothing.
         Raises `InputError` where neither is given, and what compiling raises.
         """
         return self.edits.optimise(seconds, steps)

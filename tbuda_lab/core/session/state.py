@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.pipeline import LruCache, Pipeline
+from tbuda_lab.core.compiler.cache import LruCache
+from tbuda_lab.core.compiler.pipeline import Pipeline
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.history import History

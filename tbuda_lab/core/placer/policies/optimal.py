@@ -44,6 +44,7 @@ from tbuda_lab.core.placer.policies.op_runs import (
     weighed,
 )
 from tbuda_lab.core.placer.policies.pipelining import pipelined, without_full_buffers
+from tbuda_lab.core.placer.policies.portfolio import CutoffReached
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, rules
@@ -66,11 +67,14 @@ _NEAR_ENOUGH = 0.005
 Half of AdamW's search for BERT-base went into the last 0.1 %."""
 _LAYER_ROUNDS = 40
 """How often a path is chosen until the epochs of its layers are finished."""
+_CLEARLY = 1.05
+"""Of what all epochs may cost, what they are thought to cost for the search to end: bounds of runs are 4 % off."""
 _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a settled epoch
 
 
 class Optimal:
-    """One run of the policy over a problem. kernel_weight, stall_share: see `RunBounds`."""
+    """One run of the policy over a problem. kernel_weight, stall_share: see `RunBounds`. most: what all epochs may
+    cost (`weighed`, and switches): there is no search beyond."""
 
     def __init__(
         self,
@@ -78,8 +82,9 @@ class Optimal:
         check: Callable[[float], None],
         kernel_weight: float = KERNEL_WEIGHT,
         stall_share: float = 1.0,
+        most: float = np.inf,
     ) -> None:
-        self.problem, self.check = problem, check
+        self.problem, self.check, self.most = problem, check, most
         self.runs = RunBounds(problem, kernel_weight, stall_share)
         self.bounds: dict[int, dict[int, CostBound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
@@ -205,6 +210,10 @@ class Optimal:
             return False
         return cheapest_path(self._costs.costs(None))[1] <= (1 + _NEAR_ENOUGH) * cost
 
+    def _too_dear(self) -> bool:
+        """Whether the cheapest path, by what is known and the bounds of the rest, costs clearly more than it may."""
+        return self.most < np.inf and cheapest_path(self._costs.costs(RunEstimate(1.0, 1.0)))[1] > _CLEARLY * self.most
+
     @functools.cached_property
     def _costs(self) -> RunCosts:
         """What all runs cost, by their bounds at first."""
@@ -250,7 +259,8 @@ class Optimal:
         return None
 
     def run(self) -> list[Segment]:
-        """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold."""
+        """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold, and
+        `CutoffReached` once they are thought to cost more than `most`."""
         problem = self.problem
         n = len(problem.order)
         budget = 60 + 3 * n
@@ -260,6 +270,8 @@ class Optimal:
             path, cost = self._path(guess)
             if not path:
                 self._explain()
+            if self._too_dear():
+                raise CutoffReached
             todo = [span for span in path if span not in self.finished]
             if todo and not sceptical and self._near(cost):
                 return self.settle(self._path(None)[0])
@@ -454,6 +466,7 @@ class Optimal:
         )
 
 
-def optimal(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
-    """Epochs by segment dynamic programming; `check(fraction)` reports progress and may raise to cancel."""
-    return Optimal(problem, check).run()
+def optimal(problem: Problem, check: Callable[[float], None], most: float = np.inf) -> list[Segment]:
+    """Epochs by segment dynamic programming; `check(fraction)` reports progress and may raise to cancel. most: see
+    `Optimal`; raises `CutoffReached`."""
+    return Optimal(problem, check, most=most).run()

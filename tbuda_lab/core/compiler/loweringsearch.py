@@ -1,0 +1,239 @@
+"""Search over how a model is lowered: other ops for the same model, where their epochs take less time.
+
+Rules of the lowering decide into how many ops a convolution or a pair of matmuls goes, how many tile rows stand in the
+padding, whether sums join chains of element-wise ops. They look at one op; what they cost depends on what else is in an
+epoch. A picker that no shape makes faster sets the pace of an epoch in which most cores wait: in two parts it does not.
+A trial changes some of these options (`op_parts`, `enable_row_padding`, `op_names_dont_pad`, `fuse_reduces`), lowers
+the model again and chooses its epochs; what is cheapest by them is the start of the next trials. What a placement gains
+after its epochs are chosen does not enter.
+
+Trials follow from the model and the options alone. What they find is told as options, so a compile with these options
+comes to the same ops without a search.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from tbuda_lab.core import ops
+from tbuda_lab.core.compiler.pipeline import FrontEndResult, Pipeline
+from tbuda_lab.core.compiler.request import Clock, Request
+from tbuda_lab.core.errors import OverrideError, PlacementError, UnsupportedOp
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.lowering.split import parts_allowed, split_pairs, split_parts
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer import StartedPlacement
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.segment import Segment, measure
+from tbuda_lab.core.placer.record import structure_digest
+from tbuda_lab.core.placer.search.fusing import cycles, undecided
+
+TRIALS = 24
+"""How often a search lowers a model and chooses its epochs."""
+_SLACKS = (1.3, 1.15, 1.05)
+"""Times the cycles that an epoch would take if its work were shared out evenly: ops that no shape makes faster than
+that, and that hold the epoch up, are cut."""
+_SLOW = 0.9
+"""Of the slowest op of an epoch, from which on an op holds it up."""
+_PARTS_OF_PAIRS = (2, 3, 4)
+_LESS = 1e-4
+"""Part of its cycles by which a trial has to be cheaper."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """A model lowered with some options, with its epochs and the cycles per input that they take."""
+
+    options: CompileOptions
+    front: FrontEndResult
+    begun: StartedPlacement
+    cycles: float
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """By op, into how many parts it goes, if it may go into several."""
+        graph, device = self.front.passed, self.begun.problem.device
+        pairs = {name: pair.parts for name, pair in split_pairs(graph, device, self.options).items()}
+        return dict.fromkeys(parts_allowed(graph), 1) | split_parts(graph, device, self.options) | pairs
+
+
+def search_lowering(
+    pipeline: Pipeline, graph: Graph, request: Request, clock: Clock, seconds: float | None = None
+) -> CompileOptions:
+    """The options of a request with those changes of the lowering whose epochs are cheapest; the very same ones where
+    none is. seconds: after which no more trials begin. Ops that overrides address stay as they are. Training and
+    several chips are left alone, as are other policies than `Optimal`.
+
+    Raises what compiling the request raises.
+    """
+    options = request.options
+    optimal = options.balancer_policy.lower() in ("", "default", "optimal")
+    if not optimal or len(pipeline.device.chips) > 1 or options.training is not None:
+        return options
+    return _Search(pipeline, graph, request, clock, seconds).run()
+
+
+class _Search:
+    def __init__(
+        self, pipeline: Pipeline, graph: Graph, request: Request, clock: Clock, seconds: float | None
+    ) -> None:
+        self.pipeline, self.graph, self.request, self.clock = pipeline, graph, request, clock
+        self.deadline = math.inf if seconds is None else time.monotonic() + seconds
+        self.longest, self.count = 0.0, 0
+        self.tried: set[CompileOptions] = set()
+        self.lowered: set[str] = set()
+        front = self.front(request.options)
+        self.addressed = self._addressed(front)
+        first = self._chosen(request.options, front)
+        assert first is not None
+        self.best = first
+
+    def run(self) -> CompileOptions:
+        changes = (self._switches, self._slow, self._pairs, self._heights, self._alike)
+        while not self.over:
+            before = self.best
+            for options in itertools.chain.from_iterable(change() for change in changes):
+                if self.over:
+                    break
+                result = self.trial(options)
+                if result is not None and result.cycles < (1.0 - _LESS) * self.best.cycles:
+                    self.best = result
+            if self.best is before:
+                break
+        return self.best.options
+
+    @property
+    def over(self) -> bool:
+        return self.count >= TRIALS or time.monotonic() + self.longest > self.deadline
+
+    def trial(self, options: CompileOptions) -> _Trial | None:
+        """The model lowered with these options and its epochs; None where that was tried, is not possible, or makes
+        another op of one that an override addresses."""
+        if options in self.tried:
+            return None
+        self.tried.add(options)
+        start = time.monotonic()
+        try:
+            best = self.best
+            ends = best.front.fusion.ends if best.front.fusion is not None else ()
+            lowered = lower(best.front.passed, self.pipeline.device, options, ends=ends)
+            digest = structure_digest(lowered)
+            if digest in self.lowered:
+                return None
+            self.lowered.add(digest)
+            self.count += 1
+            as_before = options.fuse_reduces == best.options.fuse_reduces and not self.request.overrides
+            if as_before and undecided(lowered, self.pipeline.device, options):  # first as if no other ops were fused
+                front = FrontEndResult((options, "trial"), best.front.passed, lowered)
+                if self._chosen(options, front, best.begun.cost) is None:
+                    return None
+            front = self.front(options)
+            if self._addressed(front).items() >= self.addressed.items():
+                return self._chosen(options, front, best.begun.cost)
+        except (OverrideError, PlacementError, UnsupportedOp):
+            pass
+        finally:
+            self.longest = max(self.longest, time.monotonic() - start)
+        return None
+
+    def front(self, options: CompileOptions) -> FrontEndResult:
+        return self.pipeline.front(self.graph, options, self.clock, self.request.overrides)
+
+    def _chosen(self, options: CompileOptions, front: FrontEndResult, most: float = math.inf) -> _Trial | None:
+        """A model with its epochs, None where they are thought to cost the policy more than `most`."""
+        begun = self.pipeline.begun(front, options, self.clock)
+        return _Trial(options, front, begun, cycles(begun)) if begun.within(most) else None
+
+    def _addressed(self, front: FrontEndResult) -> dict[str, str]:
+        """By op that an override addresses, what decides its candidates."""
+        signatures = self.pipeline.signatures(front, self.request.options)
+        names = {name for record in self.request.overrides for name in record.matches(signatures)}
+        return {name: signatures[name] for name in names}
+
+    # -- what may be changed, one after the other -------------------------------------------------------------------
+    def _switches(self) -> Iterator[CompileOptions]:
+        yield dataclasses.replace(self.best.options, fuse_reduces=not self.best.options.fuse_reduces)
+        yield dataclasses.replace(self.best.options, enable_row_padding=not self.best.options.enable_row_padding)
+
+    def _slow(self) -> Iterator[CompileOptions]:
+        """All ops that hold their epochs up whatever their shape are cut."""
+        for slack in _SLACKS:
+            if slow := self._slow_ops(slack):
+                yield self._with_parts(slow)
+
+    def _pairs(self) -> Iterator[CompileOptions]:
+        """Pairs of matmuls that are alike are cut."""
+        allowed, graph = parts_allowed(self.best.front.passed), self.best.front.passed
+        pairs = [name for name in allowed if isinstance(graph[name].op, ops.Matmul)]
+        for alike, parts in itertools.product(self._groups(pairs), _PARTS_OF_PAIRS):
+            if parts in allowed[alike[0]]:
+                yield self._with_parts(dict.fromkeys(alike, parts))
+
+    def _heights(self) -> Iterator[CompileOptions]:
+        """Rows of one number of tiles stay without padding."""
+        heights: dict[int, list[str]] = {}
+        for node in self.best.front.lowered.ops:
+            if "rows" in node.attrs and node.attrs.get("source") == node.name:  # others need not be there in parts
+                heights.setdefault(tile_shape(node.shape)[1], []).append(node.name)
+        for names in heights.values() if len(heights) > 1 else ():
+            unpadded = {*self.best.options.op_names_dont_pad, *names}
+            yield dataclasses.replace(self.best.options, op_names_dont_pad=tuple(sorted(unpadded)))
+
+    def _alike(self) -> Iterator[CompileOptions]:
+        """Slow ops that are alike are cut into a part more; ops in parts into one less."""
+        best, slow = self.best, self._slow_ops(_SLACKS[-1])
+        for alike in self._groups(slow):
+            yield self._with_parts({name: slow[name] for name in alike})
+        asked = dict(best.options.op_parts)
+        for alike in self._groups([name for name, parts in asked.items() if parts > 1]):
+            yield self._with_parts({name: asked[name] - 1 for name in alike})
+
+    def _with_parts(self, parts: Mapping[str, int]) -> CompileOptions:
+        options = self.best.options
+        return dataclasses.replace(options, op_parts=tuple(sorted({**dict(options.op_parts), **parts}.items())))
+
+    def _groups(self, names: Iterable[str]) -> list[list[str]]:
+        """Ops of the model that are alike, together."""
+        graph, groups = self.best.front.passed, collections.defaultdict(list)
+        for name in names:
+            node = graph[name]
+            groups[repr(node.op), *(graph[source].shape for source in node.sources)].append(name)
+        return list(groups.values())
+
+    def _slow_ops(self, slack: float) -> dict[str, int]:
+        """Ops of the model that hold an epoch up, each with the number of parts in which it would not."""
+        best, result = self.best, dict[str, int]()
+        allowed, parts, graph = parts_allowed(best.front.passed), best.parts, best.front.lowered
+        for segment in best.begun.segments:
+            for op, times in _slow_shapes(best.begun.problem, segment, slack).items():
+                name = graph[best.begun.problem.order[op]].attrs.get("source", "")
+                most = max(parts.get(name, 1) + 1, math.ceil(parts.get(name, 1) * times))
+                numbers = [n for n in allowed.get(name, ()) if parts[name] < n <= most]
+                if numbers:
+                    result[name] = max(result.get(name, 0), numbers[-1])
+        return result
+
+
+def _slow_shapes(problem: Problem, segment: Segment, slack: float) -> dict[int, float]:
+    """By op that holds an epoch up and that no shape makes faster than `slack` times an even share of all work: the
+    kernel cycles of its fastest shape over that."""
+    rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
+    load = measure(problem, segment.first, segment.last, rows)[2]
+    tables = {op: problem.tables[op] for op in rows}
+    work = sum(float(table.rows["cycles"][rows[op]]) * float(table.rows["cores"][rows[op]])
+               for op, table in tables.items())  # fmt: skip
+    share = slack * work / problem.cores
+    result: dict[int, float] = {}
+    for op, table in tables.items():
+        fastest = float(table.rows["cycles"][problem.legal[table.signature]].min())
+        limits = problem.row_limits(op, *problem.places(op, segment.first, segment.last), load)
+        if fastest > share and limits[rows[op]] > _SLOW * segment.limiter_cycles:
+            result[op] = fastest / share
+    return result
