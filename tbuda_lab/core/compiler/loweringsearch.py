@@ -3,9 +3,9 @@
 Rules of the lowering decide into how many ops a convolution or a pair of matmuls goes, how many tile rows stand in the
 padding, whether sums join chains of element-wise ops. They look at one op; what they cost depends on what else is in an
 epoch. A picker that no shape makes faster sets the pace of an epoch in which most cores wait: in two parts it does not.
-A trial changes some of these options (`op_parts`, `enable_row_padding`, `op_names_dont_pad`, `fuse_reduces`), lowers
-the model again and chooses its epochs; what is cheapest by them is the start of the next trials. What a placement gains
-after its epochs are chosen does not enter.
+A trial changes some of these options (`op_parts`, `op_names_dont_pad`, `fuse_reduces`), lowers the model again and
+chooses its epochs; what is cheapest by them is the start of the next trials. What a placement gains after its epochs
+are chosen does not enter.
 
 Trials follow from the model and the options alone. What they find is told as options, so a compile with these options
 comes to the same ops without a search.
@@ -35,7 +35,7 @@ from tbuda_lab.core.placer.model.segment import Segment, measure
 from tbuda_lab.core.placer.record import structure_digest
 from tbuda_lab.core.placer.search.fusing import cycles, undecided
 
-TRIALS = 24
+TRIALS = 32
 """How often a search lowers a model and chooses its epochs."""
 _SLACKS = (1.3, 1.15, 1.05)
 """Times the cycles that an epoch would take if its work were shared out evenly: ops that no shape makes faster than
@@ -94,9 +94,10 @@ class _Search:
         first = self._chosen(request.options, front)
         assert first is not None
         self.best = first
+        self.padded = self._padded()
 
     def run(self) -> CompileOptions:
-        changes = (self._switches, self._slow, self._pairs, self._heights, self._alike)
+        changes = (self._sums, self._slow, self._rows, self._pairs, self._alike)
         while not self.over:
             before = self.best
             for options in itertools.chain.from_iterable(change() for change in changes):
@@ -158,9 +159,23 @@ class _Search:
         return {name: signatures[name] for name in names}
 
     # -- what may be changed, one after the other -------------------------------------------------------------------
-    def _switches(self) -> Iterator[CompileOptions]:
+    def _sums(self) -> Iterator[CompileOptions]:
+        """Sums join chains of element-wise ops, or do not."""
         yield dataclasses.replace(self.best.options, fuse_reduces=not self.best.options.fuse_reduces)
-        yield dataclasses.replace(self.best.options, enable_row_padding=not self.best.options.enable_row_padding)
+
+    def _rows(self) -> Iterator[CompileOptions]:
+        """All rows stay without padding, or those of one number of tiles change over."""
+        for names in (frozenset().union(*self.padded), *self.padded):
+            unpadded = frozenset(self.best.options.op_names_dont_pad)
+            yield dataclasses.replace(self.best.options, op_names_dont_pad=tuple(sorted(unpadded ^ names)))
+
+    def _padded(self) -> list[frozenset[str]]:
+        """Ops whose rows are padded, those of one number of tiles together."""
+        heights = collections.defaultdict(set)
+        for node in self.best.front.lowered.ops:
+            if "rows" in node.attrs and node.attrs.get("source") == node.name:  # others need not be there in parts
+                heights[tile_shape(node.shape)[1]].add(node.name)
+        return [frozenset(names) for names in heights.values()]
 
     def _slow(self) -> Iterator[CompileOptions]:
         """All ops that hold their epochs up whatever their shape are cut."""
@@ -175,16 +190,6 @@ class _Search:
         for alike, parts in itertools.product(self._groups(pairs), _PARTS_OF_PAIRS):
             if parts in allowed[alike[0]]:
                 yield self._with_parts(dict.fromkeys(alike, parts))
-
-    def _heights(self) -> Iterator[CompileOptions]:
-        """Rows of one number of tiles stay without padding."""
-        heights: dict[int, list[str]] = {}
-        for node in self.best.front.lowered.ops:
-            if "rows" in node.attrs and node.attrs.get("source") == node.name:  # others need not be there in parts
-                heights.setdefault(tile_shape(node.shape)[1], []).append(node.name)
-        for names in heights.values() if len(heights) > 1 else ():
-            unpadded = {*self.best.options.op_names_dont_pad, *names}
-            yield dataclasses.replace(self.best.options, op_names_dont_pad=tuple(sorted(unpadded)))
 
     def _alike(self) -> Iterator[CompileOptions]:
         """Slow ops that are alike are cut into a part more; ops in parts into one less."""
