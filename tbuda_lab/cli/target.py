@@ -161,4 +161,5 @@ def _value(word: str, kind: str, text: str) -> Any:
             return MathFidelity[text]
         return {"int": int, "float": float}.get(kinds[0], str)(text)
     except (KeyError, ValueError):
-        raise InputError(f"--set {word}: {text!r} is not {' or '.join(kinds)}") from None
+        expected = "NAME:PARTS,..." if kinds[0].startswith("tuple[tuple") else " or ".join(kinds)
+        raise InputError(f"--set {word}: {text!r} is not {expected}") from None

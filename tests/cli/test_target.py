@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from tbuda_lab.cli.target import load_target
-from tbuda_lab.core.errors import ModelError
+from tbuda_lab.cli.target import changed_settings, load_target, read_settings
+from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.formats import MathFidelity
+from tbuda_lab.core.options import CompileOptions
 
 
 def write(folder: Path, text: str) -> str:
@@ -43,3 +46,17 @@ def test_refusals_name_the_place(tmp_path: Path, text: str, function: str, messa
 def test_refusals_of_the_text(text: str) -> None:
     with pytest.raises(ModelError, match=r"expected FILE\.py:FUNCTION"):
         load_target(text)
+
+
+def test_words_say_what_options_differ_and_are_read_again() -> None:
+    before = CompileOptions(microbatch=64)
+    after = CompileOptions(
+        microbatch=64, fuse_reduces=True, op_parts={"a.b": 2, "c": 3}, op_names_dont_pad=("x", "y"),  # type: ignore[arg-type]
+        optimise_steps=7, default_math_fidelity=MathFidelity.LoFi,
+    )  # fmt: skip
+    words = changed_settings(before, after)
+    assert "op_parts=a.b:2,c:3" in words and "microbatch=64" not in words and "fuse_reduces=true" in words
+    assert dataclasses.replace(before, **read_settings(words)) == after
+    for wrong in ("op_parts=a", "op_parts=a:b"):
+        with pytest.raises(InputError, match="NAME:PARTS"):
+            read_settings([wrong])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +53,18 @@ def test_a_pair_of_matmuls_is_cut_where_that_is_faster() -> None:
         torch.testing.assert_close(out.flatten(), module(x).detach().flatten(), rtol=0.02, atol=0.02)
     found.undo()
     assert found.options.op_parts == () and found.compile().placement.ops == before.placement.ops
+
+
+def test_what_was_found_is_saved_and_its_parts_can_be_edited(tmp_path: Path) -> None:
+    found = session()
+    found.optimise(steps=1)
+    opened = Session.open(found.save(tmp_path / "found.json"), *model())
+    assert opened.options == found.options and opened.compile().placement.ops == found.compile().placement.ops
+    part = f"{PAIR}.lc1"
+    epochs = found.compile().placement.epochs
+    found.gesture(f"resize {part} to 1x2")
+    edited = found.compile().placement
+    assert edited.candidate(part)["grid_c"] == 2 and len(edited.epochs) == len(epochs)
 
 
 def test_ops_that_overrides_address_stay_as_they_are() -> None:

@@ -106,6 +106,7 @@ class _Search:
                 result = self.trial(options)
                 if result is not None and result.cycles < (1.0 - _LESS) * self.best.cycles:
                     self.best = result
+                self.pipeline.begun(self.best.front, self.best.options, self.clock)  # is kept: used last
             if self.best is before:
                 break
         return self.best.options
