@@ -65,11 +65,11 @@ class _Trial:
 
 
 def search_lowering(
-    pipeline: Pipeline, graph: Graph, request: Request, clock: Clock, seconds: float | None = None
+    pipeline: Pipeline, graph: Graph, request: Request, clock: Clock, seconds: float | None = None, trials: int = TRIALS
 ) -> CompileOptions:
     """The options of a request with those changes of the lowering whose epochs are cheapest; the very same ones where
-    none is. seconds: after which no more trials begin. Ops that overrides address stay as they are. Training and
-    several chips are left alone, as are other policies than `Optimal`.
+    none is. seconds: that all trials may take; trials: how many there may be, up to `TRIALS`. Ops that overrides
+    address stay as they are. Training and several chips are left alone, as are other policies than `Optimal`.
 
     Raises what compiling the request raises.
     """
@@ -77,16 +77,17 @@ def search_lowering(
     optimal = options.balancer_policy.lower() in ("", "default", "optimal")
     if not optimal or len(pipeline.device.chips) > 1 or options.training is not None:
         return options
-    return _Search(pipeline, graph, request, clock, seconds).run()
+    return _Search(pipeline, graph, request, clock, seconds, min(trials, TRIALS)).run()
 
 
 class _Search:
     def __init__(
-        self, pipeline: Pipeline, graph: Graph, request: Request, clock: Clock, seconds: float | None
+        self, pipeline: Pipeline, graph: Graph, request: Request, clock: Clock, seconds: float | None, trials: int
     ) -> None:
         self.pipeline, self.graph, self.request, self.clock = pipeline, graph, request, clock
-        self.deadline = math.inf if seconds is None else time.monotonic() + seconds
-        self.longest, self.count = 0.0, 0
+        start = time.monotonic()
+        self.deadline = math.inf if seconds is None else start + seconds
+        self.trials, self.count = trials, 0
         self.tried: set[CompileOptions] = set()
         self.lowered: set[str] = set()
         front = self.front(request.options)
@@ -95,6 +96,7 @@ class _Search:
         assert first is not None
         self.best = first
         self.padded = self._padded()
+        self.longest = time.monotonic() - start
 
     def run(self) -> CompileOptions:
         changes = (self._sums, self._slow, self._rows, self._pairs, self._alike)
@@ -113,7 +115,7 @@ class _Search:
 
     @property
     def over(self) -> bool:
-        return self.count >= TRIALS or time.monotonic() + self.longest > self.deadline
+        return self.count >= self.trials or time.monotonic() + self.longest > self.deadline
 
     def trial(self, options: CompileOptions) -> _Trial | None:
         """The model lowered with these options and its epochs; None where that was tried, is not possible, or makes

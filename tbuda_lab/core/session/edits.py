@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.balancer.types import Placement, PlacementReport
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.loweringsearch import search_lowering
+from tbuda_lab.core.compiler.loweringsearch import TRIALS, search_lowering
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import LOWERING, CompileOptions
 from tbuda_lab.core.overrides import Override, named_python, override_python
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import (
@@ -191,14 +191,14 @@ class Edits:
                 state.cancel = cancel = threading.Event()
             clock = compiles.clock(cancel)
             result, done = compiles.guarded(lambda: self._searched(graph, request, clock, seconds, steps))
-            if not done:
-                return _report(result.placement).curve
             changed = {
-                field.name: value
-                for field in dataclasses.fields(request.options)
-                if (value := getattr(result.options, field.name)) != getattr(request.options, field.name)
+                name: value
+                for name in LOWERING
+                if (value := getattr(result.options, name)) != getattr(request.options, name)
             }
-            edit = SetOptions(**changed | {"optimise_steps": done, "optimise_seconds": None})
+            if not done and not changed:
+                return _report(result.placement).curve
+            edit = SetOptions(**changed, optimise_steps=done, optimise_seconds=None)
             counted = edit.apply(request)
             state.pipeline.take_over(Request(result.options, request.overrides, request.overrides), counted)
             state.results.store(counted.key, dataclasses.replace(result, options=counted.options))
@@ -210,10 +210,11 @@ class Edits:
     ) -> tuple[CompileResult, int]:
         """The request with the lowering and the placement that searches find, whose report has the curve of both, and
         the steps that were done."""
-        pipeline, start = self._state.pipeline, time.monotonic()
+        pipeline = self._state.pipeline
         request = SetOptions(optimise_steps=0, optimise_seconds=None).apply(request)
         before = _report(pipeline.placed(graph, request, clock)[1].placement())
-        lowered = search_lowering(pipeline, graph, request, clock, None if seconds is None else _LOWERING * seconds)
+        part, start = None if seconds is None else _LOWERING * seconds, time.monotonic()
+        lowered = search_lowering(pipeline, graph, request, clock, part, TRIALS if steps is None else steps)
         spent = time.monotonic() - start
 
         def compiled(options: CompileOptions, spent: float) -> CompileResult:
