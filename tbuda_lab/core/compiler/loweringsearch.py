@@ -32,6 +32,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import StartedPlacement
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
+from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.record import structure_digest
 from tbuda_lab.core.placer.search.fusing import cycles, undecided
 
@@ -74,8 +75,7 @@ def search_lowering(
     Raises what compiling the request raises.
     """
     options = request.options
-    optimal = options.balancer_policy.lower() in ("", "default", "optimal")
-    if not optimal or len(pipeline.device.chips) > 1 or options.training is not None:
+    if policy(options.balancer_policy)[0] != "Optimal" or len(pipeline.device.chips) > 1 or options.training is not None:
         return options
     return _Search(pipeline, graph, request, clock, seconds, min(trials, TRIALS)).run()
 
@@ -88,9 +88,8 @@ class _Search:
         start = time.monotonic()
         self.deadline = math.inf if seconds is None else start + seconds
         self.trials, self.count = trials, 0
-        self.tried: set[CompileOptions] = set()
-        self.lowered: set[str] = set()
         front = self.front(request.options)
+        self.tried, self.lowered = {request.options}, {structure_digest(front.lowered)}
         self.addressed = self._addressed(front)
         first = self._chosen(request.options, front)
         assert first is not None
