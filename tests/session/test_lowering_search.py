@@ -79,8 +79,8 @@ def test_time_and_steps_end_the_trials() -> None:
     short = session()
     short.compile()
     short.optimise(seconds=1e-6)
-    assert short.options.op_parts == () and short.options.optimise_steps == 0
-    assert short.optimise(steps=1)[-1][0] == 1 and short.options.op_parts == ()  # one trial: whether sums are fused
+    assert short.options.op_parts == ()
+    assert short.optimise(steps=1)[-1][0] == 1 and short.options.op_parts == ((PAIR, 2),)  # one trial: not in 4 parts
 
 
 def test_a_search_can_be_cancelled_and_changes_nothing() -> None:

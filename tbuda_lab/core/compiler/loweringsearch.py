@@ -75,7 +75,8 @@ def search_lowering(
     Raises what compiling the request raises.
     """
     options = request.options
-    if policy(options.balancer_policy)[0] != "Optimal" or len(pipeline.device.chips) > 1 or options.training is not None:
+    several = len(pipeline.device.chips) > 1
+    if several or options.training is not None or policy(options.balancer_policy)[0] != "Optimal":
         return options
     return _Search(pipeline, graph, request, clock, seconds, min(trials, TRIALS)).run()
 
