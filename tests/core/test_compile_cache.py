@@ -15,6 +15,7 @@ from torch import nn
 from tbuda_lab.cli import main
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core import passes
+from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.compiler import CompileResult, Pipeline, cache, pipeline
 from tbuda_lab.core.compiler.cache import CompileCache, cache_folder
 from tbuda_lab.core.compiler.request import Clock, Request
@@ -26,9 +27,13 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.record import from_record
+from tbuda_lab.core.placer.place import place_and_repair
+from tbuda_lab.core.placer.record import from_record, to_record
 from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import Session
+from tests.placer.test_merge_epochs import STREAMED
+from tests.placer.test_merge_epochs import traced as turned
+from tests.placer.test_stall_repair import crowded
 
 
 class Branches(nn.Module):
@@ -75,9 +80,11 @@ def compiled(
 def about(result: CompileResult) -> tuple[Any, ...]:
     """All that a placement is, as text and values."""
     placement = result.placement
+    value = None if placement.report is None else placement.report.objective
     return (
-        netlists.dumps(result.netlist), placement.report, placement.diagnostics, placement.queues, placement.epochs,
-        placement.ops, placement.input_buffers, placement.schedule, result.diagnostics,
+        netlists.dumps(result.netlist), placement.report, value and value.bound, placement.diagnostics,
+        placement.queues, placement.epochs, placement.ops, placement.input_buffers, placement.schedule,
+        result.diagnostics,
     )  # fmt: skip
 
 
@@ -249,6 +256,7 @@ def _set(*way: Any) -> Any:
         _set("epochs", 0, 1, 0, [0, 0]), _set("epochs", []), _set("epochs", 0, [[0], [[0, 0, False]], 1, 1, 0.0]),
         _set("epochs", {"0": 1}), _set("epochs", 0, 4, "much"), _set("notes", [["error"]]), _set("pins", []),
         _set("objective", [1.0]), _set("objective", 5, 1 << 40),
+        _set("needed", 1), _set("needed", -1), _set("needed", True), lambda record: record.pop("needed"),
         _set("bounds", [1]), _set("refusals", [[0, "1", "no"]]), _set("curve", [[0.5, 1]]),
         _set("edits", [{"kind": "insert_nop", "target": "nobody", "value": 5}]), _set("edits", [{}]),
         lambda record: record.pop("policy"),
@@ -267,6 +275,26 @@ def test_a_record_is_checked_before_it_is_used(change: Any, tmp_path: Path) -> N
     change(record)
     with pytest.raises(InputError):
         from_record(record, lowered, first.placement.models, device, options)
+
+
+@pytest.mark.parametrize(("kind", "needed"), [("nop", 1), ("queue", 0)])
+def test_the_bound_of_a_record_is_that_of_the_same_graph(kind: str, needed: int) -> None:
+    """With a nop without which an op fits no epoch, without a queue that makes the placement faster."""
+    device, (lowered, overrides) = load_device("wormhole_b0"), crowded()
+    options = CompileOptions(microbatch=4)
+    if kind == "queue":
+        options = CompileOptions(objective="throughput")
+        overrides = STREAMED
+        lowered = lower(passes.run(turned()[2], options).graph, device, options)
+    models = op_models(lowered, device, options, overrides)
+    outcome = place_and_repair(lowered, models, device, options, overrides)
+    assert len(outcome.edits) == 1 and outcome.edits[0].kind == f"insert_{kind}" and outcome.chosen.needed == needed
+    record = json.loads(json.dumps(to_record(outcome, lowered, options)))
+    again = from_record(record, lowered, models, device, options, overrides)
+    first, second = (o.placement.report.objective for o in (outcome, again))  # type: ignore[union-attr]
+    assert first is not None and second is not None
+    assert 0.0 < second.bound == first.bound <= first.time
+    assert again.chosen == outcome.chosen
 
 
 def test_the_least_recently_used_entries_go_first(tmp_path: Path) -> None:
@@ -372,4 +400,4 @@ def test_fields_of_the_record_are_those_of_the_decisions() -> None:
     from tbuda_lab.core.placer.place import Chosen
 
     names = {f.name for f in dataclasses.fields(Chosen)}
-    assert names == {"segments", "policy", "notes", "objective", "curve", "bounds"}
+    assert names == {"segments", "policy", "notes", "objective", "curve", "bounds", "needed"}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import itertools
+import pickle
 
 import numpy as np
 import pytest
 import torch
 
 from tbuda_lab.core.balancer.l1 import is_small
+from tbuda_lab.core.balancer.types import Objective
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.epochsim.batchtime import batch_time
@@ -21,6 +25,8 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.policies import op_runs
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Preload, Session
 from tbuda_lab.widgets.pictures.fragments import time_text
@@ -65,6 +71,38 @@ def test_the_objective_is_the_time_of_the_batch(device: str, batch: int, policy:
     result = compiled(device, microbatch=batch, balancer_policy=policy)
     assert time_of(result) * batch == pytest.approx(simulate(result, batch).cycles, rel=0.05)
     assert not [d for d in result.diagnostics if d.rule == "objective"]
+
+
+def test_the_bound_is_worked_out_when_it_is_read_and_once() -> None:
+    asked = []
+
+    def least() -> float:
+        asked.append(1)
+        return 50.0
+
+    value, same = (Objective(80.0, 15.0, 5.0, 0.0, 100.0, 64, least) for _ in range(2))
+    assert value == same and hash(value) == hash(same) and "100.0" in repr(value) and value.time == 100.0
+    assert not asked
+    assert (value.gap, value.bound, len(asked)) == (2.0, 50.0, 1)
+    for twin in (pickle.loads(pickle.dumps(same)), copy.deepcopy(same), dataclasses.replace(value, limiter=90.0)):
+        assert twin.bound == 50.0 and twin.inputs == 64
+    assert Objective(80.0, 15.0, 5.0, 0.0, 100.0).bound == 0.0
+
+
+def test_a_compile_leaves_the_bound_to_those_who_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = compiled("wormhole_b0", microbatch=8).placement.report
+    asked: list[Problem] = []
+
+    def least(problem: Problem) -> float:
+        asked.append(problem)
+        return 7.0
+
+    monkeypatch.setattr(op_runs, "time_bound", least)
+    report = compiled("wormhole_b0", microbatch=8).placement.report
+    assert report is not None and report.objective is not None and read is not None and read.objective is not None
+    assert report == read and not asked
+    assert report.objective.bound == 7.0 and len(asked) == 1
+    assert 0.0 < read.objective.bound <= read.objective.time
 
 
 def trained(device: str, batch: int, kind: str) -> CompileResult:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -189,14 +191,17 @@ class Bounds:
         return self.achieved_limiter / max(1, self.best)
 
 
+def _no_bound() -> float:
+    return 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Objective:
     """What `Optimal` minimises, in cycles per input summed over the epochs (docs/cost-model.md). limiter: of the
     slowest op; waiting: what full buffers, or repairing that, preloading and filling cost on top; switch: of the
     epochs,
     shared by the batch; kernel: of the slowest kernels, times their weight. On several chips it is the slowest one's
-    sum that counts, without `kernel`: `slowest_chip`. inputs: of the batch that it is for; bound: what no way to cut
-    the schedule into epochs stays below (area, DRAM, the first input's way and switches; 0: not worked out)."""
+    sum that counts, without `kernel`: `slowest_chip`. inputs: of the batch that it is for; least: works out `bound`."""
 
     limiter: float
     waiting: float
@@ -204,7 +209,18 @@ class Objective:
     kernel: float
     slowest_chip: float
     inputs: int = 1
-    bound: float = 0.0
+    least: Callable[[], float] = dataclasses.field(default=_no_bound, repr=False, compare=False)
+
+    @functools.cached_property
+    def bound(self) -> float:
+        """What no way to cut the schedule into epochs stays below (area, DRAM, the first input's way and switches); 0
+        where nothing is known of it. Worked out when it is first read, which takes up to two seconds for a batch: a
+        compile that nobody asks for it does without."""
+        return self.least()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy or a pickle: the number, not what it is worked out from."""
+        return {**self.__dict__, "bound": self.bound, "least": _no_bound}
 
     @property
     def time(self) -> float:

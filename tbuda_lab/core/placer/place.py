@@ -78,7 +78,8 @@ def place(
 @dataclasses.dataclass(frozen=True)
 class Chosen:
     """What the placer decided, of which the rest of a placement follows: its epochs, the name of its policy, what it
-    has to say, and the value, the curve of the search and the bounds for the report (None: worked out for it)."""
+    has to say, and the value, the curve of the search and the bounds for the report (None: worked out for it). needed:
+    how many of the first edits ops need to fit epochs and chips at all: bounds are of the graph with these."""
 
     segments: tuple[Segment, ...]
     policy: str
@@ -86,6 +87,7 @@ class Chosen:
     objective: Objective | None = None
     curve: Curve = ()
     bounds: Bounds | None = None
+    needed: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +232,7 @@ def place_and_repair(
                 break
             raise
         graph, pinned, edits, message = longer, asked, (*edits, *added), [*message, *notes]
-    plain = problem
+    plain, needed = problem, len(edits)
     if options.enable_fork_join_buffering:
         if name != "SingleOpPerEpoch":
             merged = merge_epochs(problem, segments, lambda fraction: check(0.88, "merging epochs"))
@@ -269,7 +271,7 @@ def place_and_repair(
         value = objective(problem, segments, plain)
     if plain is not problem:  # what was inserted takes no time away: what bounds the model without it bounds it with it
         limits = bounds(plain)
-    chosen = Chosen(tuple(segments), name, (*result, *message), value, curve, limits)
+    chosen = Chosen(tuple(segments), name, (*result, *message), value, curve, limits, needed)
     outcome = assembled(problem, chosen, edits, overrides, check)
     check(1.0, "placed")
     return outcome

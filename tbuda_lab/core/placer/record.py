@@ -24,6 +24,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, from_json, to_json
+from tbuda_lab.core.placer.model.batch_bound import time_bound
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
 from tbuda_lab.core.placer.model.segment import Segment
@@ -33,6 +34,7 @@ _EDITING = ("together", "in turn")
 """How the inserted nops and queues come to the same graph: by one edit of the graph, or one after the other."""
 
 _BOUNDS = len(dataclasses.fields(Bounds))
+_OBJECTIVE = [f.name for f in dataclasses.fields(Objective) if f.name != "least"]  # the bound follows from the graph
 
 
 def structure_digest(graph: Graph) -> str:
@@ -72,7 +74,8 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
         ],
         "policy": chosen.policy,
         "notes": [dataclasses.astuple(note) for note in chosen.notes],
-        "objective": None if chosen.objective is None else dataclasses.astuple(chosen.objective),
+        "objective": None if chosen.objective is None else [getattr(chosen.objective, n) for n in _OBJECTIVE],
+        "needed": chosen.needed,
         "curve": chosen.curve,
         "bounds": None if chosen.bounds is None else dataclasses.astuple(chosen.bounds),
     }
@@ -94,6 +97,7 @@ def from_record(
     find no place.
     """
     read = RecordReader(record)
+    before, models_before = graph, models
     edits = tuple(_inserted(o) for o in read.list("edits"))
     if edits:
         graph = _edited(graph, edits, read.text("editing"), device, options)
@@ -110,13 +114,33 @@ def from_record(
     problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, all_overrides, costs)
     for first, last, reason in rows_of(read.list("refusals"), 3):
         problem.refusals[whole(first), whole(last)] = text_of(reason)
+    needed = whole(read["needed"])
+    if not 0 <= needed <= len(edits):
+        raise InputError("a record in which more is needed than was inserted")
+
+    def least() -> float:
+        """The bound of the graph without what was inserted to make it faster."""
+        if needed == len(edits):
+            return time_bound(problem)
+        plain, tables = before, models_before
+        if needed:
+            plain = _edited(before, edits[:needed], read.text("editing"), device, options)
+            tables = op_models(plain, device, options, overrides)
+        kept = [name for name in order if name in plain]
+        return time_bound(
+            Problem.of(plain, tables, device, options, kept, pins, breaks, chip_breaks, all_overrides, problem.costs)
+        )
+
     value = None if read["objective"] is None else _objective(read.list("objective"))
     if value is not None and value.inputs != options.inputs_counted:
         raise InputError("a record of another number of inputs")
     bounds = None if read["bounds"] is None else Bounds(*map(whole, rows_of([read["bounds"]], _BOUNDS)[0]))
     notes = tuple(Diagnostic(*map(text_of, parts)) for parts in rows_of(read.list("notes"), 5))
     curve = tuple((whole(step), number(cycles)) for step, cycles in rows_of(read.list("curve"), 2))
-    chosen = Chosen(_segments(read.list("epochs"), problem), read.text("policy"), notes, value, curve, bounds)
+    if value is not None:
+        value = dataclasses.replace(value, least=least)
+    segments = _segments(read.list("epochs"), problem)
+    chosen = Chosen(segments, read.text("policy"), notes, value, curve, bounds, needed)
     return assembled(problem, chosen, edits, overrides)
 
 
@@ -179,9 +203,9 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
 
 
 def _objective(values: Sequence[Any]) -> Objective:
-    if len(values) != len(dataclasses.fields(Objective)):
+    if len(values) != len(_OBJECTIVE):
         raise InputError("a record with another objective")
-    numbers = dict(zip((f.name for f in dataclasses.fields(Objective)), map(number, values), strict=True))
+    numbers = dict(zip(_OBJECTIVE, map(number, values), strict=True))
     return Objective(**{**numbers, "inputs": whole(numbers["inputs"])})
 
 

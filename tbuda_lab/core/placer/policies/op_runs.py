@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -44,7 +45,7 @@ def objective(problem: Problem, segments: Sequence[Segment], plain: Problem | No
         kernel=float(KERNEL_WEIGHT * sum(problem.share(s.first) * s.kernel_cycles for s in segments)),
         slowest_chip=slowest_stage(problem, segments),
         inputs=problem.options.inputs_counted,
-        bound=time_bound(problem if plain is None else plain),
+        least=functools.partial(time_bound, problem if plain is None else plain),
     )
 
 
