@@ -51,6 +51,24 @@ class EventGraph:
     def nodes(self) -> int:
         return len(self.duration)
 
+    def part(self, ops: range, first_edge: int) -> EventGraph:
+        """That of some neighbouring ops alone, which no others influence; edges are counted from `first_edge`."""
+        low, high = self.base[ops.start], self.base[ops.stop]
+        mine = slice(*np.searchsorted(self.target, (low, high)))
+        source, edge = self.source[mine], self.edge[mine]
+        return EventGraph(
+            self.base[ops.start : ops.stop + 1] - low,
+            self.op[low:high] - ops.start,
+            self.duration[low:high],
+            np.where(source < self.nodes, source - low, high - low),
+            self.target[mine] - low,
+            self.lag[mine],
+            self.weight[mine],
+            self.reason[mine],
+            np.where(edge < 0, edge, edge - first_edge),
+            self.component[low:high],
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Deadlock:
@@ -89,22 +107,39 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
     previous = every - 1
     previous[base[:-1]] = base[1:] - 1
     count = len(network.ops)
+    data: list[tuple[np.ndarray, np.ndarray]] = []
+    space: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    bounded: list[int] = []
+    for index, edge in enumerate(network.edges):
+        producer = network.ops[edge.producer]
+        known = edge.known or EdgeWaits(producer.emit, edge.need, edge.freed)
+        data.append(known.data)
+        if edge.capacity is not None:
+            capacity = max(edge.capacity, producer.total) if index in roomy else edge.capacity
+            space.append(known.space(capacity))
+            bounded.append(index)
+    ends = np.array([(e.producer, e.consumer, e.latency) for e in network.edges], dtype=np.int64).reshape(-1, 3)
+
+    def between(waiting: list[np.ndarray], steps: list[np.ndarray], edges: np.ndarray, by: int) -> list[np.ndarray]:
+        """(source, target, weight, edge) of constraints over edges. waiting, steps: by edge; by: the column of `ends`
+        that tells whose steps are waited for."""
+        which = np.repeat(edges, [len(w) for w in waiting])
+        source = base[ends[which, by]] + np.concatenate(steps)
+        target = base[ends[which, 1 - by]] + np.concatenate(waiting)
+        return [source, target, duration[source] + ends[which, 2], which]
+
     columns: list[tuple[np.ndarray | int, ...]] = [  # source, target, lag, weight, reason, edge
         (previous, every, first.astype(np.int64), duration[previous], WaitReason.OWN, -1),
         (np.full(count, nodes), base[:-1], 0, np.array([op.ready for op in network.ops]), WaitReason.READY, -1),
     ]
-    for index, edge in enumerate(network.edges):
-        producer = network.ops[edge.producer]
-        p, c = int(base[edge.producer]), int(base[edge.consumer])
-        waits = edge.known or EdgeWaits(producer.emit, edge.need, edge.freed)
-        wait, step = waits.data
-        columns.append((p + step, c + wait, 0, durations[edge.producer][step] + edge.latency, WaitReason.DATA, index))
-        if edge.capacity is not None:
-            capacity = max(edge.capacity, producer.total) if index in roomy else edge.capacity
-            wait, step, lag = waits.space(capacity)
-            columns.append(
-                (c + step, p + wait, lag, durations[edge.consumer][step] + edge.latency, WaitReason.SPACE, index)
-            )
+    if data:
+        source, target, weight, which = between([w for w, _ in data], [s for _, s in data], np.arange(len(data)), 0)
+        columns.append((source, target, 0, weight, WaitReason.DATA, which))
+    if space:
+        source, target, weight, which = between(
+            [w for w, _, _ in space], [s for _, s, _ in space], np.array(bounded), 1
+        )
+        columns.append((source, target, np.concatenate([lag for *_, lag in space]), weight, WaitReason.SPACE, which))
     lengths = [np.size(c[0]) for c in columns]
     table = np.empty((6, sum(lengths)), dtype=np.int64)
     start = 0

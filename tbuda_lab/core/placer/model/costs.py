@@ -3,6 +3,7 @@ of a device and a set of options."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -164,6 +165,7 @@ class CostCache:
     stands in front of the other two). preloaded: by (signature, row, port), whether a candidate preloads an operand.
     tile_orders: of the simulator. throughputs: of epochs (`epoch_throughput`). prices: of epochs after repair
     (`stall_repair`). answers: of any other question about candidates; the first part of its key names the question.
+    recent_runs: the last simulations, each with the number of its epochs by their keys (`epoch_throughput`).
     """
 
     def __init__(self, device: DeviceSpec, options: CompileOptions) -> None:
@@ -176,6 +178,7 @@ class CostCache:
         self.tile_orders = TileOrderCache()
         self.throughputs: dict[tuple[object, ...], object] = {}
         self.prices: dict[tuple[object, ...], object] = {}
+        self.recent_runs: collections.deque[tuple[dict[tuple[object, ...], int], object]] = collections.deque(maxlen=4)
         self.answers: dict[tuple[object, ...], object] = {}
         self._numbers: dict[object, int] = {}
         self._next = itertools.count()

@@ -87,6 +87,7 @@ def _memory(problem: Problem, targets: np.ndarray, kernel_weight: float, stall_s
 
 def forget_searches(costs: CostCache) -> None:
     """Gives back what searches keep for the next one: some ten megabytes."""
+    costs.recent_runs.clear()
     for key in [key for key in costs.answers if key[0] == _MEMORY]:
         del costs.answers[key]
 

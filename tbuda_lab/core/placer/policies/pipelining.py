@@ -17,7 +17,7 @@ from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.policies.spare_cores import first_results
-from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, throughput, throughputs
+from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, full_edges, throughput, throughputs
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _WIDTH = 10
@@ -305,7 +305,8 @@ def _better(
     problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], now: Throughput
 ) -> tuple[Segment, Throughput] | None:
     """The best other candidate of the first op for which one helps."""
-    nearby = dict.fromkeys(segment.first + end for edge in now.full[:_EDGES] for end in edge[:2])
+    held_up = full_edges(problem, segment, problem.overrides)
+    nearby = dict.fromkeys(segment.first + end for edge in held_up[:_EDGES] for end in edge[:2])
     for op in nearby:
         best, least = None, (now.deadlocks, _WORTH_ANOTHER_SHAPE * now.roomy)
         options = list(_others(problem, segment, upstream_rows, op))

@@ -21,7 +21,7 @@ from tbuda_lab.core.balancer.l1 import load_times
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs
+from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, throughputs
 from tbuda_lab.core.placer.stalls.first_results import FirstResults, first_results_of
 
 _PARTS = np.geomspace(0.9, 0.05, 14)
@@ -60,14 +60,16 @@ def use_spare_cores(
     cores that stay free."""
     if segment.last - segment.first < 2:
         return segment
-    was = throughput(problem, segment, problem.overrides)
+    was: Throughput | None = None
     for _ in range(_ROUNDS):
         filling = SpareCoreFill(problem, segment, spare)
         limit, kernel = segment.limiter_cycles, segment.kernel_cycles
         proposals = [filling.even(upstream_rows, limit, kernel)]
         proposals += [filling.proposal(upstream_rows, limit, kernel, part) for part in _LESS]
         found = [p for p in proposals if p is not None]
-        tried = list(zip(found, throughputs([(problem, p) for p in found], problem.overrides), strict=True))
+        before, *ends = throughputs([(problem, p) for p in (segment, *found)], problem.overrides)  # side by side
+        was = before if was is None else was
+        tried = list(zip(found, ends, strict=True))
         if not tried:
             break
         result, now = min(tried, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))

@@ -22,7 +22,7 @@ from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure, place_rows
-from tbuda_lab.core.placer.stalls.epoch_throughput import batch_times, throughput
+from tbuda_lab.core.placer.stalls.epoch_throughput import batch_times, full_edges
 
 _LOOKS = 16
 """Changes of single ops that are simulated in a step."""
@@ -113,7 +113,7 @@ class _Epoch:
         looks: list[dict[int, int]] = []
         seen: set[Key] = set()
         ops, rows_of = list(self.rows), {}
-        full = throughput(self.problem, self.segment, self.problem.overrides).full
+        full = full_edges(self.problem, self.segment, self.problem.overrides)
         near = [self.first + op for edge in full[:_FULL] for op in edge[:2]]
         book = EdgeCompatibility(self.problem, self.first, self.last, self.upstream_rows)
         book.rows = dict(self.rows)

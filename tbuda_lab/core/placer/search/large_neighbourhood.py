@@ -35,7 +35,7 @@ from tbuda_lab.core.placer.search.first_input import WaitCache
 from tbuda_lab.core.placer.search.joint_rows import JointRows
 from tbuda_lab.core.placer.search.recut import STALL_SHARES, Recut
 from tbuda_lab.core.placer.search.sooner import Sooner
-from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs
+from tbuda_lab.core.placer.stalls.epoch_throughput import full_edges, throughputs
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 
 _WIDTHS = (1, 2, 2, 3, 3, 4)
@@ -325,7 +325,7 @@ class _Search:
         segment, upstream_rows = self.segments[at], self._outside(at)
         first, last = segment.first, segment.last
         rows = dict(zip(range(first, last), segment.rows, strict=True))
-        full = throughput(problem, segment, problem.overrides).full
+        full = full_edges(problem, segment, problem.overrides)
         near = [first + op for edge in full[:6] for op in edge[:2]]
         load = measure(problem, first, last, rows)[2]
         variants: list[Segment] = []

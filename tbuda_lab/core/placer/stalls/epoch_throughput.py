@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import numpy as np
@@ -18,11 +18,10 @@ from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import Built, build
-from tbuda_lab.core.epochsim.eventgraph import event_graph
-from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall
+from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, event_graph
+from tbuda_lab.core.epochsim.fork_join_stalls import critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
-from tbuda_lab.core.epochsim.run import NetworkRun, run_network
-from tbuda_lab.core.epochsim.solve import solve
+from tbuda_lab.core.epochsim.solve import SolvedSchedule, solve, waits
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import WRITES
@@ -41,19 +40,19 @@ _INPUTS = 24
 FullEdge = tuple[int, int, int]
 """An edge whose buffer was full: producer, reader (both counted from the first op of the epoch), operand."""
 
+Key = tuple[object, ...]
+
 _CONSTANTS = EpochConstants()
 
 
 @dataclasses.dataclass(frozen=True)
 class Throughput:
     """cycles: of a whole batch, without the switch to the epoch; infinite where it deadlocks. period: from one input to
-    the next once the pipeline is full. full: edges that held the epoch up, the longest waits first. stuck: edges of
-    buffers that ops would wait for for ever (`deadlocks` of them without another); they come first in `full`, and
-    `roomy` are the cycles as if they held all that has to wait there."""
+    the next once the pipeline is full. stuck: edges of buffers that ops would wait for for ever (`deadlocks` of them
+    without another); `roomy` are the cycles as if they held all that has to wait there."""
 
     cycles: float
     period: float
-    full: tuple[FullEdge, ...]
     roomy: float
     deadlocks: int = 0
     stuck: tuple[FullEdge, ...] = ()
@@ -84,23 +83,44 @@ def throughputs(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Over
     """`throughput` of several epochs of problems that share their costs. New ones are simulated side by side."""
     if not epochs:
         return []
-    known = cast(dict[tuple[object, ...], Throughput], epochs[0][0].costs.throughputs)
-    keys = []
-    new: dict[tuple[object, ...], tuple[Problem, Segment]] = {}
-    for problem, segment in epochs:
-        names = problem.order[segment.first : segment.last]
-        multipliers = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
-        key = (problem.structure(segment.first, segment.last), segment.rows, names if multipliers else ())
-        keys.append(key)
-        if key not in known:
-            new[key] = problem, segment
+    costs = epochs[0][0].costs
+    known = cast(dict[Key, Throughput], costs.throughputs)
+    keys = [_key(problem, segment, overrides) for problem, segment in epochs]
+    new = {key: epoch for key, epoch in zip(keys, epochs, strict=True) if key not in known}
     for inputs in dict.fromkeys(problem.inputs(segment.first) for problem, segment in new.values()):
         waiting = [(key, (p, s)) for key, (p, s) in new.items() if p.inputs(s.first) == inputs]
         for start in range(0, len(waiting), _TOGETHER):
             some = waiting[start : start + _TOGETHER]
-            times = _simulated([epoch for _, epoch in some], overrides, inputs)
-            known |= zip((key for key, _ in some), times, strict=True)
+            run = _run([epoch for _, epoch in some], overrides, min(_INPUTS, inputs))
+            known |= ((key, _throughput(run, at, inputs)) for at, (key, _) in enumerate(some))
+            costs.recent_runs.append(({key: at for at, (key, _) in enumerate(some)}, run))
     return [known[key] for key in keys]
+
+
+def full_edges(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> tuple[FullEdge, ...]:
+    """Edges that hold an epoch up: first those that it would hang at, then the longest waits. The simulation of
+    `throughput` says so too, but few of those who ask for the pace ask why; of the last few it is still there."""
+    key = _key(problem, segment, overrides)
+    question = ("full edges", *key)
+    entry = cast(tuple[FullEdge, ...] | None, problem.costs.answers.get(question))
+    if entry is None:
+        stuck = throughput(problem, segment, overrides).stuck
+        for numbers, recent in reversed(problem.costs.recent_runs):
+            if key in numbers:
+                run, at = cast(_Run, recent), numbers[key]
+                break
+        else:
+            run, at = _run([(problem, segment)], overrides, min(_INPUTS, problem.inputs(segment.first))), 0
+        entry = (*stuck, *(edge for edge in run.full(at) if edge not in stuck))
+        problem.costs.answers[question] = entry
+    return entry
+
+
+def _key(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Key:
+    """What tells epochs apart that flow in another way."""
+    names = problem.order[segment.first : segment.last]
+    multipliers = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
+    return problem.structure(segment.first, segment.last), segment.rows, names if multipliers else ()
 
 
 def batch_cycles(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> float:
@@ -109,90 +129,111 @@ def batch_cycles(problem: Problem, segment: Segment, overrides: tuple[Override, 
     batch = problem.inputs(segment.first)
     if batch <= _INPUTS:
         return throughput(problem, segment, overrides).roomy
-    names = problem.order[segment.first : segment.last]
-    multipliers = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
-    key = ("whole batch", problem.structure(segment.first, segment.last), segment.rows, names if multipliers else ())
+    key = ("whole batch", *_key(problem, segment, overrides))
     entry = problem.costs.answers.get(key)
     if not isinstance(entry, float):
-        entry = problem.costs.answers[key] = float(_run([(problem, segment)], overrides, batch)[0][0].done[-1])
+        entry = problem.costs.answers[key] = float(_run([(problem, segment)], overrides, batch).done(0)[-1])
     return entry
 
 
 def batch_times(
     epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...] = ()
 ) -> np.ndarray:
-    """(epochs,) `Throughput.cycles` of epochs that take equally many inputs, without what held them up: a third of the
-    work. Nothing is kept."""
+    """(epochs,) `Throughput.cycles` of epochs that take equally many inputs. Nothing is kept."""
     times = np.full(len(epochs), np.inf)
     for start in range(0, len(epochs), _ALIKE_TOGETHER):
         some = epochs[start : start + _ALIKE_TOGETHER]
         counted = some[0][0].inputs(some[0][1].first)
-        inputs = min(_INPUTS, counted)
-        every, network, groups = _together(some, overrides)
-        graph, deadlocks = event_graph(network)
-        schedule = solve(graph, inputs)
-        last = graph.base[1:] - 1
-        ends = schedule.start[last] + graph.duration[last][:, None]
-        hanging = {edge for deadlock in deadlocks for edge in deadlock.edges}
-        for at, (built, group, first_edge) in enumerate(zip(every, groups, _first_edges(every), strict=True)):
-            if built.tight or hanging & set(range(first_edge, first_edge + len(built.network.edges))):
-                continue
-            times[start + at] = _extended(_done(built, ends[group.start : group.stop]), counted)[0]
+        run = _run(some, overrides, min(_INPUTS, counted))
+        for at, epoch in enumerate(run.epochs):
+            if not epoch.built.tight and not run.deadlocks_of(at):
+                times[start + at] = _extended(run.done(at), counted)[0]
     return times
 
 
 @dataclasses.dataclass(frozen=True)
 class _EpochRun:
-    """One epoch in a run of several. first_op, first_edge: where its ops and edges begin among all. done: (inputs,)
-    when all results of an input are in their place in DRAM or with the host."""
+    """One epoch in a run of several: where its ops and edges stand among all."""
 
     built: Built
-    first_op: int
-    first_edge: int
-    done: np.ndarray
+    ops: range
+    edges: range
 
 
-def _run(
-    epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...], inputs: int
-) -> tuple[list[_EpochRun], NetworkRun]:
-    """Epochs that have nothing to do with each other, as one network: the recurrence takes its arrays of all of them
-    at once, for little more than the longest takes alone."""
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Epochs that have nothing to do with each other, run as one network."""
+
+    epochs: tuple[_EpochRun, ...]
+    graph: EventGraph
+    schedule: SolvedSchedule
+    deadlocks: tuple[Deadlock, ...]
+
+    def done(self, at: int) -> np.ndarray:
+        """(inputs,) when all results of an input of an epoch are in their place in DRAM or with the host."""
+        epoch = self.epochs[at]
+        last = self.graph.base[epoch.ops.start + 1 : epoch.ops.start + len(epoch.built.parts) + 1] - 1
+        ends = self.schedule.start[last] + self.graph.duration[last][:, None]
+        late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in epoch.built.costs])
+        done: np.ndarray = (ends + late[[part.op for part in epoch.built.parts]][:, None]).max(axis=0)
+        return done
+
+    def deadlocks_of(self, at: int) -> list[list[FullEdge]]:
+        """Of each deadlock of an epoch the full buffers."""
+        epoch = self.epochs[at]
+        mine = [deadlock for deadlock in self.deadlocks if deadlock.edges[0] in epoch.edges]
+        return [[_full_edge(epoch.built, index - epoch.edges.start) for index in one.edges] for one in mine]
+
+    def full(self, at: int) -> list[FullEdge]:
+        """Edges of the chain of waits that decides when an epoch is done with its last input, and of its forks that
+        stall; the most cycles first."""
+        epoch = self.epochs[at]
+        network = epoch.built.network
+        graph = self.graph.part(epoch.ops, epoch.edges.start)
+        nodes = slice(self.graph.base[epoch.ops.start], self.graph.base[epoch.ops.stop])
+        waiting = waits(graph, SolvedSchedule(self.schedule.start[nodes], self.schedule.computed))
+        last = graph.base[1 : len(epoch.built.parts) + 1] - 1
+        ends = self.schedule.start[nodes][last, -1] + graph.duration[last]
+        chain = critical_chain(graph, waiting, int(ends.argmax()), self.schedule.start.shape[1])
+        lost: dict[int, float] = dict.fromkeys(chain.full, 0.0)
+        for stall in fork_join_stalls(network, graph, waiting, chain.full, only_critical=True):
+            lost[stall.edge] = lost.get(stall.edge, 0.0) + stall.cycles
+        cycles: dict[FullEdge, float] = {}
+        for index, spent in lost.items():
+            edge = network.edges[index]
+            if edge.capacity is None or max(edge.producer, edge.consumer) >= len(epoch.built.parts):
+                continue
+            full_edge = _full_edge(epoch.built, index)
+            cycles[full_edge] = cycles.get(full_edge, 0.0) + spent
+        return sorted(cycles, key=lambda edge: (-cycles[edge], edge))
+
+
+def _run(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...], inputs: int) -> _Run:
+    """The recurrence takes the arrays of several epochs at once, for little more than the longest takes alone."""
     every, network, groups = _together(epochs, overrides)
-    run = run_network(network, inputs, groups, only_critical=True)
-    ends = run.end
-    runs = [
-        _EpochRun(built, group.start, first_edge, _done(built, ends[group.start : group.stop]))
-        for built, group, first_edge in zip(every, groups, _first_edges(every), strict=True)
-    ]
-    return runs, run
+    graph, deadlocks = event_graph(network)
+    first_edges = itertools.accumulate((len(built.network.edges) for built in every), initial=0)
+    runs = tuple(
+        _EpochRun(built, group, range(first, first + len(built.network.edges)))
+        for built, group, first in zip(every, groups, first_edges, strict=False)
+    )
+    return _Run(runs, graph, solve(graph, inputs), tuple(deadlocks))
 
 
 def _together(
     epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...]
 ) -> tuple[list[Built], Network, list[range]]:
-    """Each epoch built, all of them as one network, and where the ops of each stand in it."""
+    """Each epoch built, all of them as one network, and where the ops of each stand in it, the host's last."""
     every = [build(trial(p, s, overrides), _CONSTANTS, p.costs.tile_orders) for p, s in epochs]
     ops: list[FlowOp] = []
     edges: list[FlowEdge] = []
     groups = []
     for built in every:
         at = len(ops)
-        groups.append(range(at, at + len(built.parts)))
+        groups.append(range(at, at + len(built.network.ops)))
         ops += built.network.ops
         edges += [edge.shifted(at) for edge in built.network.edges] if at else built.network.edges
     return every, Network(tuple(ops), tuple(edges)), groups
-
-
-def _first_edges(every: Sequence[Built]) -> list[int]:
-    """Where the edges of each begin in the network of all."""
-    return [0, *itertools.accumulate(len(built.network.edges) for built in every)][:-1]
-
-
-def _done(built: Built, ends: np.ndarray) -> np.ndarray:
-    """(inputs,) when all results of an input are in their place. ends: (parts, inputs) of its ops."""
-    late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in built.costs])
-    done: np.ndarray = (ends + late[[part.op for part in built.parts]][:, None]).max(axis=0)
-    return done
 
 
 def _extended(done: np.ndarray, counted: int) -> tuple[float, float]:
@@ -203,57 +244,22 @@ def _extended(done: np.ndarray, counted: int) -> tuple[float, float]:
     return float(done[-1]) + (counted - inputs) * period, period
 
 
-def _simulated(
-    epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...], counted: int
-) -> list[Throughput]:
-    """Of epochs that take so many inputs in a run."""
-    inputs = min(_INPUTS, counted)
-    runs, network_run = _run(epochs, overrides, inputs)
-    return [_throughput(run, at, network_run, counted) for at, run in enumerate(runs)]
-
-
-def _throughput(epoch: _EpochRun, at: int, run: NetworkRun, counted: int) -> Throughput:
-    """What a run says of the epoch that stands at `at` in it. counted: inputs of the batch."""
-    built = epoch.built
-    cycles, period = _extended(epoch.done, counted)
-    number = {name: at for at, name in enumerate(built.names)}  # those of the epoch, in its order
-    mine = range(epoch.first_edge, epoch.first_edge + len(built.network.edges))
-    deadlocks = [deadlock for deadlock in run.deadlocks if deadlock.edges[0] in mine]
-    stuck = set(built.tight)
-    for deadlock in deadlocks:
-        for index in deadlock.edges:
-            stuck.add(_full_edge(run.network, index, number))
+def _throughput(run: _Run, at: int, counted: int) -> Throughput:
+    """What a run says of one of its epochs. counted: inputs of the batch."""
+    built = run.epochs[at].built
+    cycles, period = _extended(run.done(at), counted)
+    deadlocks = run.deadlocks_of(at)
+    stuck = {*built.tight, *itertools.chain(*deadlocks)}
     count = len(built.tight) + len(deadlocks)
-    stalls = [stall for stall in run.stalls if stall.edge in mine]  # the critical ones
-    full = tuple(e for e in _full(epoch, run.network, run.chains[at], stalls, number) if e not in stuck)
     ordered = tuple(sorted(stuck, key=lambda e: (e[0] - e[1], e)))  # what waits longest for its reader first
-    return Throughput(float("inf") if count else cycles, period, (*ordered, *full), cycles, count, ordered)
+    return Throughput(float("inf") if count else cycles, period, cycles, count, ordered)
 
 
-def _full(
-    epoch: _EpochRun,
-    network: Network,
-    chain: CriticalChain,
-    stalls: Sequence[ForkJoinStall],
-    number: Mapping[str, int],
-) -> tuple[FullEdge, ...]:
-    """Edges of the chain of waits that decides, and of forks that stall; the most cycles first."""
-    lost: dict[int, float] = dict.fromkeys(chain.full, 0.0)
-    for stall in stalls:
-        lost[stall.edge] = lost.get(stall.edge, 0.0) + stall.cycles
-    cycles: dict[FullEdge, float] = {}
-    for index, spent in lost.items():
-        edge = network.edges[index]
-        if edge.capacity is None or max(edge.producer, edge.consumer) >= epoch.first_op + len(epoch.built.parts):
-            continue
-        full_edge = _full_edge(network, index, number)
-        cycles[full_edge] = cycles.get(full_edge, 0.0) + spent
-    return tuple(sorted(cycles, key=lambda h: (-cycles[h], h)))
-
-
-def _full_edge(network: Network, index: int, number: Mapping[str, int]) -> FullEdge:
-    edge = network.edges[index]
-    return number[network.ops[edge.producer].name], number[network.ops[edge.consumer].name], edge.port
+def _full_edge(built: Built, index: int) -> FullEdge:
+    """An edge of an epoch's network by the epoch's ops."""
+    edge, names = built.network.edges[index], built.names
+    ops = built.network.ops
+    return names.index(ops[edge.producer].name), names.index(ops[edge.consumer].name), edge.port
 
 
 def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Trial:
