@@ -115,35 +115,40 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
     read = (reach - lag - turn[target]) * width + source
     write = (reach - turn[order]) * width + order
     group = np.searchsorted(due[order], np.arange(period + 1))
-    turns = turn[order]
+    deepest = int(turn.max())
     # of every step, while all of its nodes have an input to work on: reads, weights, writes, segments; reads and writes
     # are views of arrays that move on by an input after every round
-    whole = []
-    for low, high in itertools.pairwise(group.tolist()):
-        a, b = int(first[low]), int(first[high])
-        whole.append((read[a:b], weight[a:b], write[low:high], first[low:high] - a))
+    bounds = group.tolist()
+    cuts = first[group].tolist()
+    whole = [
+        (read[a:b], weight[a:b], write[low:high], first[low:high] - a)
+        for (low, high), (a, b) in zip(itertools.pairwise(bounds), itertools.pairwise(cuts), strict=True)
+        if low < high
+    ]
+    # nodes of a group that are at work in the rounds in which not all of them are: turns rise within a group, nodes of
+    # turn j are at input round - j; (period, turns) how many have one up to each
+    begun = np.bincount(due * (deepest + 1) + turn, minlength=period * (deepest + 1)).reshape(period, -1).cumsum(axis=1)
+    segments = first.tolist()
 
-    deepest = int(turns.max())
     checker = _Checker(graph, reach)
+    take, most = flat.take, np.maximum.reduceat
     round_, computed = 0, batch
     while round_ < batch + deepest:
-        steady = deepest <= round_ < batch
-        for step, (reads, weights, writes, parts) in enumerate(whole):
-            if not len(writes):
-                continue
-            # turns rise within a group: nodes of turn j are at input round - j
-            if not steady:
-                low, high = int(group[step]), int(group[step + 1])
-                mine = turns[low:high]
-                high = low + int(np.searchsorted(mine, round_, side="right"))
-                low += int(np.searchsorted(mine, round_ - batch, side="right"))
-                if low >= high:
-                    continue
-                a, b = int(first[low]), int(first[high])
-                reads, weights, writes, parts = read[a:b], weight[a:b], write[low:high], first[low:high] - a
-            values = flat.take(reads)
+        if deepest <= round_ < batch:
+            steps = whole
+        else:
+            ends = begun[:, min(round_, deepest)].tolist()
+            starts = begun[:, round_ - batch].tolist() if round_ >= batch else [0] * period
+            steps = []
+            for at, start, end in zip(bounds, starts, ends, strict=False):
+                if start < end:
+                    low, high = at + start, at + end
+                    a, b = segments[low], segments[high]
+                    steps.append((read[a:b], weight[a:b], write[low:high], first[low:high] - a))
+        for reads, weights, writes, parts in steps:
+            values = take(reads)
             values += weights
-            flat[writes] = np.maximum.reduceat(values, parts)
+            flat[writes] = most(values, parts)
         read += width
         write += width
         complete = round_ - deepest

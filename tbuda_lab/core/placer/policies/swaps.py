@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, polish
-from tbuda_lab.core.placer.policies.op_runs import weighed
+from tbuda_lab.core.placer.policies.op_runs import CostBound, weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughputs
 from tbuda_lab.core.placer.stalls.stall_repair import at_best, priced
@@ -57,11 +58,13 @@ def improve(
     """
     if steps < 1 or len(segments) < 2 or len(problem.device.chips) > 1:
         return Improved(problem, tuple(segments))
-    return SwapSearch(problem, segments, steps, pairs, check, still).run()
+    return SwapSearch(problem, segments, steps, pairs, check, still, problem.options.inputs_counted > 1).run()
 
 
 class SwapSearch:
-    """The search of `improve`; `better` makes one move."""
+    """The search of `improve`; `better` makes one move. promising: only moves are tried that lower the bounds of both
+    epochs together. For a batch bounds are far from what filling comes to, and other moves hardly ever pay: of 40
+    placements of ten models at batches 8 and 64 one cost 0.1 % less by them, one 0.9 % more."""
 
     def __init__(
         self,
@@ -71,7 +74,9 @@ class SwapSearch:
         pairs: Pairs,
         check: Callable[[float], None],
         still: Collection[str],
+        promising: bool = False,
     ) -> None:
+        self.promising = promising
         self.problem, self.segments = problem, list(segments)
         self.steps = self.left = steps
         self.bounds = _BOUNDS * steps
@@ -80,6 +85,7 @@ class SwapSearch:
         paired = sparse_pairs(problem.graph)
         self.fixed = problem.breaks | problem.chip_breaks | set(paired) | set(paired.values()) | set(still)
         self.tried: set[object] = set()
+        self._refused: set[object] = set()  # moves that no bound allows, by the structure of both epochs
 
     def allow(self, steps: int) -> None:
         """So many trials more may be made real."""
@@ -111,6 +117,8 @@ class SwapSearch:
         """Makes the first move over a cut that pays; the names of what was moved, none if no move pays."""
         first, second = self.segments[cut : cut + 2]
         cost = weighed(first) + weighed(second)
+        most = min(cost, self._promised(first, second)) if self.promising else cost
+        alike = self.problem.structure(first.first, second.last), first.last - first.first, most
         for down, up in self._moves(first, second):
             if self.over:
                 return ()
@@ -120,7 +128,15 @@ class SwapSearch:
                 continue
             self.tried.add(key)
             self.check(1 - self.left / self.steps)
-            trial = self._trial(cut, order, first.last - len(down) + len(up), cost)
+            move = alike, tuple(op - first.first for op in down), tuple(op - first.first for op in up)
+            if move in self._refused:  # equal layers; it counts as the bound that it saves
+                self.bounds -= 1
+                continue
+            bounds = self._bounds(cut, order, first.last - len(down) + len(up), most)
+            if bounds is None:
+                self._refused.add(move)
+                continue
+            trial = self._trial(cut, *bounds, cost)
             if trial is not None:
                 names = tuple(self.problem.order[op] for op in (*down, *up))
                 self.problem, self.segments = trial
@@ -179,23 +195,39 @@ class SwapSearch:
         return all(at[a] < at[b] for a, b in self.pairs)
 
     # -- trials ----------------------------------------------------------------------------------------------
-    def _trial(
-        self, cut: int, order: tuple[str, ...], middle: int, cost: float
-    ) -> tuple[Problem, list[Segment]] | None:
-        """The placement with another order and the cut at `middle`, if that costs less and all edges stay legal."""
+    def _promised(self, first: Segment, second: Segment) -> float:
+        """What two epochs cost by their bounds as they are."""
+        bounds = [self.policy.runs.bound(s.first, s.last) for s in (first, second)]
+        return sum(math.inf if bound is None else bound.cost for bound in bounds)
+
+    def _bounds(
+        self, cut: int, order: tuple[str, ...], middle: int, most: float
+    ) -> tuple[Optimal, Mapping[tuple[int, int], CostBound]] | None:
+        """The policy for another order, with the bounds of both epochs when the cut is at `middle`; None where they
+        come to `most`."""
         first, last = self.segments[cut].first, self.segments[cut + 1].last
-        spans = [(a, b) for a, b in ((first, middle), (middle, last)) if a < b]
-        problem = reordered(self.problem, order)
-        policy = self.policy.on(problem, range(first, last))
+        policy = self.policy.on(reordered(self.problem, order), range(first, last))
         self.bounds -= 1
-        bounds = {a: {b: bound} for a, b in spans if (bound := policy.runs.bound(a, b)) is not None}
-        if len(bounds) < len(spans) or sum(bound.cost for ends in bounds.values() for bound in ends.values()) >= cost:
-            return None
-        policy.bounds = bounds
+        bounds: dict[tuple[int, int], CostBound] = {}
+        for a, b in ((first, middle), (middle, last)):
+            if a < b:
+                bound = policy.runs.bound(a, b)
+                if bound is None:
+                    return None
+                bounds[a, b] = bound
+        return None if sum(bound.cost for bound in bounds.values()) >= most else (policy, bounds)
+
+    def _trial(
+        self, cut: int, policy: Optimal, bounds: Mapping[tuple[int, int], CostBound], cost: float
+    ) -> tuple[Problem, list[Segment]] | None:
+        """The placement with the epochs of these bounds in the place of two, if that costs less and all edges stay
+        legal."""
+        problem = policy.problem
+        policy.bounds = {a: {b: bound} for (a, b), bound in bounds.items()}
         self.left -= 1
         upstream_rows = self._rows(self.segments[:cut])
         parts: list[Segment] = []
-        for a, b in spans:
+        for a, b in bounds:
             result = policy.realise(a, b, upstream_rows)
             if result is None:
                 return None
@@ -203,7 +235,7 @@ class SwapSearch:
             parts.append(result)
             upstream_rows.update(zip(range(a, b), result.rows, strict=True))
         was = sum(s.limiter_cycles for s in self.segments[cut : cut + 2])
-        guess = sum(bounds[p.first][p.last].stall_cycles for p in parts)
+        guess = sum(bound.stall_cycles for bound in bounds.values())
         if sum(weighed(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
             return None
         throughputs([(problem, part) for part in parts], problem.overrides)  # side by side
