@@ -73,10 +73,14 @@ class NetworkBuilder:
         self.names = tuple(name for epoch in self.placement.epochs for name in epoch.ops)
         self.number = {name: i for i, name in enumerate(self.names)}
         self.temporal = {name: epoch.temporal for epoch in self.placement.epochs for name in epoch.ops}
+        self.tables = {name: self._row_of(name) for name in self.names}
+        self.feeds = {name: self._feeds(name) for name in self.names}
         self.factors = self._input_factors()
         self.target_steps = dict.fromkeys(self.names, constants.steps)
         self._read_orders: dict[str, str] = {}
         self._keys: dict[tuple[str, str, int], tuple[object, ...]] = {}
+        self._steps: dict[str, Steps] = {}
+        self._capacities: dict[tuple[str, str, int], int] = {}
         self.stripes: dict[str, Stripes] = {}
         self.first: dict[str, int] = {}  # number of an op's first part
         self.diagnostics: list[Diagnostic] = []
@@ -96,7 +100,7 @@ class NetworkBuilder:
             parts += [CoreBlock(index, self._on_chip(name, r)) for r in self.stripes[name].rectangles(grid)]
         edges: list[FlowEdge] = []
         for name in self.names:
-            for source, port in self._feeds(name):
+            for source, port in self.feeds[name]:
                 edges += self._edges(source, name, port)
         self._host(ops, edges, costs)
         return Built(
@@ -119,14 +123,15 @@ class NetworkBuilder:
                 steps = self._steps_of(name)
                 if steps.count >= min(self.constants.max_steps, steps.blocks * steps.parts):
                     continue
-                for source, port in self._feeds(name):
+                for source, port in self.feeds[name]:
                     if self._queued(source, name, port):
                         continue
                     walk, producer = self._walk(source, name, port), self._steps_of(source)
                     largest = int(np.diff(producer.emit, prepend=0).max())
                     if max(walk.step, largest) + walk.step > self.capacity_of(source, name, port):
                         self.target_steps[name] = 2 * steps.count
-                        self._keys.clear()
+                        for known in (self._keys, self._steps, self._capacities):
+                            known.clear()
                         coarse.append(name)
                         break
             names = tuple(n for n in coarse if self._steps_of(n).count >= self.target_steps[n])
@@ -145,7 +150,7 @@ class NetworkBuilder:
         return apart or port in queued_ports(self.graph[name])
 
     def _grid(self, name: str) -> tuple[int, int]:
-        row = self._table(name)[2]
+        row = self.tables[name][2]
         return int(row["grid_r"]), int(row["grid_c"])
 
     def _on_chip(self, name: str, part: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
@@ -164,12 +169,18 @@ class NetworkBuilder:
                     factors |= {(name, int(port)): int(factor) for port, factor in record.value.items()}
         return factors
 
-    def _table(self, name: str) -> tuple[OpModels, int, np.void]:
+    def _row_of(self, name: str) -> tuple[OpModels, int, np.void]:
         table, at = self.placement.models[name], self.placement.ops[name].row
         return table, at, table.rows[at]
 
     def _steps_of(self, name: str) -> Steps:
-        table, at, row = self._table(name)
+        entry = self._steps.get(name)
+        if entry is None:
+            entry = self._steps[name] = self._made_steps(name)
+        return entry
+
+    def _made_steps(self, name: str) -> Steps:
+        table, at, row = self.tables[name]
         key = (table.signature, at, self.orders[name], self.target_steps[name])
         if key not in self.tile_orders.steps:
             assert table.profile is not None
@@ -180,7 +191,7 @@ class NetworkBuilder:
 
     def _stripes(self, name: str, grid: tuple[int, int]) -> Stripes:
         """The groups of an op's cores that do not go in step."""
-        feeds = self._feeds(name)
+        feeds = self.feeds[name]
         key = (grid, *(self._key(source, name, port) for source, port in feeds))
         entry = self.tile_orders.stripes.get(key)
         if entry is None:
@@ -202,8 +213,8 @@ class NetworkBuilder:
         return entry
 
     def _made_key(self, source: str, name: str, port: int) -> tuple[object, ...]:
-        p_table, p_at, _ = self._table(source)
-        c_table, c_at, _ = self._table(name)
+        p_table, p_at, _ = self.tables[source]
+        c_table, c_at, _ = self.tables[name]
         return (
             p_table.signature,
             p_at,
@@ -227,8 +238,8 @@ class NetworkBuilder:
         key = self._key(source, name, port)
         entry = self.tile_orders.walks.get(key)
         if entry is None:
-            p_table, _, p = self._table(source)
-            c_table, _, c = self._table(name)
+            p_table, _, p = self.tables[source]
+            c_table, _, c = self.tables[name]
             assert p_table.profile is not None and c_table.profile is not None
             walk = edge_walk(
                 p_table.profile,
@@ -246,13 +257,22 @@ class NetworkBuilder:
 
     def capacity_of(self, source: str, name: str, port: int) -> int:
         """Tiles per core of the producer that its output buffer and the reader's input buffer hold together."""
-        table, _, row = self._table(name)
-        assert table.profile is not None
-        walk = self._walk(source, name, port)
-        taken = input_tiles(table.profile, port, row, self.factors.get((name, port), 2))
+        entry = self._capacities.get((source, name, port))
+        if entry is None:
+            entry = self._capacities[source, name, port] = self._made_capacity(source, name, port)
+        return entry
+
+    def _made_capacity(self, source: str, name: str, port: int) -> int:
+        table, at, row = self.tables[name]
+        walk, factor = self._walk(source, name, port), self.factors.get((name, port), 2)
+        key = table.signature, at, port, factor
+        taken = self.tile_orders.buffers.get(key)
+        if taken is None:
+            assert table.profile is not None
+            taken = self.tile_orders.buffers[key] = input_tiles(table.profile, port, row, factor)
         if name in self.placement.input_buffers:
             taken = max(taken, self.placement.input_buffers[name][port])
-        out = int(self._table(source)[2]["buf_size_mb"]) * self._steps_of(source).tiles
+        out = int(self.tables[source][2]["buf_size_mb"]) * self._steps_of(source).tiles
         return out + taken * walk.total // max(1, walk.length)
 
     def _edges(self, source: str, name: str, port: int) -> list[FlowEdge]:

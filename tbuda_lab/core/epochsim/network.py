@@ -82,8 +82,10 @@ class FlowOp:
         return shorter
 
 
+@functools.lru_cache(4096)
 def _split(whole: int, parts: int) -> np.ndarray:
     lengths: np.ndarray = np.diff(whole * np.arange(parts + 1, dtype=np.int64) // parts)
+    lengths.flags.writeable = False  # all who ask share it
     return lengths
 
 

@@ -21,9 +21,6 @@ from tbuda_lab.core.epochsim.eventgraph import EventGraph, WaitReason
 
 NEVER = -(1 << 61)
 _MAX_PERIOD = 8
-FEW_CONSTRAINTS = 1 << 14
-"""Constraints up to which levels are counted in a loop: a level of an epoch has two or three of them, too few for
-arrays (1.6 thousand constraints on 374 levels: 0.9 ms, with arrays 8.4)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,56 +31,6 @@ class SolvedSchedule:
     computed: int
 
 
-def levels(graph: EventGraph) -> np.ndarray:
-    """(nodes,) longest path of constraints without lag that ends at each node. The graph must have no deadlock."""
-    nodes = graph.nodes
-    same = (graph.lag == 0) & (graph.source < nodes)
-    source, target = graph.source[same], graph.target[same]
-    by = np.argsort(source, kind="stable")
-    target = target[by]
-    starts = np.searchsorted(source[by], np.arange(nodes + 1))
-    waiting = np.bincount(target, minlength=nodes)
-    if len(target) <= FEW_CONSTRAINTS:
-        return _levels_of_few(target.tolist(), starts.tolist(), waiting.tolist())
-    level = np.zeros(nodes, dtype=np.int64)
-    front = np.flatnonzero(waiting == 0)
-    now, done = 0, 0
-    while len(front):
-        level[front] = now
-        done += len(front)
-        counts = starts[front + 1] - starts[front]
-        reached = np.repeat(starts[front] - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
-        reached = target[reached]
-        np.subtract.at(waiting, reached, 1)
-        front = np.unique(reached[waiting[reached] == 0])
-        now += 1
-    if done != nodes:
-        raise ValueError("the constraints have a cycle without lag")
-    return level
-
-
-def _levels_of_few(target: list[int], starts: list[int], waiting: list[int]) -> np.ndarray:
-    """The same, one constraint after the other. target: grouped by source, whose groups begin at `starts`; waiting: by
-    node, constraints that end there."""
-    level = [0] * len(waiting)
-    front = [node for node, count in enumerate(waiting) if not count]
-    now, done = 0, 0
-    while front:
-        reached = []
-        for node in front:
-            level[node] = now
-            for other in target[starts[node] : starts[node + 1]]:
-                waiting[other] -= 1
-                if not waiting[other]:
-                    reached.append(other)
-        done += len(front)
-        front = reached
-        now += 1
-    if done != len(level):
-        raise ValueError("the constraints have a cycle without lag")
-    return np.array(level, dtype=np.int64)
-
-
 def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
     """Start times of all steps for `batch` inputs."""
     nodes = graph.nodes
@@ -91,7 +38,7 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
         return SolvedSchedule(np.zeros((nodes, batch), dtype=np.int64), 0)
     keep = graph.lag < batch  # a constraint that reaches back before the first input holds nothing up
     source, target, lag, weight = (a[keep] for a in (graph.source, graph.target, graph.lag, graph.weight))
-    level = levels(graph)
+    level = graph.level
     across = (lag > 0) & (source < nodes)
     period = 1
     if across.any():

@@ -364,14 +364,16 @@ _MOST_BYTES = 192 << 20
 
 @dataclasses.dataclass
 class TileOrderCache:
-    """Steps of ops, walks over edges, flows between parts of ops, by all that decides them (never by name): the next
-    network of the same ops takes them from here. It belongs to one set of `EpochConstants`. Beyond `_MOST_BYTES` all
-    are forgotten. moves: bytes of single candidates, of one device (`costs.op_costs`)."""
+    """Steps of ops, walks over edges, flows between parts of ops, tiles of input buffers, by all that decides them
+    (never by name): the next network of the same ops takes them from here. It belongs to one set of `EpochConstants`.
+    Beyond `_MOST_BYTES` all but the last are forgotten. moves: bytes of single candidates, of one device
+    (`costs.op_costs`)."""
 
     steps: dict[tuple[object, ...], Steps] = dataclasses.field(default_factory=dict)
     walks: dict[tuple[object, ...], TileOrder] = dataclasses.field(default_factory=dict)
     flows: dict[tuple[object, ...], list[TileFlow]] = dataclasses.field(default_factory=dict)
     stripes: dict[tuple[object, ...], Stripes] = dataclasses.field(default_factory=dict)
+    buffers: dict[tuple[object, ...], int] = dataclasses.field(default_factory=dict)
     moves: dict[tuple[str, int], RowMoves] = dataclasses.field(default_factory=dict)
     bytes_used: int = 0
     _users: dict[int, tuple[Graph, dict[str, list[tuple[str, int]]]]] = dataclasses.field(default_factory=dict)

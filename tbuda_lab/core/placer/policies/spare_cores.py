@@ -36,6 +36,10 @@ _LESS = (1.0, 0.9)
 _HOP, _READY = EpochConstants().noc_latency, EpochConstants().dram_latency
 
 
+_Change = tuple[int, int]
+"""An op, and the shape that it gets."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Shapes:
     """Rows of one op that are worth a look: cores, cycles per input, of them until the first tiles leave (`begun`), and
@@ -65,7 +69,8 @@ def use_spare_cores(
         filling = SpareCoreFill(problem, segment, spare)
         limit, kernel = segment.limiter_cycles, segment.kernel_cycles
         proposals = [filling.even(upstream_rows, limit, kernel)]
-        proposals += [filling.proposal(upstream_rows, limit, kernel, part) for part in _LESS]
+        changes: list[_Change] = []
+        proposals += [filling.proposal(upstream_rows, limit, kernel, part, changes=changes) for part in _LESS]
         found = [p for p in proposals if p is not None]
         before, *ends = throughputs([(problem, p) for p in (segment, *found)], problem.overrides)  # side by side
         was = before if was is None else was
@@ -101,10 +106,12 @@ class SpareCoreFill:
         kernel: float,
         part: float = 1.0,
         drawn: random.Random | None = None,
+        changes: list[_Change] | None = None,
     ) -> Segment | None:
         """A placed epoch of which no op takes longer than `limit`, no kernel than `kernel`, None where none is found.
-        part: of the cores that it counts on; drawn: where choices are to be disturbed."""
-        rows = self._shorter(limit, kernel, int(part * self.cores), drawn)
+        part: of the cores that it counts on; drawn: where choices are to be disturbed. changes: those on the way to a
+        proposal with more cores, where it is known; those on the way to this one take their place."""
+        rows = self._shorter(limit, kernel, int(part * self.cores), drawn, [] if changes is None else changes)
         return None if rows is None or rows == self.now else self._placed(rows, upstream_rows, limit, kernel)
 
     def even(self, upstream_rows: Mapping[int, int], limit: float, kernel: float) -> Segment | None:
@@ -143,8 +150,11 @@ class SpareCoreFill:
             return None
         return placed
 
-    def _shorter(self, limit: float, kernel: float, most: int, drawn: random.Random | None) -> dict[int, int] | None:
-        """By op, the row that is wanted."""
+    def _shorter(
+        self, limit: float, kernel: float, most: int, drawn: random.Random | None, changes: list[_Change]
+    ) -> dict[int, int] | None:
+        """By op, the row that is wanted. changes: what is best with more cores is best with fewer as long as they are
+        enough."""
         shapes = {op: self._shapes(op, limit, kernel) for op in range(self.first, self.last)}
         if not all(len(s.row) for s in shapes.values()):
             return None
@@ -154,7 +164,14 @@ class SpareCoreFill:
             return None
         ready = self.ready({op: int(shapes[op].row[i]) for op, i in at.items()})
         noise = 0.0 if drawn is None else drawn.choice((0.0, 0.2, 0.5))
-        for _ in range(_SWAPS):
+        for at_step, (op, index) in enumerate(changes):
+            more = int(shapes[op].cores[index] - shapes[op].cores[at[op]])
+            if more > free:
+                del changes[at_step:]
+                break
+            free -= more
+            at[op] = index
+        for _ in range(_SWAPS - len(changes)):
             depth, tail = self._times(shapes, at, ready)
             through = {op: depth[op] + tail[op] for op in at}
             longest = max(through.values())
@@ -173,6 +190,7 @@ class SpareCoreFill:
             _, op, index = best
             free -= int(shapes[op].cores[index] - shapes[op].cores[at[op]])
             at[op] = index
+            changes.append((op, index))
         return {op: int(shapes[op].row[i]) for op, i in at.items()}
 
     def _times(

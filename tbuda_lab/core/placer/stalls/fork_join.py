@@ -7,6 +7,7 @@ import dataclasses
 import math
 import weakref
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -111,8 +112,7 @@ NOP_CORES = 1.25
 """Cores of nops that hold so much, over those whose L1 would do: grids divide a tensor evenly."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Branch:
+class Branch(NamedTuple):
     """One way from a fork to an operand of the join: the ops in between, what it needs and what it holds (tiles of the
     fork's output, the join's own input buffer included)."""
 
@@ -288,10 +288,11 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
                 for a, (_, least) in ways.items():
                     longest = max((m for b, (m, _) in ways.items() if b != a), key=lambda m: m.needs)
                     if longest.ops:  # what comes straight from the fork needs no more than the short branch holds
-                        longest = dataclasses.replace(longest, needs=longest.needs + epoch.joins(op, longest.port))
-                    pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
-                    if pair.missing:
-                        forks.setdefault((fork, op, least.port), pair)
+                        longest = longest._replace(needs=longest.needs + epoch.joins(op, longest.port))
+                    if longest.needs > least.holds:
+                        pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
+                        if pair.missing:
+                            forks.setdefault((fork, op, least.port), pair)
                 merged = next(iter(ways))
                 ways = {merged: ways[merged]}  # beyond the join the branches are one
                 left = {way for way, head in heads.items() if head > op}
@@ -304,6 +305,13 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
 
 def _at(epoch: _Epoch, op: int, parts: list[tuple[int, Branch, Branch]]) -> tuple[Branch, Branch]:
     """The greediest and the tightest branch at an op's inputs."""
+    if len(parts) == 1:
+        ((port, most, least),) = parts
+        room = epoch.holds(op, port)
+        return (
+            Branch(most.ops, port, most.needs, most.holds + room),
+            Branch(least.ops, port, least.needs, least.holds + room),
+        )
     most = max(
         (Branch(m.ops, p, m.needs, m.holds + epoch.holds(op, p)) for p, m, _ in parts), key=lambda b: b.needs
     )
