@@ -161,5 +161,5 @@ def _value(word: str, kind: str, text: str) -> Any:
             return MathFidelity[text]
         return {"int": int, "float": float}.get(kinds[0], str)(text)
     except (KeyError, ValueError):
-        expected = "NAME:PARTS,..." if kinds[0].startswith("tuple[tuple") else " or ".join(kinds)
+        expected = "NAME:NUMBER,..." if kinds[0].startswith("tuple[tuple") else " or ".join(kinds)
         raise InputError(f"--set {word}: {text!r} is not {expected}") from None

@@ -105,6 +105,7 @@ class CompileOptions:
     enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
     op_names_pad: tuple[str, ...] = ()              # ops of the lowered graph whose rows are padded in any case
     op_names_dont_pad: tuple[str, ...] = ()         # and those whose rows are not
+    op_rows: tuple[tuple[str, int], ...] = ()       # and those that have so many tile rows
     enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
     enable_auto_transposing_placement: bool = False
     place_on_one_row: bool = False                  # every op on cores of one row
@@ -132,14 +133,16 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples,
-        and so does a mapping of names to parts."""
+        and so does mappings of names."""
         for name in ("op_names_dont_fuse", "op_names_manual_fuse", "op_names_pad", "op_names_dont_pad",
                      "cpu_fallback_ops"):
             names = getattr(self, name)
             if isinstance(names, list | set | frozenset):
                 object.__setattr__(self, name, tuple(names) if isinstance(names, list) else tuple(sorted(names)))
-        if isinstance(self.op_parts, dict) and all(isinstance(name, str) for name in self.op_parts):
-            object.__setattr__(self, "op_parts", tuple(sorted(self.op_parts.items())))
+        for name in _NUMBERS_OF_OPS:
+            numbers = getattr(self, name)
+            if isinstance(numbers, dict) and all(isinstance(op, str) for op in numbers):
+                object.__setattr__(self, name, tuple(sorted(numbers.items())))
         wrong = [Diagnostic("error", name, "option-value", *fault) for name, fault in _faults(self)]
         if wrong:
             raise InputError(f"illegal value of {counted(len(wrong), 'option')}", wrong)
@@ -185,6 +188,7 @@ _OPEN = (
     "epoch_fill_cycles", "target_cycles", "time_budget", "optimise_seconds", "default_df_override",
     "default_accumulate_df",
 )  # fmt: skip
+_NUMBERS_OF_OPS = ("op_parts", "op_rows")
 _TEXTS = ("balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy")
 _KINDS: dict[str, type[enum.Enum]] = {
     "default_df_override": DataFormat, "default_accumulate_df": DataFormat, "fp32_fallback": DataFormat,
@@ -229,12 +233,13 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
             yield from ((name, (fault, "patterns of whole op names")) for fault in map(pattern_fault, value) if fault)
 
 
-    parts = options.op_parts
-    if not (isinstance(parts, tuple) and all(
-        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and type(pair[1]) is int
-        and pair[1] > 0 for pair in parts
-    )):  # fmt: skip
-        yield "op_parts", (f"{parts!r} does not say of ops into how many parts they go", "{name of an op: 2}")
+    for name in _NUMBERS_OF_OPS:
+        value = getattr(options, name)
+        if not (isinstance(value, tuple) and all(
+            isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and type(pair[1]) is int
+            and pair[1] > 0 for pair in value
+        )):  # fmt: skip
+            yield name, (f"{value!r} has no positive number for each of several ops", "{name of an op: 2}")
 
 
 def pattern_fault(text: object) -> str:
@@ -262,7 +267,7 @@ BACK_END = (
 LOWERING = (
     "enable_auto_fusing", "op_names_dont_fuse", "op_names_manual_fuse", "fuse_outputs", "number_fused_ops",
     "fuse_reduces", "enable_conv_splitting", "enable_matmul_splitting", "op_parts", "enable_row_padding",
-    "op_names_pad", "op_names_dont_pad",
+    "op_names_pad", "op_names_dont_pad", "op_rows",
 )  # fmt: skip
 """Options of lowering that decide which ops there are, and not what one of them costs; no pass reads them."""
 
@@ -339,7 +344,7 @@ def options_from_json(fields: Any) -> dict[str, Any]:
         enum = DataFormat if "DataFormat" in hint else MathFidelity if "MathFidelity" in hint else None
         if name == "precision" and isinstance(value, list):
             values[name] = tuple(_rule_from_json(rule) for rule in value)
-        elif name == "op_parts" and isinstance(value, list) and all(isinstance(pair, list) for pair in value):
+        elif name in _NUMBERS_OF_OPS and isinstance(value, list) and all(isinstance(pair, list) for pair in value):
             values[name] = tuple(tuple(pair) for pair in value)
         elif name == "training":
             raise InputError("training is not an option of a file; Session.for_training makes a session that trains")

@@ -3,7 +3,7 @@
 Rules of the lowering decide into how many ops a convolution or a pair of matmuls goes, how many tile rows stand in the
 padding, whether sums join chains of element-wise ops. They look at one op; what they cost depends on what else is in an
 epoch. A picker that no shape makes faster sets the pace of an epoch in which most cores wait: in two parts it does not.
-A trial changes some of these options (`op_parts`, `op_names_dont_pad`, `fuse_reduces`), lowers the model again and
+A trial changes some of these options (`op_parts`, `op_rows`, `fuse_reduces`), lowers the model again and
 chooses its epochs; what is cheapest by them is the start of the next trials. What a placement gains after its epochs
 are chosen does not enter.
 
@@ -24,10 +24,12 @@ from tbuda_lab.core import ops
 from tbuda_lab.core.compiler.pipeline import FrontEndResult, Pipeline
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.errors import OverrideError, PlacementError, UnsupportedOp
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.grow import heights
 from tbuda_lab.core.lowering.hwops import tile_shape
 from tbuda_lab.core.lowering.split import parts_allowed, split_pairs, split_parts
+from tbuda_lab.core.lowering.values import tiles_of
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import StartedPlacement
 from tbuda_lab.core.placer.model.problem import Problem
@@ -44,6 +46,8 @@ that, and that hold the epoch up, are cut."""
 _SLOW = 0.9
 """Of the slowest op of an epoch, from which on an op holds it up."""
 _PARTS_OF_PAIRS = (2, 3, 4)
+_NEAR = 1.05
+"""Up to how many times their number rows are padded so that many grids divide them."""
 _LESS = 1e-4
 """Part of its cycles by which a trial has to be cheaper."""
 
@@ -63,6 +67,16 @@ class _Trial:
         graph, device = self.front.passed, self.begun.problem.device
         pairs = {name: pair.parts for name, pair in split_pairs(graph, device, self.options).items()}
         return dict.fromkeys(parts_allowed(graph), 1) | split_parts(graph, device, self.options) | pairs
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Ops that have `least` tile rows without padding; others: the numbers up to which they may be padded that most
+    grids divide, and that leave the fewest cores idle."""
+
+    names: tuple[str, ...]
+    least: int
+    others: tuple[int, ...]
 
 
 def search_lowering(
@@ -167,18 +181,30 @@ class _Search:
         yield dataclasses.replace(self.best.options, fuse_reduces=not self.best.options.fuse_reduces)
 
     def _rows(self) -> Iterator[CompileOptions]:
-        """All rows stay without padding, or those of one number of tiles change over."""
-        for names in (frozenset().union(*self.padded), *self.padded):
-            unpadded = frozenset(self.best.options.op_names_dont_pad)
-            yield dataclasses.replace(self.best.options, op_names_dont_pad=tuple(sorted(unpadded ^ names)))
+        """All rows stay without padding; or those of one number of tiles have another number."""
+        yield self._with_rows({name: rows.least for rows in self.padded for name in rows.names})
+        for rows in self.padded:
+            for height in dict.fromkeys((*rows.others, rows.least)):
+                yield self._with_rows(dict.fromkeys(rows.names, height))
 
-    def _padded(self) -> list[frozenset[str]]:
-        """Ops whose rows are padded, those of one number of tiles together."""
-        heights = collections.defaultdict(set)
-        for node in self.best.front.lowered.ops:
+    def _with_rows(self, rows: Mapping[str, int]) -> CompileOptions:
+        options = self.best.options
+        return dataclasses.replace(options, op_rows=tuple(sorted({**dict(options.op_rows), **rows}.items())))
+
+    def _padded(self) -> list[_Rows]:
+        """Rows that are padded."""
+        graph = self.best.front.lowered
+        sizes = collections.defaultdict[tuple[int, int], list[Node]](list)
+        for node in graph.ops:
             if "rows" in node.attrs and node.attrs.get("source") == node.name:  # others need not be there in parts
-                heights[tile_shape(node.shape)[1]].add(node.name)
-        return [frozenset(names) for names in heights.values()]
+                sizes[tiles_of(node.attrs["rows"]), tile_shape(node.shape)[1]].append(node)
+        device, result = self.pipeline.device, list[_Rows]()
+        for (least, _), nodes in sorted(sizes.items()):
+            numbers = heights(least, nodes, graph, device)
+            near = [n for n in numbers if n <= max(least + 1, _NEAR * least)]
+            even = max(near, key=lambda n: (sum(n % rows == 0 for rows in range(2, device.rows + 1)), -n))
+            result.append(_Rows(tuple(node.name for node in nodes), least, (even, numbers[0])))
+        return result
 
     def _slow(self) -> Iterator[CompileOptions]:
         """All ops that hold their epochs up whatever their shape are cut."""

@@ -91,7 +91,7 @@ def lower(
     ctx.out.prune()
     separate(ctx.out)
     legalise(ctx.out, device.arch)
-    if options.enable_row_padding or options.op_names_pad:
+    if options.enable_row_padding or options.op_names_pad or options.op_rows:
         grow(ctx.out, device, options)
     assign(ctx.out, device, options)
     if options.precision:

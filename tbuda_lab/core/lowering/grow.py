@@ -35,6 +35,9 @@ from tbuda_lab.core.options import CompileOptions
 MOST = 1.15
 """Rows grow at most by this factor."""
 
+MOST_ASKED = 2
+"""And by this one where `op_rows` asks for it."""
+
 WORTH = 0.02
 """Least gain, as a natural logarithm of cores x cycles, for which rows are padded."""
 
@@ -67,8 +70,8 @@ def grow(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     """Pad rows in place where that gives grids worth more than the padding. `attrs["rows"]`: the rows that count.
 
     Of the ops that `op_names_pad` names in any case, to the best of the numbers above theirs; of those that
-    `op_names_dont_pad` names never. What shares rows with an op grows with it. Raises `OverrideError` for names that
-    the graph does not have, and for ops whose rows cannot grow.
+    `op_names_dont_pad` names never; of those in `op_rows` to so many tiles. What shares rows with an op grows with it.
+    Raises `OverrideError` for names that the graph does not have, and for ops whose rows cannot grow.
     """
     rows = _relations(graph)
     requests = _requests(graph, rows, options)
@@ -80,48 +83,53 @@ def grow(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
             groups.setdefault(root, []).append(node)
     grown: dict[str, int] = {}
     for root, members in groups.items():
-        heights = {tile_shape(node.shape)[1] for node in members}
-        if len(heights) == 1:
-            (height,) = heights
+        sizes = {tile_shape(node.shape)[1] for node in members}
+        if len(sizes) == 1:
+            (height,) = sizes
             best = best_height(height, members, graph, device) if options.enable_row_padding else height
-            if root in requests:
-                best = _larger_height(height, members, graph, device) if requests[root] else height
+            asked = requests.get(root)
+            if asked is False:
+                best = height
+            elif asked is True:
+                best = next(n for n in heights(height, members, graph, device) if n > height)
+            elif asked is not None:
+                best = asked
+                if not height <= asked <= MOST_ASKED * height:
+                    text = f"its {height} tiles of rows, and those of what shares them, cannot be {asked}"
+                    wrong = Diagnostic("error", members[0].name, "op_rows", text,
+                                       f"{height} to {MOST_ASKED * height} tiles")  # fmt: skip
+                    raise OverrideError("rows cannot be padded as asked", [wrong])
             if best > height:
                 grown[root] = best
     if grown:
         _apply(graph, rows, grown)
 
 
-def _requests(graph: Graph, rows: _SharedRows, options: CompileOptions) -> dict[str, bool]:
-    """By group whether its rows are to be padded, where the options say so."""
+def _requests(graph: Graph, rows: _SharedRows, options: CompileOptions) -> dict[str, bool | int]:
+    """By group whether its rows are to be padded, or to how many tiles, where the options say so."""
     fixed = {rows.find(name) for name in rows.fixed}
-    requests: dict[str, bool] = {}
+    requests: dict[str, bool | int] = {}
     wrong: list[Diagnostic] = []
-    for names, pads in ((options.op_names_pad, True), (options.op_names_dont_pad, False)):
-        for name in names:
-            node = graph.nodes.get(name)
-            if node is None or node.kind is not NodeKind.OP:
-                near = difflib.get_close_matches(name, [n.name for n in graph.ops], 3)
-                wrong.append(Diagnostic("error", name, "paddings", "the lowered graph has no such op",
-                                        f"name one that it has{': ' * bool(near)}{', '.join(near)}"))  # fmt: skip
-            elif pads and rows.find(name) in fixed:
-                wrong.append(
-                    Diagnostic("error", name, "paddings", "an input, an output, a transposition, a sum or a maximum "
-                               "over rows, or an exponential shares its rows and would find what stands in the padding",
-                               "pad ops between pickers (convolutions, poolings), or pad the input of the model")
-                )  # fmt: skip
-            elif requests.setdefault(rows.find(name), pads) != pads:
-                wrong.append(Diagnostic("error", name, "paddings", "an op that shares its rows is asked for the "
-                                        "opposite", "ask for one of the two"))  # fmt: skip
+    asked: list[tuple[str, bool | int]] = [(name, True) for name in options.op_names_pad]
+    asked += [(name, False) for name in options.op_names_dont_pad]
+    for name, pads in (*asked, *options.op_rows):
+        node = graph.nodes.get(name)
+        if node is None or node.kind is not NodeKind.OP:
+            near = difflib.get_close_matches(name, [n.name for n in graph.ops], 3)
+            wrong.append(Diagnostic("error", name, "paddings", "the lowered graph has no such op",
+                                    f"name one that it has{': ' * bool(near)}{', '.join(near)}"))  # fmt: skip
+        elif pads and rows.find(name) in fixed:
+            wrong.append(
+                Diagnostic("error", name, "paddings", "an input, an output, a transposition, a sum or a maximum "
+                           "over rows, or an exponential shares its rows and would find what stands in the padding",
+                           "pad ops between pickers (convolutions, poolings), or pad the input of the model")
+            )  # fmt: skip
+        elif requests.setdefault(rows.find(name), pads) != pads:
+            wrong.append(Diagnostic("error", name, "paddings", "an op that shares its rows is asked for "
+                                    "something else", "ask for one of the two"))  # fmt: skip
     if wrong:
         raise OverrideError("rows cannot be padded as asked", wrong)
     return requests
-
-
-def _larger_height(height: int, members: list[Node], graph: Graph, device: DeviceSpec) -> int:
-    """The best number of tile rows above what there are, by at most 15 %, or one more."""
-    weight, most = _weights(members, graph), max(int(height * MOST), height + 1)
-    return min(range(height + 1, most + 1), key=lambda n: (_loss(n, height, weight, device), n))
 
 
 # -- who shares rows -----------------------------------------------------------------------------------------------
@@ -199,15 +207,21 @@ def _sum(graph: Graph, rows: _SharedRows, node: Node) -> None:
 
 # -- how many rows -------------------------------------------------------------------------------------------------
 def best_height(height: int, members: list[Node], graph: Graph, device: DeviceSpec) -> int:
-    """The number of tile rows with the least expected waste of cores."""
+    """The number of tile rows with the least expected waste of cores, the padding within `MOST`."""
     if height <= 2:
         return height
+    return next(n for n in heights(height, members, graph, device) if n <= int(height * MOST))
+
+
+def heights(height: int, members: list[Node], graph: Graph, device: DeviceSpec) -> list[int]:
+    """Numbers of tile rows that ops with so many may be padded to, the one with the least expected waste of cores
+    first."""
     weight = _weights(members, graph)
 
     def loss(candidate: int) -> float:
         return _loss(candidate, height, weight, device) + (WORTH if candidate > height else 0.0)
 
-    return min(range(height, int(height * MOST) + 1), key=lambda n: (loss(n), n))
+    return sorted(range(height, max(int(height * MOST), height + 1) + 1), key=lambda n: (loss(n), n))
 
 
 def _weights(members: list[Node], graph: Graph) -> dict[int, float]:

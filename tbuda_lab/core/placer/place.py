@@ -123,12 +123,6 @@ class StartedPlacement:
         """All epochs, in order. Raises `PlacementError` where an op fits none."""
         return tuple(self.choose(np.inf))
 
-    @property
-    def cost(self) -> float:
-        """What the epochs cost the policy: the time that they take, and the weighed cycles of their kernels."""
-        return sum(self.problem.share(s.first) * weighed(s) + overhead(self.problem, s.first, s.last)
-                   for s in self.segments)  # fmt: skip
-
     def within(self, most: float) -> bool:
         """Whether the epochs are not thought to cost the policy more; if so they are there. Raises as `segments` does.
         """
@@ -138,6 +132,12 @@ class StartedPlacement:
             except CutoffReached:
                 return False
         return True
+
+    @property
+    def cost(self) -> float:
+        """What the epochs cost the policy: the time that they take, and the weighed cycles of their kernels."""
+        problem = self.problem
+        return sum(problem.share(s.first) * weighed(s) + overhead(problem, s.first, s.last) for s in self.segments)
 
     @functools.cached_property
     def layer(self) -> LayerEpochs | None:

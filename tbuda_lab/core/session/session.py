@@ -239,7 +239,7 @@ class Session:
         then), at the start, with the other lowering, at every gain and at the end; it never rises.
 
         It is one edit of options: of those of the lowering that were changed (`op_parts`, `fuse_reduces`,
-        `op_names_dont_pad`) and of `optimise_steps`. The same options find the same placement again, on any machine; so
+        `op_rows`) and of `optimise_steps`. The same options find the same placement again, on any machine; so
         does the same number of steps, which no more lowerings than that are tried for. Ops that overrides address stay
         what they are. Edits that come later keep the epochs found. `cancel` stops it and changes nothing.
         Raises `InputError` where neither is given, and what compiling raises.

@@ -91,7 +91,6 @@ class Optimal:
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._long = bool(problem.phase) and len(problem.order) >= _LONG
-        self._fills_late = self._long or most < np.inf
         begins = first_of_each(problem.order, problem.phase) if self._long else frozenset()
         self._layers = equal_layers(problem.kinds, [at for at, op in enumerate(problem.order) if op in begins] or (0,))
 
@@ -344,15 +343,14 @@ class Optimal:
         return best
 
     def _polished(self, segment: Segment, upstream_rows: dict[int, int], nops: int = 0) -> Segment:
-        """An epoch with the cores that are left, but for those of nops. Of a long schedule, and of one that is not to
-        cost more than another, only the epochs that are taken in the end get those cores (`pipelined`): half of those
-        that are priced, or fewer."""
+        """An epoch with the cores that are left, but for those of nops. Of a long schedule only the epochs that are
+        taken in the end get those cores (`pipelined`), half of the epochs that are priced."""
         polished = polish(self.problem, segment, upstream_rows, spare=nops)
         if not nops:
             polished = self.lighter(polished, upstream_rows)
         if self.runs.waiting.counts_fill:
             polished = settle_preloads(self.problem, polished, upstream_rows)
-        if self.runs.waiting.counts_fill and not self._fills_late:
+        if self.runs.waiting.counts_fill and not self._long:
             polished = use_spare_cores(self.problem, polished, upstream_rows, nops)
         return polished
 
@@ -403,7 +401,7 @@ class Optimal:
         key = problem.structure(first, last), segment.rows
         result = self.runs.memory.streamed.get(key)
         if result is None:
-            full = use_spare_cores(problem, segment, {}) if self._fills_late else segment
+            full = use_spare_cores(problem, segment, {}) if self._long else segment
             result = self.runs.memory.streamed[key] = priced(problem, pipelined(problem, full, {}))
         return self._cheaper(result, segment, upstream_rows)
 
