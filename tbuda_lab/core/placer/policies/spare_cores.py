@@ -27,7 +27,9 @@ from tbuda_lab.core.placer.stalls.first_results import FirstResults, first_resul
 _PARTS = np.geomspace(0.9, 0.05, 14)
 """Of the cycles of the slowest op, what all others are asked to stay within."""
 _TRIES = 3
-_ROUNDS = 2
+_ROUNDS, _ROUNDS_OF_BATCH = 2, 1
+"""Times that shapes are chosen anew from where the last ones led. Of a batch a second time changed no placement of ten
+models."""
 _WORTH = 0.995
 _SWAPS = 160
 """Shapes changed at most on the way to one proposal."""
@@ -65,7 +67,7 @@ def use_spare_cores(
     if segment.last - segment.first < 2:
         return segment
     was: Throughput | None = None
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS_OF_BATCH if problem.inputs(segment.first) > 1 else _ROUNDS):
         filling = SpareCoreFill(problem, segment, spare)
         limit, kernel = segment.limiter_cycles, segment.kernel_cycles
         proposals = [filling.even(upstream_rows, limit, kernel)]

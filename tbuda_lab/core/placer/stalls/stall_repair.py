@@ -43,8 +43,8 @@ _HANGS = 1e15
 _GOOD = 1.01
 _ROUNDS = 4
 _EDGES = 2
-_STUCK = 4  # edges that are looked at where an epoch would hang
-_NOPS = 2
+_STUCK = 4  # edges that are looked at where an epoch of a single input would hang; of a batch two do as well
+_NOPS, _NOPS_OF_BATCH = 2, 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,7 +297,8 @@ class _StallRepair:
         """What could make room on the edges that held the epoch up."""
         problem, segment = state.problem, state.parts[0]
         full = full_edges(problem, segment, self.overrides)
-        for producer, reader, port in full[: max(_EDGES, min(len(now.stuck), _STUCK))]:
+        most = max(_EDGES, min(len(now.stuck), _STUCK)) if problem.inputs(segment.first) < 2 else _EDGES
+        for producer, reader, port in full[:most]:
             for row in self._doubled(problem, segment, producer):
                 yield _Action("buffer", producer, reader, port, row)
             yield _Action("queue", producer, reader, port)
@@ -342,6 +343,7 @@ class _StallRepair:
         quick = legal[(data["cycles"] <= segment.limiter_cycles) & (data["t"] == data["t"].min())]
         rows = quick[np.lexsort((quick, -table.rows["buf_size_mb"][quick], table.rows["cores"][quick]))]
         nops: list[tuple[int, Spot]] = []
+        most = _NOPS if problem.inputs(segment.first) < 2 else _NOPS_OF_BATCH
         for row in rows[:12].tolist():
             height, width = _size(problem, nop, row, False)
             at = grid.first_fit(height, width)
@@ -352,7 +354,7 @@ class _StallRepair:
             action = _Action("nop", producer, reader, 0, row, (*at, turned))
             if self._apply(state, action, segment.first, {}) is not None:
                 nops.append((row, action.spot))
-                if len(nops) == _NOPS:
+                if len(nops) == most:
                     break
         return nops
 
