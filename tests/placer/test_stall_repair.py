@@ -30,7 +30,7 @@ from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, measure
 from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, throughputs
+from tbuda_lab.core.placer.stalls.epoch_throughput import full_edges, throughput, throughputs
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
 from tbuda_lab.core.placer.stalls.stall_repair import edited, regraphed, repair_stalls
 from tbuda_lab.core.runner import Runner
@@ -89,9 +89,35 @@ def test_epochs_simulated_side_by_side_flow_as_they_do_alone() -> None:
         epochs.append(dataclasses.replace(whole, last=last, rows=whole.rows[:size], spots=whole.spots[:size]))
     together = throughputs([(problem, epoch) for epoch in epochs])
     assert len({t.period for t in together}) > 1
-    for epoch, side_by_side in zip(epochs, together, strict=True):
+    reasons = [full_edges(problem, epoch) for epoch in epochs]
+    assert len(set(reasons)) > 1
+    for epoch, side_by_side, full in zip(epochs, together, reasons, strict=True):
         alone = dataclasses.replace(problem, costs=CostCache(problem.device, problem.options))
         assert throughput(alone, epoch) == side_by_side
+        assert full_edges(alone, epoch) == full
+        alone.costs.recent_runs.clear()  # of a simulation that is not there any more
+        alone.costs.answers.clear()
+        assert full_edges(alone, epoch) == full
+
+
+def test_the_edges_that_hold_an_epoch_up_are_those_that_the_whole_simulation_names() -> None:
+    """Of every fork that stalls an epoch of a compile the full buffer is among them; an epoch that flows may have
+    none."""
+    result = compiled(False)
+    p, trace = result.placement, simulate(compiled(False), BATCH)
+    critical = [stall for stall in trace.stalls if stall.critical]
+    assert critical
+    order = [n for e in p.epochs for n in e.ops]
+    problem = Problem.of(result.lowered, p.models, result.device, result.options, order, {}, frozenset())
+    at = 0
+    for epoch in p.epochs:
+        rows = {at + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
+        spots = tuple((*p.ops[n].start, p.ops[n].transposed) for n in epoch.ops)
+        kernel, limiter, _ = measure(problem, at, at + len(rows), rows)
+        segment = Segment(at, at + len(rows), tuple(rows.values()), spots, kernel, limiter)
+        forks = {epoch.ops[producer] for producer, _, _ in full_edges(problem, segment)}
+        assert {stall.fork for stall in critical if stall.epoch == epoch.index} <= forks
+        at += len(rows)
 
 
 def test_a_queue_changes_the_facts_of_its_two_ops_alone() -> None:
