@@ -16,8 +16,9 @@ from tbuda_lab.cli import main
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.types import Objective
 from tbuda_lab.core.compiler import CompileResult, Pipeline, cache, pipeline
-from tbuda_lab.core.compiler.cache import CompileCache, cache_folder
+from tbuda_lab.core.compiler.cache import FORMAT, CompileCache, cache_folder, checksum
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.compiler.result import checked
 from tbuda_lab.core.device import load_device
@@ -297,6 +298,29 @@ def test_the_bound_of_a_record_is_that_of_the_same_graph(kind: str, needed: int)
     assert again.chosen == outcome.chosen
 
 
+def test_a_bound_is_worked_out_once(tmp_path: Path) -> None:
+    traced = graph("picture")
+    first, _ = compiled(traced, tmp_path, microbatch=4)
+    entry = tmp_path / _entry(tmp_path).name.replace(".placement.", ".bound.")
+    assert not entry.exists(), "nobody has asked"
+    bound = _objective(first).bound
+    assert entry.exists() and 0.0 < bound <= _objective(first).time
+    for text, hit in ((entry.read_text(), 1), ("damaged", 0), (_signed("-1"), 0), (_signed('"x"'), 0)):
+        entry.write_text(text)
+        again, kept = compiled(traced, tmp_path, microbatch=4)
+        hits = kept.hits
+        assert _objective(again).bound == bound and kept.hits == hits + hit
+
+
+def _objective(result: CompileResult) -> Objective:
+    assert result.placement.report is not None and result.placement.report.objective is not None
+    return result.placement.report.objective
+
+
+def _signed(body: str) -> str:
+    return f"{FORMAT} {checksum(body)}\n{body}\n"
+
+
 def test_the_least_recently_used_entries_go_first(tmp_path: Path) -> None:
     traced = graph()
     compiled(traced, tmp_path)
@@ -383,7 +407,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["compile", target, "--out", str(tmp_path / "a"), "--no-cache"]) == 0
     assert not (tmp_path / "kept").exists()
     assert main(["compile", target, "--out", str(tmp_path / "b")]) == 0
-    assert len(list((tmp_path / "kept").iterdir())) == 2
+    assert len(list((tmp_path / "kept").iterdir())) == 3  # the placement, what the check found, and the bound that is told
     assert main(["compile", target, "--out", str(tmp_path / "c")]) == 0
     texts = [(tmp_path / folder / "netlist.yaml").read_bytes() for folder in "abc"]
     assert texts[0] == texts[1] == texts[2]

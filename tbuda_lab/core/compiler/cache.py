@@ -1,5 +1,6 @@
 """What compiles keep: the most recently used entries in memory, and placements on disk. A compile that was made before
-takes what it decided from a file; so does what is fused, and what the check of the netlist found.
+takes what it decided from a file; so do what is fused, what the check of the netlist
+found, and the bound of a placement.
 
 An entry on disk is named by everything that decides a placement: the lowered graph without the numbers in it, device,
 options, overrides, the version and the files of this package, and NumPy's version; findings by the whole text of the
@@ -17,6 +18,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 import time
 from collections import OrderedDict
@@ -38,7 +40,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer import Fusion, Outcome
 from tbuda_lab.core.placer.model.costs import CostCache
-from tbuda_lab.core.placer.record import from_record, structure_digest, to_record
+from tbuda_lab.core.placer.record import from_record, number, structure_digest, to_record
 from tbuda_lab.core.placer.search import fusing
 
 T = TypeVar("T")
@@ -53,7 +55,8 @@ LEAST_SECONDS = 0.1
 _ENDING = ".placement.json"
 _FUSING = ".fusing.json"
 _FINDINGS = ".findings.json"
-_ENDINGS = _ENDING, _FUSING, _FINDINGS
+_BOUND = ".bound.json"
+_ENDINGS = _ENDING, _FUSING, _FINDINGS, _BOUND
 _SEVERITIES = frozenset({"warning", "note"})  # with an error there is no entry
 _PARTS = len(dataclasses.fields(Diagnostic))
 
@@ -129,8 +132,27 @@ class CompileCache:
         def read(record: Any) -> Outcome:
             return from_record(record, graph, models, device, options, overrides, costs)
 
-        path = self.folder / f"{_key(graph, device, options, overrides)}{_ENDING}"
-        return self._cached(path, read, place, lambda outcome: to_record(outcome, graph, options))
+        key = _key(graph, device, options, overrides)
+        outcome = self._cached(
+            self.folder / f"{key}{_ENDING}", read, place, lambda outcome: to_record(outcome, graph, options)
+        )
+        return self._with_bound(outcome, self.folder / f"{key}{_BOUND}")
+
+    def _with_bound(self, outcome: Outcome, path: Path) -> Outcome:
+        """The outcome with a bound that is taken from an entry, if there is one, when it is first read."""
+        placement, value = outcome.placement, outcome.chosen.objective
+        if value is None or placement.report is None:
+            return outcome
+        work_out = value.least
+
+        def least() -> float:
+            bound: float = self._cached(path, _cycles, work_out, lambda bound: bound)
+            return bound
+
+        value = dataclasses.replace(value, least=least)
+        placement = dataclasses.replace(placement, report=dataclasses.replace(placement.report, objective=value))
+        chosen = dataclasses.replace(outcome.chosen, objective=value)
+        return dataclasses.replace(outcome, placement=placement, chosen=chosen)
 
     def fused(
         self, passed: Graph, lowered: Graph, device: DeviceSpec, options: CompileOptions, decide: Callable[[], Fusion]
@@ -216,6 +238,14 @@ def _repeatable(options: CompileOptions, overrides: Sequence[Override]) -> bool:
     """
     depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
     return not depends_on_time and all(o.named for o in overrides)
+
+
+def _cycles(record: Any) -> float:
+    """A number of cycles from a record. Raises `InputError` where it holds anything else."""
+    cycles = float(number(record))
+    if not 0.0 <= cycles < math.inf:
+        raise InputError(f"a record with {record!r} where a number of cycles belongs")
+    return cycles
 
 
 def _diagnostics(record: Any) -> list[Diagnostic]:
