@@ -407,7 +407,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["compile", target, "--out", str(tmp_path / "a"), "--no-cache"]) == 0
     assert not (tmp_path / "kept").exists()
     assert main(["compile", target, "--out", str(tmp_path / "b")]) == 0
-    assert len(list((tmp_path / "kept").iterdir())) == 3  # the placement, what the check found, and the bound that is told
+    assert len(list((tmp_path / "kept").iterdir())) == 3  # placement, findings of the check, and the bound
     assert main(["compile", target, "--out", str(tmp_path / "c")]) == 0
     texts = [(tmp_path / folder / "netlist.yaml").read_bytes() for folder in "abc"]
     assert texts[0] == texts[1] == texts[2]
