@@ -199,9 +199,9 @@ def _no_bound() -> float:
 class Objective:
     """What `Optimal` minimises, in cycles per input summed over the epochs (docs/cost-model.md). limiter: of the
     slowest op; waiting: what full buffers, or repairing that, preloading and filling cost on top; switch: of the
-    epochs,
-    shared by the batch; kernel: of the slowest kernels, times their weight. On several chips it is the slowest one's
-    sum that counts, without `kernel`: `slowest_chip`. inputs: of the batch that it is for; least: works out `bound`."""
+    epochs, shared by the batch; kernel: of the slowest kernels, times their weight. On several chips it is the slowest
+    one's sum that counts, without `kernel`: `slowest_chip`. inputs: of the batch that it is for; least: works out
+    `bound`."""
 
     limiter: float
     waiting: float
