@@ -20,6 +20,7 @@ from tbuda_lab.core.epochsim import (
     cycles_path,
     op_costs,
     simulate,
+    simulated_cycles,
     write_cycles_csv,
 )
 from tbuda_lab.core.graph import Graph, Payload
@@ -86,7 +87,7 @@ def test_an_epoch_is_switch_fill_inputs_and_stall(result: SimpleNamespace, batch
         ops = result.placement.epochs[epoch.index].ops
         assert epoch.slowest == max(costs[name].cycles for name in ops) == costs[epoch.slowest_op].cycles
         assert epoch.period >= epoch.slowest - 1e-9 or batch == 1
-    assert matches.cycles == sum(e.cycles for e in matches.epochs)
+    assert matches.cycles == sum(e.cycles for e in matches.epochs) == simulated_cycles(result, batch)
     assert matches.epochs[0].start == matches.constants.switch
 
 

@@ -10,7 +10,7 @@ from tbuda_lab.core.epochsim.fills import Fill
 from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.pyramid import KIND_NAMES, Pyramid, Spans, WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
-from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, Stall, simulate
+from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, Stall, simulate, simulated_cycles
 from tbuda_lab.core.epochsim.trace import Moment, Trace, TraceEpoch, TraceOp
 
 __all__ = [
@@ -44,5 +44,6 @@ __all__ = [
     "op_costs",
     "run_network",
     "simulate",
+    "simulated_cycles",
     "write_cycles_csv",
 ]

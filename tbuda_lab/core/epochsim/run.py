@@ -39,9 +39,7 @@ class NetworkRun:
 
     @property
     def end(self) -> np.ndarray:
-        last = self.graph.base[1:] - 1
-        end: np.ndarray = self.schedule.start[last] + self.graph.duration[last][:, None]
-        return end
+        return ends(self.graph, self.schedule)
 
     def kinds(self) -> np.ndarray:
         """(nodes, batch) uint8 `WaitKind` of the wait before each step; COMPUTE where there is none."""
@@ -69,6 +67,13 @@ class NetworkRun:
         op_of[:-1][real] = self.graph.op[self.graph.source[real]]
         causes: np.ndarray = op_of[self.waits.cause]
         return causes
+
+
+def ends(graph: EventGraph, schedule: SolvedSchedule) -> np.ndarray:
+    """(ops, batch) when each op is done with each input."""
+    last = graph.base[1:] - 1
+    end: np.ndarray = schedule.start[last] + graph.duration[last][:, None]
+    return end
 
 
 def run_network(

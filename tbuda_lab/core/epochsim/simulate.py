@@ -11,11 +11,13 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.epochsim.build import Built, build
 from tbuda_lab.core.epochsim.costs import OpCost
+from tbuda_lab.core.epochsim.eventgraph import event_graph
 from tbuda_lab.core.epochsim.fills import Fill, Levels
 from tbuda_lab.core.epochsim.fork_join_stalls import ForkJoinStall, stall_diagnostics
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.epochsim.pyramid import WaitKind
-from tbuda_lab.core.epochsim.run import NetworkRun, run_network
+from tbuda_lab.core.epochsim.run import NetworkRun, ends, run_network
+from tbuda_lab.core.epochsim.solve import solve
 from tbuda_lab.core.epochsim.trace import Columns, Trace, TraceEpoch, TraceOp, span_columns
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph.phases import ONCE, inputs_of_run
@@ -148,16 +150,16 @@ def simulate(
     run = run_network(built.network, per_run, groups, inputs=inputs)
     # what holds later inputs up is nothing to an epoch that takes one
     stalls = [s for s in run.stalls if s.fork >= len(owner) or inputs[epoch_of[s.fork]] == per_run]
-    clock = _Clock(result, built, run, constants, batch, per_run)
+    clock = _Clock(result, built, run.end, constants, batch, per_run)
     kinds = np.array([_stall_kind(built.costs[op]) for op in owner], dtype=np.uint8)
     trace = clock.trace(span_columns(run, kinds, len(built.parts)))
-    start, end = clock.inputs()
+    start, end = clock.inputs(run)
     waits = _waits(trace, built, batch)
     return EpochTrace(
         clock.cycles,
         batch,
         per_run,
-        clock.times(),
+        clock.times(run),
         _op_waits(trace, built, waits),
         _stalls(result, built, stalls, batch, per_run),
         start,
@@ -170,9 +172,19 @@ def simulate(
             *stall_diagnostics(run.network, run.graph, run.waits, stalls, run.chains),
         ),
         constants,
-        clock.levels(start, end),
+        clock.levels(run, start, end),
         built.costs,
     )
+
+
+def simulated_cycles(result: SimulatedCompile, batch: int = 1) -> int:
+    """Cycles of a batch as `simulate` counts them, without what every op waits for: a quarter of the work."""
+    if batch < 1:
+        raise ValueError("a batch has one input at least")
+    constants = dataclasses.replace(_DEFAULTS, switch=0) if result.loaded_once else _DEFAULTS
+    built = build(result, constants)
+    graph, _ = event_graph(built.network)
+    return _Clock(result, built, ends(graph, solve(graph, batch)), constants, batch, batch).cycles
 
 
 def _stalls(
@@ -209,10 +221,11 @@ class _Clock:
     """When each epoch of each round of the loop starts. counts: (rounds, epochs) inputs that each takes there."""
 
     def __init__(
-        self, result: SimulatedCompile, built: Built, run: NetworkRun, constants: EpochConstants, batch: int,
+        self, result: SimulatedCompile, built: Built, ends: np.ndarray, constants: EpochConstants, batch: int,
         per_run: int,
     ) -> None:
-        self.result, self.built, self.run, self.constants = result, built, run, constants
+        """ends: (ops, per_run) when each op of the network is done with each input, as if its epoch began at 0."""
+        self.result, self.built, self.constants = result, built, constants
         self.batch, self.per_run = batch, per_run
         placement = result.placement
         self.owner = np.array([part.op for part in built.parts], dtype=np.int64)
@@ -222,7 +235,7 @@ class _Clock:
         self.order, self.stage = np.unique(temporal, return_inverse=True)
         # after the last step the result still has to reach its place in DRAM or host memory
         late = np.array([constants.dram_latency if c.output in (DRAM, HOST) else 0 for c in built.costs])
-        done = run.end[: len(built.parts)] + late[self.owner][:, None]
+        done = ends[: len(built.parts)] + late[self.owner][:, None]
         self.done = np.zeros((count, per_run), dtype=np.int64)
         np.maximum.at(self.done, self.epoch, done)
         sizes = [per_run] * (batch // per_run) + ([batch % per_run] if batch % per_run else [])
@@ -269,26 +282,26 @@ class _Clock:
         op, input_, start_, end_, kind, cause = joined
         return Trace(op, input_, start_, end_, kind, cause, ops, tuple(runs), self.result.device.clock_hz)
 
-    def inputs(self) -> tuple[np.ndarray, np.ndarray]:
+    def inputs(self, run: NetworkRun) -> tuple[np.ndarray, np.ndarray]:
         """(ops, batch) start and end of every op and input."""
         count = len(self.built.parts)
-        run, within = np.divmod(np.arange(self.batch), self.per_run)
+        turn, within = np.divmod(np.arange(self.batch), self.per_run)
         first = np.flatnonzero(np.diff(self.owner, prepend=-1))
         epoch = self.epoch[first]
         once = self.once[epoch]
         within = np.where(once[:, None], 0, within)
-        shift = np.where(once[:, None], self.starts[-1, epoch][:, None], self.starts[run][:, epoch].T)
+        shift = np.where(once[:, None], self.starts[-1, epoch][:, None], self.starts[turn][:, epoch].T)
         start, end = (
             np.take_along_axis(each, within, axis=1) + shift
             for each in (
-                np.minimum.reduceat(self.run.start[:count], first, axis=0),
-                np.maximum.reduceat(self.run.end[:count], first, axis=0),
+                np.minimum.reduceat(run.start[:count], first, axis=0),
+                np.maximum.reduceat(run.end[:count], first, axis=0),
             )
         )
         start[once, 1:] = end[once, 1:]
         return start, end
 
-    def levels(self, start: np.ndarray, end: np.ndarray) -> Levels:
+    def levels(self, run: NetworkRun, start: np.ndarray, end: np.ndarray) -> Levels:
         """What fills of buffers are computed from, on demand."""
         names, temporal = self.built.names, {n: e.temporal for e in self.result.placement.epochs for n in e.ops}
         number = {name: i for i, name in enumerate(names)}
@@ -298,9 +311,9 @@ class _Clock:
             for port, source in enumerate(self.result.lowered[name].sources)
             if source in number and temporal[source] != temporal[name]
         )
-        return Levels(self.run, names, self.owner, self.epoch, self.starts, self.counts, start, end, feeds)
+        return Levels(run, names, self.owner, self.epoch, self.starts, self.counts, start, end, feeds)
 
-    def times(self) -> tuple[EpochTimes, ...]:
+    def times(self, run: NetworkRun) -> tuple[EpochTimes, ...]:
         times = []
         cycles = np.array([c.cycles for c in self.built.costs], dtype=np.int64)
         for at, epoch in enumerate(self.result.placement.epochs):
@@ -324,7 +337,7 @@ class _Clock:
                     slowest,
                     self.built.names[worst] if len(mine) else "",
                     float(done[-1] - done[half]) / (inputs - 1 - half) if inputs > 1 else float(slowest),
-                    tuple(dict.fromkeys(self.run.network.ops[i].name for i in self.run.chains[at].ops)),
+                    tuple(dict.fromkeys(run.network.ops[i].name for i in run.chains[at].ops)),
                 )
             )
         return tuple(times)
