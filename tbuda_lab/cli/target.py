@@ -125,12 +125,9 @@ def read_settings(words: Iterable[str]) -> dict[str, Any]:
 
 def changed_settings(before: CompileOptions, after: CompileOptions) -> tuple[str, ...]:
     """The words, NAME=VALUE, that make options of others, as far as words can say them."""
-    changed = {
-        field.name: getattr(after, field.name)
-        for field in dataclasses.fields(after)
-        if getattr(after, field.name) != getattr(before, field.name)
-    }
-    return tuple(f"{name}={_text(value)}" for name, value in changed.items())
+    from tbuda_lab.core.options import options_changed
+
+    return tuple(f"{name}={_text(value)}" for name, value in options_changed(before, after).items())
 
 
 def _text(value: Any) -> str:

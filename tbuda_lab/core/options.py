@@ -278,6 +278,12 @@ def front_end(options: CompileOptions) -> CompileOptions:
     return dataclasses.replace(options, **{name: getattr(plain, name) for name in BACK_END})
 
 
+def options_changed(before: CompileOptions, after: CompileOptions) -> dict[str, Any]:
+    """By name, the values of `after` that are not those of `before`, in the order of the fields."""
+    names = [field.name for field in dataclasses.fields(after)]
+    return {name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)}
+
+
 # -- files -------------------------------------------------------------------------------------------------------------
 def plain_value(value: Any) -> Any:
     """A value of an option as JSON has it."""
@@ -325,10 +331,8 @@ def _member(kind: type[enum.Enum], name: str, value: Any) -> Any:
 def options_to_json(options: CompileOptions) -> dict[str, Any]:
     """The options that are not at their defaults, as plain data; `options_from_json` reads it. `training` is not among
     them: who writes it has a form of its own."""
-    plain = CompileOptions()
-    names = [f.name for f in dataclasses.fields(options)]
-    changed = [n for n in names if n != "training" and getattr(options, n) != getattr(plain, n)]
-    return {n: plain_value(getattr(options, n)) for n in changed}
+    changed = options_changed(CompileOptions(), options)
+    return {name: plain_value(value) for name, value in changed.items() if name != "training"}
 
 
 def options_from_json(fields: Any) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def test_refusals_of_the_text(text: str) -> None:
 def test_words_say_what_options_differ_and_are_read_again() -> None:
     before = CompileOptions(microbatch=64)
     after = CompileOptions(
-        microbatch=64, fuse_reduces=True, op_parts={"a.b": 2, "c": 3}, op_names_dont_pad=("x", "y"), op_rows={"z": 9},  # type: ignore[arg-type]
+        microbatch=64, fuse_reduces=True, op_parts=(("a.b", 2), ("c", 3)), op_names_dont_pad=("x", "y"),
+        op_rows=(("z", 9),),
         optimise_steps=7, default_math_fidelity=MathFidelity.LoFi,
     )  # fmt: skip
     words = changed_settings(before, after)

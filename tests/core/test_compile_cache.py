@@ -28,7 +28,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.place import place_and_repair
+from tbuda_lab.core.placer.place import Outcome, place_and_repair
 from tbuda_lab.core.placer.record import from_record, to_record
 from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import Session
@@ -292,8 +292,7 @@ def test_the_bound_of_a_record_is_that_of_the_same_graph(kind: str, needed: int)
     assert len(outcome.edits) == 1 and outcome.edits[0].kind == f"insert_{kind}" and outcome.chosen.needed == needed
     record = json.loads(json.dumps(to_record(outcome, lowered, options)))
     again = from_record(record, lowered, models, device, options, overrides)
-    first, second = (o.placement.report.objective for o in (outcome, again))  # type: ignore[union-attr]
-    assert first is not None and second is not None
+    first, second = _objective(outcome), _objective(again)
     assert 0.0 < second.bound == first.bound <= first.time
     assert again.chosen == outcome.chosen
 
@@ -312,7 +311,7 @@ def test_a_bound_is_worked_out_once(tmp_path: Path) -> None:
         assert _objective(again).bound == bound and kept.hits == hits + hit
 
 
-def _objective(result: CompileResult) -> Objective:
+def _objective(result: CompileResult | Outcome) -> Objective:
     assert result.placement.report is not None and result.placement.report.objective is not None
     return result.placement.report.objective
 

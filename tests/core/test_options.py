@@ -51,7 +51,8 @@ def test_values_without_a_meaning_are_refused(name: str, value: Any) -> None:
 
 
 def test_numbers_of_ops_are_a_mapping_or_pairs_and_go_through_files() -> None:
-    options = CompileOptions(op_parts={"b": 2, "a": 3}, op_rows={"c": 100})  # type: ignore[arg-type]
+    mappings: dict[str, Any] = {"op_parts": {"b": 2, "a": 3}, "op_rows": {"c": 100}}
+    options = CompileOptions(**mappings)
     assert options.op_parts == (("a", 3), ("b", 2)) and options.op_rows == (("c", 100),)
     written = json.loads(json.dumps(options_to_json(options)))
     assert CompileOptions(**options_from_json(written)) == options

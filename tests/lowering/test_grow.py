@@ -158,3 +158,20 @@ def test_rows_that_others_read_are_not_padded_on_request() -> None:
         asked(dataclasses.replace(off, op_names_pad=(name,)), Rows())
     with pytest.raises(OverrideError, match=r"has no such op.*name one that it has: head\.matmul"):
         asked(dataclasses.replace(off, op_names_pad=("head.matmu",)))
+
+
+def test_rows_have_the_number_of_tiles_that_is_asked_for() -> None:
+    plain = asked(CompileOptions(enable_row_padding=False))
+    chosen = next(n.name for n in plain.ops if n.name.startswith("a.") and not isinstance(n.op, HwSparseMatmul))
+    height = tile_shape(plain[chosen].shape)[1]
+    want = run(plain, feeds(plain))
+    for number in (height, height + 3, 2 * height):  # whatever the rule finds right
+        grown = asked(CompileOptions(op_rows=((chosen, number),)))
+        assert tile_shape(grown[chosen].shape)[1] == number
+        for name, values in run(grown, feeds(plain)).items():
+            np.testing.assert_allclose(values, want[name], rtol=1e-9, atol=1e-12)
+    for number in (height - 1, 2 * height + 1):
+        with pytest.raises(OverrideError, match=f"cannot be {number}.*{height} to {2 * height} tiles"):
+            asked(CompileOptions(op_rows=((chosen, number),)))
+    with pytest.raises(OverrideError, match="no such op"):
+        asked(CompileOptions(op_rows=(("nothing", height),)))

@@ -61,7 +61,7 @@ def test_parts_add_up(
     graph = passed(module, x)
     whole = lower(graph, WH, CompileOptions(enable_conv_splitting=False))
     (name,) = [n.name for n in graph.ops if n.op is not None and n.op.type == "conv2d_rows" and n.op.kernel != (1, 1)]
-    cut = lower(graph, WH, CompileOptions(op_parts={name: parts}))  # type: ignore[arg-type]
+    cut = lower(graph, WH, CompileOptions(op_parts=((name, parts),)))
     kind = HwDepthwise if groups == channels else HwSparseMatmul
     count = parts
     assert sum(isinstance(n.op, kind) for n in cut.ops) == count * sum(isinstance(n.op, kind) for n in whole.ops)
@@ -247,7 +247,7 @@ def test_parts_that_are_asked_for_are_made_and_an_input_of_the_model_is_read_onc
     x = torch.randn(1, 3, 37, 40)
     graph = passed(module, x)
     first, second, last = (n.name for n in graph.ops if n.op is not None and n.op.type == "matmul")
-    options = CompileOptions(op_parts={second: 4})  # type: ignore[arg-type]
+    options = CompileOptions(op_parts=((second, 4),))
     cut = lower(graph, WH, options)
     assert sum(isinstance(n.op, HwMatmul) for n in cut.ops) == 9
     (name,) = (n.name for n in cut.inputs)
@@ -256,12 +256,12 @@ def test_parts_that_are_asked_for_are_made_and_an_input_of_the_model_is_read_onc
     want = module.double()(x.double()).detach().numpy()
     np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-6, atol=1e-6)
     for wrong, text in (
-        ({second: 3}, "parts: 1, 2, 4"),
-        ({last: 2}, f"go into parts: .*{second}"),
-        ({"nothing": 2}, "there is no such op"),
+        ((second, 3), "parts: 1, 2, 4"),
+        ((last, 2), f"go into parts: .*{second}"),
+        (("nothing", 2), "there is no such op"),
     ):
         with pytest.raises(OverrideError, match=text):
-            lower(graph, WH, CompileOptions(op_parts=wrong))  # type: ignore[arg-type]
+            lower(graph, WH, CompileOptions(op_parts=(wrong,)))
 
 
 def test_a_matmul_is_not_cut_in_rows_and_columns() -> None:
@@ -270,4 +270,4 @@ def test_a_matmul_is_not_cut_in_rows_and_columns() -> None:
     _, second, third = (n.name for n in graph.ops if n.op is not None and n.op.type == "matmul")
     assert split.parts_allowed(graph) == {second: (1, 2), third: (1, 2, 4)}
     with pytest.raises(OverrideError, match="is cut as the second of another one"):
-        lower(graph, WH, CompileOptions(op_parts={second: 2, third: 2}))  # type: ignore[arg-type]
+        lower(graph, WH, CompileOptions(op_parts=((second, 2), (third, 2))))

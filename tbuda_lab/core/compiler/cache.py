@@ -1,6 +1,6 @@
 """What compiles keep: the most recently used entries in memory, and placements on disk. A compile that was made before
-takes what it decided from a file; so do what is fused, what the check of the netlist
-found, and the bound of a placement.
+takes what it decided from a file; so do what is fused, what the check of the netlist found, and the bound of a
+placement.
 
 An entry on disk is named by everything that decides a placement: the lowered graph without the numbers in it, device,
 options, overrides, the version and the files of this package, and NumPy's version; findings by the whole text of the

@@ -3,9 +3,9 @@
 Rules of the lowering decide into how many ops a convolution or a pair of matmuls goes, how many tile rows stand in the
 padding, whether sums join chains of element-wise ops. They look at one op; what they cost depends on what else is in an
 epoch. A picker that no shape makes faster sets the pace of an epoch in which most cores wait: in two parts it does not.
-A trial changes some of these options (`op_parts`, `op_rows`, `fuse_reduces`), lowers the model again and
-chooses its epochs; what is cheapest by them is the start of the next trials. What a placement gains after its epochs
-are chosen does not enter.
+A trial changes some of these options (`op_parts`, `op_rows`, `fuse_reduces`), lowers the model again and chooses its
+epochs; what is cheapest by them is the start of the next trials. What a placement gains after its epochs are chosen
+does not enter.
 
 Trials follow from the model and the options alone. What they find is told as options, so a compile with these options
 comes to the same ops without a search.

@@ -136,12 +136,8 @@ def simulate(
     temporal epoch starts when all of the one before have ended. Epochs of the optimizer run once, after the last round:
     their only input has number 0, and for the others they take no time.
     """
-    if batch < 1 or (per_run is not None and per_run < 1):
-        raise ValueError("a batch has one input at least")
-    per_run = min(batch, per_run or batch)
-    if result.loaded_once:
-        constants = dataclasses.replace(constants, switch=0)
-    built = build(result, constants)
+    per_run = min(batch, batch if per_run is None else per_run)
+    built, constants = _built(result, per_run, constants)
     owner = np.array([part.op for part in built.parts], dtype=np.int64)
     epoch_of = np.array([result.placement.ops[name].epoch for name in built.names], dtype=np.int64)[owner]
     epochs = result.placement.epochs
@@ -177,12 +173,18 @@ def simulate(
     )
 
 
+def _built(result: SimulatedCompile, inputs: int, constants: EpochConstants) -> tuple[Built, EpochConstants]:
+    """The network of a placement, and the constants that hold for it. inputs: of a run."""
+    if inputs < 1:
+        raise ValueError("a batch has one input at least")
+    if result.loaded_once:
+        constants = dataclasses.replace(constants, switch=0)
+    return build(result, constants), constants
+
+
 def simulated_cycles(result: SimulatedCompile, batch: int = 1) -> int:
     """Cycles of a batch as `simulate` counts them, without what every op waits for: a quarter of the work."""
-    if batch < 1:
-        raise ValueError("a batch has one input at least")
-    constants = dataclasses.replace(_DEFAULTS, switch=0) if result.loaded_once else _DEFAULTS
-    built = build(result, constants)
+    built, constants = _built(result, batch, _DEFAULTS)
     graph, _ = event_graph(built.network)
     return _Clock(result, built, ends(graph, solve(graph, batch)), constants, batch, batch).cycles
 

@@ -19,7 +19,7 @@ from tbuda_lab.core.compiler.loweringsearch import TRIALS, search_lowering
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.options import LOWERING, CompileOptions
+from tbuda_lab.core.options import LOWERING, CompileOptions, options_changed
 from tbuda_lab.core.overrides import Override, named_python, override_python
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import (
@@ -191,11 +191,8 @@ class Edits:
                 state.cancel = cancel = threading.Event()
             clock = compiles.clock(cancel)
             result, done = compiles.guarded(lambda: self._searched(graph, request, clock, seconds, steps))
-            changed = {
-                name: value
-                for name in LOWERING
-                if (value := getattr(result.options, name)) != getattr(request.options, name)
-            }
+            different = options_changed(request.options, result.options)
+            changed = {name: value for name, value in different.items() if name in LOWERING}
             if not done and not changed:
                 return _report(result.placement).curve
             edit = SetOptions(**changed, optimise_steps=done, optimise_seconds=None)
