@@ -28,7 +28,7 @@ from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.layers import LayerEpochs
 from tbuda_lab.core.placer.policies.op_runs import forget_searches, objective, weighed
-from tbuda_lab.core.placer.policies.optimal import Optimal, optimal
+from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.pipelining import flowing_epochs
 from tbuda_lab.core.placer.policies.portfolio import CutoffReached, Policy, never_worse
 from tbuda_lab.core.placer.policies.swaps import improve
@@ -159,21 +159,23 @@ def begin(
     on from there. stage: entered whenever epochs are chosen."""
     check = ProgressCheck(cancel, on_progress)
     name, run = policy(options.balancer_policy)
-    with stage():
-        problem = make_problem(graph, models, device, options, (), costs)
 
     def progress(fraction: float) -> None:
         check(0.05 + 0.8 * fraction)
 
+    with stage():
+        problem = make_problem(graph, models, device, options, (), costs)
+        search = Optimal(problem, progress) if name == "Optimal" else None
+
     def choose(most: float) -> list[Segment]:
         with stage():
-            return optimal(problem, progress, most) if name == "Optimal" else run(problem, progress)
+            return run(problem, progress) if search is None else search.run(most)
 
     def choose_layer() -> LayerEpochs | None:
         with stage():
-            return Optimal(problem, progress).layer()
+            return None if search is None else search.layer()
 
-    return StartedPlacement(problem, name, choose, choose_layer if name == "Optimal" else lambda: None)
+    return StartedPlacement(problem, name, choose, choose_layer)
 
 
 def place_and_repair(

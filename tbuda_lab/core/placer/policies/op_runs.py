@@ -164,6 +164,7 @@ class RunBounds:
         hosted: list[int] = []
         needs_by_op: dict[int, Needs] = {}  # by op, what `_needs` says of the run so far
         gathered = RunStalls(self.waiting, first, needs_by_op.__getitem__)
+        inputs = problem.inputs(first)
         for last in range(first + 1, len(problem.order) + 1):
             op = last - 1
             name = problem.order[op]
@@ -189,7 +190,7 @@ class RunBounds:
             hosted += [op] if uses_host(problem, op) else []
             slow = [flat_cycles, *(needs.flat_cycles for needs in current.values())]
             link = link_cycles(problem, hosted, first, last, self._needs, self.memory.links)
-            bound = self._bound(use, slow, gathered, link)
+            bound = self._bound(use, slow, gathered, link, inputs)
             if bound is not None:
                 sweep[last] = bound
                 if cuts is not None and cuts.far_behind(first, last, bound.cost):
@@ -199,13 +200,13 @@ class RunBounds:
         return sweep, last - first
 
     def _bound(
-        self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: RunStalls, link: np.ndarray | None
+        self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: RunStalls, link: np.ndarray | None, inputs: int
     ) -> CostBound | None:
         """The cheapest level and target of ops that together use so much, None if the device has it at no target: with
-        the waits of forks, or with cores of nops in which they wait. cycles: (2, levels x targets) each."""
+        the waits of forks, or with cores of nops in which they wait. cycles: (2, levels x targets) each; inputs: of one
+        run of the epoch."""
         within = use <= self._most
         fits: np.ndarray = within[0] & within[1]
-        inputs = self.problem.inputs(waits.first)
         bound = self._cheapest(fits, cycles, waits.stall_cycles, waits.whole, link, inputs)
         if bound is not None and waits.nops is not None and waits.nops[bound.level, bound.target]:
             fits &= use[0] + waits.nops <= self._most[0]
@@ -255,7 +256,8 @@ class RunBounds:
             gathered.add(op)
         hosted = [op for op in range(first, last) if uses_host(self.problem, op)]
         link = link_cycles(self.problem, hosted, first, last, lambda op, first, last: needs[op - first])
-        return self._bound(use, [n.flat_cycles for n in needs], gathered, link)
+        inputs = self.problem.inputs(first)
+        return self._bound(use, [n.flat_cycles for n in needs], gathered, link, inputs)
 
     def _chip(self, op: int) -> int | None:
         """The chip an op is pinned to."""

@@ -76,8 +76,7 @@ _NEAR = (0, 1, 2, 4, 7, 11)  # targets above the bound that are tried for a sett
 
 
 class Optimal:
-    """One run of the policy over a problem. kernel_weight, stall_share: see `RunBounds`. most: what all epochs may
-    cost (`weighed`, and switches): there is no search beyond."""
+    """One run of the policy over a problem. kernel_weight, stall_share: see `RunBounds`."""
 
     def __init__(
         self,
@@ -85,9 +84,8 @@ class Optimal:
         check: Callable[[float], None],
         kernel_weight: float = KERNEL_WEIGHT,
         stall_share: float = 1.0,
-        most: float = np.inf,
     ) -> None:
-        self.problem, self.check, self.most = problem, check, most
+        self.problem, self.check = problem, check
         self.runs = RunBounds(problem, kernel_weight, stall_share)
         self.bounds: dict[int, dict[int, CostBound]] = {}  # by first op: last -> bound
         self.real: dict[tuple[int, int], Segment | None] = {}
@@ -213,9 +211,11 @@ class Optimal:
             return False
         return cheapest_path(self._costs.costs(None))[1] <= (1 + _NEAR_ENOUGH) * cost
 
-    def _too_dear(self) -> bool:
-        """Whether the cheapest path, by what is known and the bounds of the rest, costs clearly more than it may."""
-        return self.most < np.inf and cheapest_path(self._costs.costs(RunEstimate(1.0, 1.0)))[1] > _CLEARLY * self.most
+    def _stop_beyond(self, most: float) -> None:
+        """Raises `CutoffReached` if the cheapest path, by what is known and the bounds of the rest, clearly costs more.
+        """
+        if most < np.inf and cheapest_path(self._costs.costs(RunEstimate(1.0, 1.0)))[1] > _CLEARLY * most:
+            raise CutoffReached
 
     @functools.cached_property
     def _costs(self) -> RunCosts:
@@ -231,10 +231,10 @@ class Optimal:
             self.check(0.5 * (n - first) / n)
         return RunCosts(problem, self.bounds)
 
-    def layer(self) -> LayerEpochs | None:
+    def layer(self, most: float = np.inf) -> LayerEpochs | None:
         """The epochs that stand for equal layers in the first path of which all such epochs are finished; None where
         there are no such layers, or cuts that repeat from one to the next cost more. Raises what `run` raises, which
-        finds what was worked out here. Of a single input epochs are priced too quickly for that to pay."""
+        begins with this. Of a single input epochs are priced too quickly for that to pay."""
         options = self.problem.options
         if len(self._layers) != 1 or len(self.problem.device.chips) > 1 or options.inputs_counted < 2:
             return None
@@ -243,6 +243,7 @@ class Optimal:
             path, cost = cheapest_path(costs)
             if not path:
                 self._explain()
+            self._stop_beyond(most)
             path, total = repeated_path(costs, self._layers, _REPEATED * cost)
             if not path or total > _REPEATED * cost:
                 return None
@@ -261,10 +262,11 @@ class Optimal:
                 self._advance(*span)
         return None
 
-    def run(self) -> list[Segment]:
+    def run(self, most: float = np.inf) -> list[Segment]:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold, and
-        `CutoffReached` once they are thought to cost more than `most`."""
+        `CutoffReached` once they are thought to cost more than `most` (`weighed`, and switches)."""
         problem = self.problem
+        self.layer(most)  # what equal layers turn out to cost decides where to cut what is before and behind them
         n = len(problem.order)
         budget = 60 + 3 * n
         sceptical, more = False, _MORE_OF_MANY if problem.options.inputs_counted >= _MANY else _MORE
@@ -273,8 +275,7 @@ class Optimal:
             path, cost = self._path(guess)
             if not path:
                 self._explain()
-            if self._too_dear():
-                raise CutoffReached
+            self._stop_beyond(most)
             todo = [span for span in path if span not in self.finished]
             if todo and not sceptical and self._near(cost):
                 return self.settle(self._path(None)[0])
@@ -469,7 +470,6 @@ class Optimal:
         )
 
 
-def optimal(problem: Problem, check: Callable[[float], None], most: float = np.inf) -> list[Segment]:
-    """Epochs by segment dynamic programming; `check(fraction)` reports progress and may raise to cancel. most: see
-    `Optimal`; raises `CutoffReached`."""
-    return Optimal(problem, check, most=most).run()
+def optimal(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+    """Epochs by segment dynamic programming; `check(fraction)` reports progress and may raise to cancel."""
+    return Optimal(problem, check).run()

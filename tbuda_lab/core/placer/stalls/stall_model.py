@@ -45,16 +45,17 @@ class OpAt:
     load: np.ndarray  # cycles in which all of DRAM brings what the op preloads
     loads: bool  # whether it preloads anything
     alone: np.ndarray  # cycles until its first tiles leave, where it waits for nothing but the start of the epoch
+    rest: np.ndarray  # cycles from then on
     arrivals: dict[tuple[int, int], tuple[OpAt, np.ndarray]] = dataclasses.field(
         default_factory=dict, compare=False, repr=False
     )  # of `arrival`, by port and producer, which is kept so that its id stays its own
 
     def arrival(self, port: int, producer: OpAt) -> np.ndarray:
-        """From the first tiles of the producer of an operand to the op's own, without the way between them."""
+        """From the first tiles of the producer of an operand to the op's own, with the way between them."""
         key = port, id(producer)
         entry = self.arrivals.get(key)
         if entry is None:
-            cycles = np.maximum(self.needs[port] * producer.cycles, self.begun)
+            cycles = np.maximum(self.needs[port] * producer.cycles, self.begun) + np.float32(_HOP)
             entry = self.arrivals[key] = producer, cycles
         return entry[1]
 
@@ -121,6 +122,7 @@ class StallModel:
             load,
             bool((load > 0).any()),
             begun + np.float32(_READY),
+            cycles - begun,
         )
         self._at[key] = needs, result  # the needs are kept, so that their id stays theirs
         return result
@@ -217,9 +219,7 @@ class RunStalls:
             before = self._depth.get(producer)
             if before is not None:
                 reached = before + here.arrival(port, self.waiting.at(producer, self.needs(producer)))
-                reached += _HOP
                 depth = np.maximum(depth, reached, out=reached)
         self._depth[op] = depth
-        end = depth + here.cycles
-        end -= here.begun
+        end = depth + here.rest
         self.whole = end if self.whole is None else np.maximum(self.whole, end, out=end)
