@@ -335,7 +335,7 @@ class Optimal:
             return ready
         nops = nop_cores(self.problem, ready)
         best = ready
-        for spare, apart in ((nops, False), (nops, True), (0, True)) if nops else ((0, True),):
+        for spare, apart in ((nops, True), (0, True)) if nops else ((0, True),):
             if nops and not spare and best is not ready:
                 break
             other = self.with_room(segment, spare, apart, upstream_rows)
