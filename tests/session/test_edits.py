@@ -277,6 +277,26 @@ def test_python_calls_mean_the_same_in_the_pybuda_face(mlp):
     assert got == [(o.kind, o.target, o.value) for o in mlp.overrides]
 
 
+def test_python_says_options_that_edits_changed(mlp):
+    import tbuda_lab as pybuda
+    from tbuda_lab.runtime import config
+
+    assert mlp.to_python() == ""
+    mlp.apply(SetOptions(balancer_policy="Ribbon", enable_t_streaming=False, op_parts=(("up.matmul", 2),)))
+    config._clear_global_compiler_config()
+    try:
+        exec(mlp.to_python(), {"pybuda": pybuda})
+        got = config._get_global_compiler_config()
+    finally:
+        config._clear_global_compiler_config()
+    assert (got.balancer_policy, got.enable_t_streaming) == ("Ribbon", False)
+    call, comment = mlp.to_python().splitlines()
+    assert call.startswith("pybuda.config.set_configuration_options(") and "op_parts" not in call
+    assert comment.startswith("# ") and "SetOptions(op_parts=(('up.matmul', 2),))" in comment
+    mlp.undo()
+    assert mlp.to_python() == ""
+
+
 def test_malformed_edits_never_enter_the_stack(mlp):
     for make in (
         lambda: ResizeOp("a", (0, 1)), lambda: ResizeOp("a", "44"), lambda: PlaceOp("a"), lambda: PlaceOp("a", (-1, 0)),

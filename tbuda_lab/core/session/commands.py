@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from tbuda_lab.core.compiler import Request
-from tbuda_lab.core.literals import python_comment
+from tbuda_lab.core.literals import python_comment, shown_value
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import (
     OVERRIDE_KINDS,
@@ -380,6 +380,21 @@ class Optimise(Command):
         return "# all epochs are placed again from here"
 
 
+_PYBUDA_OPTIONS = {
+    "default_accumulate_df": "accumulate_df",
+    "default_math_fidelity": "math_fidelity",
+} | {
+    name: name
+    for name in (
+        "default_df_override", "balancer_policy", "enable_t_streaming", "manual_t_streaming", "enable_consteval",
+        "enable_enumerate_u_kt", "enable_stable_softmax", "enable_conv_prestride", "enable_auto_fusing",
+        "enable_auto_transposing_placement", "place_on_one_row", "input_queues_on_host", "output_queues_on_host",
+        "dram_placement_algorithm", "chip_placement_policy",
+    )
+}  # fmt: skip
+"""Options that `set_configuration_options` takes, with the names that they have there."""
+
+
 @dataclasses.dataclass(frozen=True, init=False)
 class SetOptions(Command):
     """Change compile options by name; everything that depends on them is done anew."""
@@ -403,9 +418,13 @@ class SetOptions(Command):
         return Request(options, state.overrides, state.overrides)
 
     def python(self) -> str:
-        names = {"default_accumulate_df": "accumulate_df", "default_math_fidelity": "math_fidelity"}
-        plain = {names.get(k, k): v for k, v in self.changes if k != "precision"}
+        """PyBuda's calls; what PyBuda has no option for stands in a comment."""
+        plain = {_PYBUDA_OPTIONS[k]: v for k, v in self.changes if k in _PYBUDA_OPTIONS}
         lines = [python_call("set_configuration_options", **plain)] if plain else []
+        ours = {k: v for k, v in self.changes if k not in _PYBUDA_OPTIONS and k != "precision"}
+        if ours:
+            text = ", ".join(f"{name}={shown_value(value)}" for name, value in ours.items())
+            lines.append(python_comment(f"PyBuda has no such options: session.apply(SetOptions({text}))"))
         for rule in dict(self.changes).get("precision", ()):
             arguments = without_none(
                 op_type=rule.op_type, name_regex=rule.name, output_df=rule.output_df, accumulate_df=rule.accumulate_df,

@@ -400,9 +400,12 @@ class Edits:
             else list(dict.fromkeys([*result.placement.schedule, *result.lowered.nodes, *result.placement.queues]))
         )
         text = override_python if result is None else lambda o: named_python(o, names)
-        rules = self._session.options.precision
-        formats = SetOptions(precision=rules).python() + "\n" if rules else ""
-        return formats + "".join(text(o) + "\n" for o in self._session.overrides)
+        options = self._session.options
+        changes = options_changed(self._state.history.first.options, options)
+        if options.precision:
+            changes["precision"] = options.precision
+        calls = SetOptions(**changes).python() + "\n" if changes else ""
+        return calls + "".join(text(o) + "\n" for o in self._session.overrides)
 
     def checkpoint(self, name: str) -> None:
         """See `Session.checkpoint`."""

@@ -321,9 +321,10 @@ class Session:
         return self.edits.save(path)
 
     def to_python(self) -> str:
-        """The current overrides as calls of PyBuda's `config` module, one per line.
+        """The current overrides, and options that edits changed, as calls of PyBuda's `config` module, one per line.
 
-        A pattern or predicate gives one call for each name that it matches in the last result.
+        A pattern or predicate gives one call for each name that it matches in the last result. Options that PyBuda does
+        not have stand in a comment.
         """
         return self.edits.to_python()
 
