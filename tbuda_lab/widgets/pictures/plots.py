@@ -256,9 +256,10 @@ def _thousands(figure: Figure, axis: Any = None) -> None:
 
 
 def _legend(figure: Figure) -> None:
-    """Above the picture, where it hides nothing."""
+    """Above the picture, where it hides nothing; in two columns if one row would not fit a narrow cell."""
     legend = figure.legend[0]
     legend.orientation, legend.click_policy = "horizontal", "hide"
+    legend.ncols = 2 if len(legend.items) > 3 else "auto"
     legend.label_text_font_size, legend.border_line_color = "11px", None
     figure.add_layout(legend, "above")
 
