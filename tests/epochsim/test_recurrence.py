@@ -199,7 +199,7 @@ def test_the_periodic_regime_is_found() -> None:
 @given(networks())
 def test_levels_respect_every_constraint_within_an_input(network: Network) -> None:
     graph, _ = event_graph(network)
-    level = levels(graph)
+    level = levels(graph.nodes, graph.source, graph.target, graph.lag)
     same = (graph.lag == 0) & (graph.source < graph.nodes)
     source, target = graph.source[same], graph.target[same]
     assert (level[source] < level[target]).all()
@@ -208,7 +208,7 @@ def test_levels_respect_every_constraint_within_an_input(network: Network) -> No
     assert (level == longest).all()
     with pytest.MonkeyPatch.context() as patch:  # as graphs of many constraints are counted
         patch.setattr("tbuda_lab.core.epochsim.eventgraph.FEW_CONSTRAINTS", 0)
-        assert (levels(graph) == level).all()
+        assert (levels(graph.nodes, graph.source, graph.target, graph.lag) == level).all()
 
 
 @settings(max_examples=150)

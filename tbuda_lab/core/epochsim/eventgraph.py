@@ -59,9 +59,9 @@ class EventGraph:
         return len(self.duration)
 
     @functools.cached_property
-    def level(self) -> np.ndarray:
-        """See `levels`."""
-        return levels(self)
+    def reduced(self) -> ReducedGraph:
+        """See `ReducedGraph`. Raises `ValueError` where constraints without lag are a cycle."""
+        return _reduced(self)
 
     def part(self, ops: range, first_edge: int) -> EventGraph:
         """That of some neighbouring ops alone, which no others influence; edges are counted from `first_edge`."""
@@ -83,6 +83,41 @@ class EventGraph:
 
 
 @dataclasses.dataclass(frozen=True)
+class ReducedGraph:
+    """A graph without the nodes that have one constraint, by the step before: they start a fixed time after it.
+
+    node: (kept,) those that are left; follows, after: (nodes,) of every node the one that is left and starts last before
+    it or is the same, counted in `node`, and the cycles between the two. source, target, lag, weight: (constraints,) of
+    what is left; source `kept` is the epoch's start. component, level: (kept,) see `EventGraph`, `levels`.
+    """
+
+    node: np.ndarray
+    follows: np.ndarray
+    after: np.ndarray
+    source: np.ndarray
+    target: np.ndarray
+    lag: np.ndarray
+    weight: np.ndarray
+    component: np.ndarray
+    level: np.ndarray
+
+
+def _reduced(graph: EventGraph) -> ReducedGraph:
+    nodes = graph.nodes
+    stays = np.bincount(graph.target, minlength=nodes) > 1  # an op's first step does: it waits for `ready` too
+    node = np.flatnonzero(stays)
+    follows = np.cumsum(stays) - 1
+    done = np.cumsum(graph.duration) - graph.duration  # if no step waited
+    after = done - done[node[follows]]
+    mine = stays[graph.target]
+    source, target, weight = graph.source[mine], follows[graph.target[mine]], graph.weight[mine]
+    source, weight = np.append(follows, len(node))[source], weight + np.append(after, 0)[source]
+    lag = graph.lag[mine]
+    level = levels(len(node), source, target, lag)
+    return ReducedGraph(node, follows, after, source, target, lag, weight, graph.component[node], level)
+
+
+@dataclasses.dataclass(frozen=True)
 class Deadlock:
     """Ops that wait for each other within one input, and the edges whose buffers are too small for it."""
 
@@ -98,7 +133,7 @@ def event_graph(network: Network) -> tuple[EventGraph, list[Deadlock]]:
     while True:
         graph = _constraints(network, roomy)
         with contextlib.suppress(ValueError):
-            graph.level  # noqa: B018 - the solver reads them next
+            graph.reduced  # noqa: B018 - the solver reads it next
             return graph, event_graph
         stuck = _deadlocks(graph)
         if not stuck or any(not set(deadlock.edges) - roomy for deadlock in stuck):
@@ -170,12 +205,11 @@ def _constraints(network: Network, roomy: set[int]) -> EventGraph:
     )
 
 
-def levels(graph: EventGraph) -> np.ndarray:
-    """(nodes,) longest path of constraints without lag that ends at each node. Raises `ValueError` where some are a
-    cycle."""
-    nodes = graph.nodes
-    same = (graph.lag == 0) & (graph.source < nodes)
-    source, target = graph.source[same], graph.target[same]
+def levels(nodes: int, source: np.ndarray, target: np.ndarray, lag: np.ndarray) -> np.ndarray:
+    """(nodes,) longest path of constraints without lag that ends at each node; `nodes` is the epoch's start. Raises
+    `ValueError` where some are a cycle."""
+    same = (lag == 0) & (source < nodes)
+    source, target = source[same], target[same]
     by = np.argsort(source, kind="stable")
     target = target[by]
     starts = np.searchsorted(source[by], np.arange(nodes + 1))

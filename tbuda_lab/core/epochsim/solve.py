@@ -1,10 +1,11 @@
 """The recurrence itself: start times of every step of every input.
 
 All constraints point from a lower to a higher level within an input, or to an earlier input. With a period P that is
-long enough, the nodes whose level is s modulo P can be computed together at step s, each for the input it has come to:
-one gather and one segmented maximum per step, over the ops of all epochs and several inputs at once.
+long enough, the nodes whose level is s modulo P can be computed together at step s of a round, each for the input it
+has come to: one gather and one segmented maximum per step, over the ops of all epochs and several inputs at once. Nodes
+that wait for their op's step before and for nothing else are left out (`EventGraph.reduced`).
 
-A max-plus recurrence becomes periodic: once all times of some inputs differ from those p inputs before by one constant
+A max-plus recurrence becomes periodic: once all times of some rounds differ from those p rounds before by one constant
 (per part of the graph), so do all later ones. They are then written down, not computed.
 
 What each step waited for: the constraint that decided when it could start.
@@ -17,7 +18,7 @@ import itertools
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import EventGraph, WaitReason
+from tbuda_lab.core.epochsim.eventgraph import EventGraph, ReducedGraph, WaitReason
 
 NEVER = -(1 << 61)
 _MAX_PERIOD = 8
@@ -32,125 +33,119 @@ class SolvedSchedule:
 
 
 def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
-    """Start times of all steps for `batch` inputs."""
+    """Start times of all steps for `batch` inputs.
+
+    A node of level l is due at step l mod P of a round, and lags l // P rounds (its turn) behind those of level 0. Row
+    `reach` + r of `times` holds round r: of each node the start of input r - turn; nodes stand in the order in which
+    they are due, last the epoch's start. What belongs to inputs that never were is far below zero.
+    """
     nodes = graph.nodes
     if nodes == 0 or batch == 0:
         return SolvedSchedule(np.zeros((nodes, batch), dtype=np.int64), 0)
-    keep = graph.lag < batch  # a constraint that reaches back before the first input holds nothing up
-    source, target, lag, weight = (a[keep] for a in (graph.source, graph.target, graph.lag, graph.weight))
-    level = graph.level
-    across = (lag > 0) & (source < nodes)
-    period = 1
-    if across.any():
-        span = level[source[across]] - level[target[across]] + 1
-        period = max(1, int((-(-span // lag[across])).max()))
-    reach = int(lag.max())
-    width = nodes + 1
-    # row reach + k holds input k; the rows before are inputs that never were; the last column is the epoch's start
-    times = np.full((reach + batch, width), NEVER, dtype=np.int64)
-    times[reach:, nodes] = 0
-    flat = times.reshape(-1)
-
-    # constraints grouped by the step at which their target is due
-    due, turn = level % period, level // period
-    order = np.lexsort((np.arange(nodes), turn, due))
-    rank = np.empty(nodes, dtype=np.int64)
-    rank[order] = np.arange(nodes)
-    by = np.argsort(rank[target], kind="stable")
-    source, target, lag, weight = source[by], target[by], lag[by], weight[by]
-    first = np.searchsorted(rank[target], np.arange(nodes + 1))
-    read = (reach - lag - turn[target]) * width + source
-    write = (reach - turn[order]) * width + order
-    group = np.searchsorted(due[order], np.arange(period + 1))
+    reduced = graph.reduced
+    count = len(reduced.node)
+    keep = reduced.lag < batch  # a constraint that reaches back before the first input holds nothing up
+    source, target, lag, weight = (a[keep] for a in (reduced.source, reduced.target, reduced.lag, reduced.weight))
+    period = _period(reduced, source, target, lag)
+    due, turn = reduced.level % period, reduced.level // period
+    order = np.lexsort((turn, due))
+    column = np.empty(count + 1, dtype=np.int64)
+    column[order], column[count] = np.arange(count), count
     deepest = int(turn.max())
-    # of every step, while all of its nodes have an input to work on: reads, weights, writes, segments; reads and writes
-    # are views of arrays that move on by an input after every round
-    bounds = group.tolist()
-    cuts = first[group].tolist()
-    whole = [
-        (read[a:b], weight[a:b], write[low:high], first[low:high] - a)
-        for (low, high), (a, b) in zip(itertools.pairwise(bounds), itertools.pairwise(cuts), strict=True)
+    turn = np.append(turn, 0)
+    back = lag + turn[target] - turn[source]  # rounds
+    reach, rounds, width = int(back.max()), batch + deepest, count + 1
+    times = np.full((reach + rounds, width), NEVER, dtype=np.int64)
+    times[reach:, count] = 0
+
+    by = np.argsort(column[target], kind="stable")
+    first = np.searchsorted(column[target][by], np.arange(count + 1))
+    read, weight = ((reach - back) * width + column[source])[by], weight[by]
+    group = np.searchsorted(due[order], np.arange(period + 1))
+    steps = [  # reads, weights, first and end column, segments
+        (read[a:b], weight[a:b], low, high, first[low:high] - a)
+        for (low, high), (a, b) in zip(
+            itertools.pairwise(group.tolist()), itertools.pairwise(first[group].tolist()), strict=True
+        )
         if low < high
     ]
-    # nodes of a group that are at work in the rounds in which not all of them are: turns rise within a group, nodes of
-    # turn j are at input round - j; (period, turns) how many have one up to each
-    begun = np.bincount(due * (deepest + 1) + turn, minlength=period * (deepest + 1)).reshape(period, -1).cumsum(axis=1)
-    segments = first.tolist()
-
-    checker = _Checker(graph, reach)
-    take, most = flat.take, np.maximum.reduceat
-    round_, computed = 0, batch
-    while round_ < batch + deepest:
-        if deepest <= round_ < batch:
-            steps = whole
-        else:
-            ends = begun[:, min(round_, deepest)].tolist()
-            starts = begun[:, round_ - batch].tolist() if round_ >= batch else [0] * period
-            steps = []
-            for at, start, end in zip(bounds, starts, ends, strict=False):
-                if start < end:
-                    low, high = at + start, at + end
-                    a, b = segments[low], segments[high]
-                    steps.append((read[a:b], weight[a:b], write[low:high], first[low:high] - a))
-        for reads, weights, writes, parts in steps:
+    between = source < count
+    checker = _Checker(reduced, order, times, max(1, int(back[between].max(initial=0))), reach + deepest)
+    flat, most = times.reshape(-1), np.maximum.reduceat
+    computed = batch
+    for row in range(reach, reach + rounds):
+        now, take = times[row], flat[(row - reach) * width :].take
+        for reads, weights, low, high, parts in steps:
             values = take(reads)
             values += weights
-            flat[writes] = most(values, parts)
-        read += width
-        write += width
-        complete = round_ - deepest
-        round_ += 1
-        if complete >= 1 and complete < batch - 1:
-            result = checker.period(times, complete)
-            if result is not None:
-                gap, growth = result
-                _extend(times, reach, complete, batch, gap, growth)
-                computed = complete + 1
-                break
-    return SolvedSchedule(np.ascontiguousarray(times[reach:, :nodes].T), computed)
+            now[low:high] = most(values, parts)
+        result = checker.period(row)
+        if result is not None and row - reach - deepest + 1 < batch:
+            _extend(times, row, *result)
+            computed = row - reach - deepest + 1
+            break
+    start = np.empty((nodes, batch), dtype=np.int64)
+    turns = turn[reduced.follows]
+    for late in range(deepest + 1):
+        mine = np.flatnonzero(turns == late)
+        start[mine] = times[reach + late : reach + late + batch].T[column[reduced.follows[mine]]]
+    start += reduced.after[:, None]
+    return SolvedSchedule(start, computed)
+
+
+def _period(reduced: ReducedGraph, source: np.ndarray, target: np.ndarray, lag: np.ndarray) -> int:
+    """The least number of steps of a round with which no node is due before what it waits for. source, target, lag: of
+    the constraints that count; where none reaches back there is one round."""
+    level = reduced.level
+    across = (lag > 0) & (source < len(reduced.node))
+    if not across.any():
+        return int(level.max()) + 1
+    span = level[source[across]] - level[target[across]] + 1
+    return max(1, int((-(-span // lag[across])).max()))
 
 
 class _Checker:
-    """Looks for the periodic regime after every finished input."""
+    """Looks for the periodic regime after every round. order: nodes by their column of `times`; window: rounds that the
+    constraints reach back; full: the first row in which every node has come to a real input."""
 
-    def __init__(self, graph: EventGraph, reach: int) -> None:
-        self.window = max(1, reach)
-        self.by = np.argsort(graph.component, kind="stable")
-        parts = graph.component[self.by]
-        self.starts = np.flatnonzero(np.diff(parts, prepend=-1))
-        self.part = graph.component
-        self.nodes = graph.nodes
-        self.reach = reach
+    def __init__(self, reduced: ReducedGraph, order: np.ndarray, times: np.ndarray, window: int, full: int) -> None:
+        self.times, self.window, self.full = times, window, full
+        self.nodes = len(order)
+        part = reduced.component[order]
+        self.by = np.lexsort((reduced.level[order], part))
+        self.starts = np.flatnonzero(np.diff(part[self.by], prepend=-1))
+        # of every part a node of the lowest and one of the highest level: few rounds have them as far apart as before
+        self.lowest, self.highest = self.by[self.starts], self.by[np.append(self.starts[1:], self.nodes) - 1]
+        self.apart: list[bytes] = []
 
-    def period(self, times: np.ndarray, last: int) -> tuple[int, np.ndarray] | None:
-        """(inputs per period, (nodes,) growth per period) if inputs up to `last` show that the rest is periodic."""
-        for gap in range(1, _MAX_PERIOD + 1):
-            # the constraints of the input to come, and of the one a period before, must all reach real inputs
-            if last + 1 - gap - self.window < 0:
-                return None
-            new = times[self.reach + last, : self.nodes]
-            growth = new - times[self.reach + last - gap, : self.nodes]
-            ordered = growth[self.by]
-            most = np.maximum.reduceat(ordered, self.starts)
-            if (most != np.minimum.reduceat(ordered, self.starts)).any():
+    def period(self, row: int) -> tuple[int, np.ndarray] | None:
+        """(rounds per period, (nodes,) growth per period) if the rows up to `row` show that the rest is periodic."""
+        times = self.times
+        if row < self.full:
+            return None
+        now = times[row]
+        apart = (now.take(self.highest) - now.take(self.lowest)).tobytes()
+        self.apart.append(apart)
+        # what the round to come is computed of, and the one a period before, must all be times of real inputs
+        for gap in range(1, min(_MAX_PERIOD, row + 1 - self.window - self.full) + 1):
+            if self.apart[-1 - gap] != apart:
                 continue
-            rows = np.arange(last - self.window + 1, last)
-            if len(rows):
-                difference = (
-                    times[self.reach + rows, : self.nodes] - times[self.reach + rows - gap, : self.nodes]
-                )
-                if (difference != growth).any():
-                    continue
-            return gap, growth
+            growth = now[: self.nodes] - times[row - gap, : self.nodes]
+            ordered = growth[self.by]
+            if (np.maximum.reduceat(ordered, self.starts) != np.minimum.reduceat(ordered, self.starts)).any():
+                continue
+            rows = np.arange(row - self.window + 1, row)
+            if (times[rows, : self.nodes] - times[rows - gap, : self.nodes] == growth).all():
+                return gap, growth
         return None
 
 
-def _extend(times: np.ndarray, reach: int, last: int, batch: int, gap: int, growth: np.ndarray) -> None:
+def _extend(times: np.ndarray, last: int, gap: int, growth: np.ndarray) -> None:
+    """Writes all rows after `last`, by what nodes grow from row to row `gap` later."""
     nodes = len(growth)
-    rest = np.arange(last + 1, batch)
+    rest = np.arange(last + 1, len(times))
     turns = (rest - last + gap - 1) // gap
-    origin = rest - turns * gap
-    times[reach + rest, :nodes] = times[reach + origin, :nodes] + turns[:, None] * growth
+    times[rest, :nodes] = times[rest - turns * gap, :nodes] + turns[:, None] * growth
 
 
 _CHUNK = 1 << 22
