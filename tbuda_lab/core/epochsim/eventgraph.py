@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -86,9 +87,9 @@ class EventGraph:
 class ReducedGraph:
     """A graph without the nodes that have one constraint, by the step before: they start a fixed time after it.
 
-    node: (kept,) those that are left; follows, after: (nodes,) of every node the one that is left and starts last before
-    it or is the same, counted in `node`, and the cycles between the two. source, target, lag, weight: (constraints,) of
-    what is left; source `kept` is the epoch's start. component, level: (kept,) see `EventGraph`, `levels`.
+    node: (kept,) those that are left; follows: (nodes,) of every node its place in `node`, or that of the last one
+    before it; after: (nodes,) cycles between the two. source, target, lag, weight: (constraints,) of what is left,
+    counted in `node`; source `kept` is the epoch's start. component, level: (kept,) see `EventGraph`, `levels`.
     """
 
     node: np.ndarray
@@ -125,84 +126,100 @@ class Deadlock:
     edges: tuple[int, ...]
 
 
-def event_graph(network: Network) -> tuple[EventGraph, list[Deadlock]]:
-    """The constraints of a network. Buffers on a deadlocked cycle are taken as if they held one whole input, so that
-    times can be given for the rest; the deadlocks say which."""
+def event_graph(*networks: Network) -> tuple[EventGraph, list[Deadlock]]:
+    """The constraints of networks that have nothing to do with each other, whose ops and edges are counted on from one
+    to the next. Buffers on a deadlocked cycle are taken as if they held one whole input, so that times can be given for
+    the rest; the deadlocks say which."""
     roomy: set[int] = set()
-    event_graph: list[Deadlock] = []
+    deadlocks: list[Deadlock] = []
     while True:
-        graph = _constraints(network, roomy)
+        graph = _constraints(networks, roomy)
         with contextlib.suppress(ValueError):
             graph.reduced  # noqa: B018 - the solver reads it next
-            return graph, event_graph
+            return graph, deadlocks
         stuck = _deadlocks(graph)
         if not stuck or any(not set(deadlock.edges) - roomy for deadlock in stuck):
             raise ValueError("the ops feed each other in a circle")
-        event_graph += stuck
+        deadlocks += stuck
         roomy.update(e for deadlock in stuck for e in deadlock.edges)
 
 
-def _constraints(network: Network, roomy: set[int]) -> EventGraph:
-    steps = np.array([op.steps for op in network.ops], dtype=np.int64)
+def _constraints(networks: Sequence[Network], roomy: set[int]) -> EventGraph:
+    """The graph of some networks; edges in `roomy` hold one whole input at least."""
+    ops = [op for network in networks for op in network.ops]
+    count = len(ops)
+    steps = np.array([len(op.emit) for op in ops], dtype=np.int64)
     base = np.concatenate([[0], np.cumsum(steps)])
     nodes = int(base[-1])
     every = np.arange(nodes, dtype=np.int64)
-    of_equal = {id(op): op.durations() for op in {id(op): op for op in network.ops}.values()}  # parts share their op
-    durations = [of_equal[id(op)] for op in network.ops]
-    duration = np.concatenate(durations) if durations else np.zeros(0, np.int64)
+    duration = np.concatenate([op.durations() for op in ops]) if ops else np.zeros(0, np.int64)
     first = np.zeros(nodes, dtype=bool)
     first[base[:-1]] = True
     previous = every - 1
     previous[base[:-1]] = base[1:] - 1
-    count = len(network.ops)
-    data: list[tuple[np.ndarray, np.ndarray]] = []
-    space: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    bounded: list[int] = []
-    for index, edge in enumerate(network.edges):
-        producer = network.ops[edge.producer]
-        known = edge.known or EdgeWaits(producer.emit, edge.need, edge.freed)
-        data.append(known.data)
-        if edge.capacity is not None:
-            capacity = max(edge.capacity, producer.total) if index in roomy else edge.capacity
-            space.append(known.space(capacity))
-            bounded.append(index)
-    ends = np.array([(e.producer, e.consumer, e.latency) for e in network.edges], dtype=np.int64).reshape(-1, 3)
-
-    def between(waiting: list[np.ndarray], steps: list[np.ndarray], edges: np.ndarray, by: int) -> list[np.ndarray]:
-        """(source, target, weight, edge) of constraints over edges. waiting, steps: by edge; by: the column of `ends`
-        that tells whose steps are waited for."""
-        which = np.repeat(edges, [len(w) for w in waiting])
-        source = base[ends[which, by]] + np.concatenate(steps)
-        target = base[ends[which, 1 - by]] + np.concatenate(waiting)
-        return [source, target, duration[source] + ends[which, 2], which]
-
+    ends, links = _edges_of(networks, roomy)
     columns: list[tuple[np.ndarray | int, ...]] = [  # source, target, lag, weight, reason, edge
-        (previous, every, first.astype(np.int64), duration[previous], WaitReason.OWN, -1),
-        (np.full(count, nodes), base[:-1], 0, np.array([op.ready for op in network.ops]), WaitReason.READY, -1),
+        (previous, every, first, duration[previous], WaitReason.OWN, -1),
+        (nodes, base[:-1], 0, np.array([op.ready for op in ops]), WaitReason.READY, -1),
     ]
-    if data:
-        source, target, weight, which = between([w for w, _ in data], [s for _, s in data], np.arange(len(data)), 0)
-        columns.append((source, target, 0, weight, WaitReason.DATA, which))
-    if space:
-        source, target, weight, which = between(
-            [w for w, _, _ in space], [s for _, s, _ in space], np.array(bounded), 1
-        )
-        columns.append((source, target, np.concatenate([lag for *_, lag in space]), weight, WaitReason.SPACE, which))
-    lengths = [np.size(c[0]) for c in columns]
-    table = np.empty((6, sum(lengths)), dtype=np.int64)
+    if links:
+        between = np.concatenate(links, axis=1)
+        # twice as many groups as edges: of each edge those of data, then those of space
+        group = np.repeat(np.arange(2 * len(ends)), ends[:, 3:].reshape(-1))
+        edge, space = group >> 1, group & 1
+        source = base[ends[:, :2].reshape(-1)][group] + between[0]
+        target = base[ends[:, 1::-1].reshape(-1)][group] + between[1]
+        weight = duration[source] + ends[edge, 2]
+        columns.append((source, target, between[2], weight, WaitReason.DATA + space, edge))
+    table = np.empty((6, sum(np.size(c[1]) for c in columns)), dtype=np.int64)
     start = 0
-    for column, length in zip(columns, lengths, strict=True):
+    for column in columns:
+        end = start + np.size(column[1])
         for values, value in zip(table, column, strict=True):
-            values[start : start + length] = value
-        start += length
-    source, target, lag, weight, reason, edges = table
-    by = np.argsort(target, kind="stable")
-    links = coo_array((np.ones(len(ends), bool), (ends[:, 0], ends[:, 1])), shape=(count, count))
-    component = connected_components(links, directed=False)[1].astype(np.int64) if count else np.zeros(0, np.int64)
+            values[start:end] = value
+        start = end
+    reason = table[4]
+    table = table[:, np.argsort(table[1] * len(WaitReason) + reason, kind="stable")]
     op = np.repeat(np.arange(count, dtype=np.int64), steps)
-    return EventGraph(
-        base, op, duration, source[by], target[by], lag[by], weight[by], reason[by], edges[by], component[op]
-    )
+    return EventGraph(base, op, duration, *table, _components(count, ends[:, :2].tolist())[op])
+
+
+def _edges_of(networks: Sequence[Network], roomy: set[int]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """(edges, 5) producer and consumer among the ops of all, latency, how many constraints are for data and for space;
+    and those of each edge, as `EdgeConstraints.table` has them."""
+    ends: list[tuple[int, int, int, int, int]] = []
+    links: list[np.ndarray] = []
+    at = 0
+    for network in networks:
+        ops = network.ops
+        for edge in network.edges:
+            capacity, waits = edge.capacity, edge.known
+            if capacity is not None and len(ends) in roomy:
+                capacity = max(capacity, ops[edge.producer].total)
+            if waits is None:
+                waits = EdgeWaits(ops[edge.producer].emit, edge.need, edge.freed)
+            table, data, space = waits.constraints(capacity)
+            ends.append((at + edge.producer, at + edge.consumer, edge.latency, data, space))
+            links.append(table)
+        at += len(ops)
+    return np.array(ends, dtype=np.int64).reshape(-1, 5), links
+
+
+def _components(count: int, links: list[tuple[int, int]]) -> np.ndarray:
+    """(count,) number of the part that each op belongs to, of those that no links lead out of; a loop, for a few dozens
+    of ops are too few for a sparse matrix."""
+    root = list(range(count))
+
+    def root_of(op: int) -> int:
+        while root[op] != op:
+            root[op] = op = root[root[op]]
+        return op
+
+    for a, b in links:
+        low, high = sorted((root_of(a), root_of(b)))
+        root[high] = low
+    roots = np.array([root_of(op) for op in range(count)], dtype=np.int64)
+    return np.unique(roots, return_inverse=True)[1].reshape(-1)
 
 
 def levels(nodes: int, source: np.ndarray, target: np.ndarray, lag: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,33 +90,46 @@ def _split(whole: int, parts: int) -> np.ndarray:
     return lengths
 
 
+class EdgeConstraints(NamedTuple):
+    """What two ops wait for over an edge: (3, data + space) step that is waited for, step that waits, and how many
+    inputs before; first those by which the consumer waits for data, then those by which the producer waits for space.
+    """
+
+    table: np.ndarray
+    data: int
+    space: int
+
+
 class EdgeWaits:
     """Which steps of two ops wait for each other over an edge. emit: of the producer (`FlowOp`); need, freed: see
     `FlowEdge`. Worked out once: networks of the same candidates ask again and again."""
 
     def __init__(self, emit: np.ndarray, need: np.ndarray, freed: np.ndarray) -> None:
         self.emit, self.need, self.freed = emit, need, freed
-        self._space: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._constraints: dict[int | None, EdgeConstraints] = {}
+
+    def constraints(self, capacity: int | None) -> EdgeConstraints:
+        """Where so many tiles fit between the two, or any number."""
+        entry = self._constraints.get(capacity)
+        if entry is None:
+            data = self._data
+            space = np.zeros((3, 0), np.int64) if capacity is None else self._space(capacity)
+            entry = EdgeConstraints(np.concatenate([data, space], axis=1), data.shape[1], space.shape[1])
+            self._constraints[capacity] = entry
+        return entry
 
     @functools.cached_property
-    def data(self) -> tuple[np.ndarray, np.ndarray]:
-        """(steps of the consumer, step of the producer each waits for), without those implied by the step before."""
+    def _data(self) -> np.ndarray:
+        """Steps of the producer, and of the consumer that wait for them, without what the step before implies."""
         need = np.maximum.accumulate(self.need)
         step = np.searchsorted(self.emit, need)
         keep = need > 0
         keep[1:] &= (step[1:] != step[:-1]) | (need[:-1] == 0)
         wait = np.flatnonzero(keep)
-        return wait, step[wait]
+        return np.stack([step[wait], wait, np.zeros_like(wait)])
 
-    def space(self, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(steps of the producer, step of the consumer that frees its space, how many inputs before) where so many
-        tiles fit between the two."""
-        entry = self._space.get(capacity)
-        if entry is None:
-            entry = self._space[capacity] = self._waits_for_space(capacity)
-        return entry
-
-    def _waits_for_space(self, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _space(self, capacity: int) -> np.ndarray:
+        """Steps of the consumer that free space, and of the producer that wait for it."""
         emit, total = self.emit, int(self.emit[-1])
         keep = np.diff(emit, prepend=0) > 0
         behind = emit - capacity  # tiles of this input that must be gone; <= 0 reaches back
@@ -124,7 +138,7 @@ class EdgeWaits:
         where = np.flatnonzero(keep)
         keep[where[1:]] = (step[where[1:]] != step[where[:-1]]) | (lag[where[1:]] != lag[where[:-1]])
         wait = np.flatnonzero(keep)
-        return wait, step[wait], lag[wait]
+        return np.stack([step[wait], wait, lag[wait]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,13 +159,6 @@ class FlowEdge:
     capacity: int | None
     latency: int = 0
     known: EdgeWaits | None = dataclasses.field(default=None, compare=False, repr=False)
-
-    def shifted(self, by: int) -> FlowEdge:
-        """The same where the ops are counted from another one."""
-        return FlowEdge(
-            self.producer + by, self.consumer + by, self.port, self.need, self.freed, self.capacity, self.latency,
-            self.known,
-        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

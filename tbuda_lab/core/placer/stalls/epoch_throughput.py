@@ -20,7 +20,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import Built, build
 from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, event_graph
 from tbuda_lab.core.epochsim.fork_join_stalls import critical_chain, fork_join_stalls
-from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
+from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.epochsim.solve import SolvedSchedule, solve, waits
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind
@@ -210,30 +210,14 @@ class _Run:
 
 def _run(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...], inputs: int) -> _Run:
     """The recurrence takes the arrays of several epochs at once, for little more than the longest takes alone."""
-    every, network, groups = _together(epochs, overrides)
-    graph, deadlocks = event_graph(network)
-    first_edges = itertools.accumulate((len(built.network.edges) for built in every), initial=0)
-    runs = tuple(
-        _EpochRun(built, group, range(first, first + len(built.network.edges)))
-        for built, group, first in zip(every, groups, first_edges, strict=False)
-    )
-    return _Run(runs, graph, solve(graph, inputs), tuple(deadlocks))
-
-
-def _together(
-    epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...]
-) -> tuple[list[Built], Network, list[range]]:
-    """Each epoch built, all of them as one network, and where the ops of each stand in it, the host's last."""
     every = [build(trial(p, s, overrides), _CONSTANTS, p.costs.tile_orders) for p, s in epochs]
-    ops: list[FlowOp] = []
-    edges: list[FlowEdge] = []
-    groups = []
+    graph, deadlocks = event_graph(*(built.network for built in every))
+    runs, op, edge = [], 0, 0
     for built in every:
-        at = len(ops)
-        groups.append(range(at, at + len(built.network.ops)))
-        ops += built.network.ops
-        edges += [edge.shifted(at) for edge in built.network.edges] if at else built.network.edges
-    return every, Network(tuple(ops), tuple(edges)), groups
+        next_op, next_edge = op + len(built.network.ops), edge + len(built.network.edges)
+        runs.append(_EpochRun(built, range(op, next_op), range(edge, next_edge)))
+        op, edge = next_op, next_edge
+    return _Run(tuple(runs), graph, solve(graph, inputs), tuple(deadlocks))
 
 
 def _extended(done: np.ndarray, counted: int) -> tuple[float, float]:
