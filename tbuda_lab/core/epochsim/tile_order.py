@@ -17,9 +17,8 @@ from tbuda_lab.core.balancer.layout import buffer_address, consumer_walk
 from tbuda_lab.core.balancer.pickers import streamed_picker
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape, to_source
-from tbuda_lab.core.epochsim.costs import RowMoves
 from tbuda_lab.core.epochsim.network import EdgeWaits
-from tbuda_lab.core.graph import TILE, Graph
+from tbuda_lab.core.graph import TILE
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
 
 
@@ -354,51 +353,3 @@ def input_tiles(profile: OpProfile, port: int, row: np.void, factor: int = 2) ->
     if isinstance(profile.op, HwReduce) and profile.op.dim == "c":
         return factor * u_kt * ur
     return factor * ur * uc
-
-
-_GRAPHS = 32
-"""Whose readers are kept: the trials that are simulated side by side have a graph each."""
-_MOST_BYTES = 192 << 20
-"""Of tile orders in one cache: they are as long as tensors."""
-
-
-@dataclasses.dataclass
-class TileOrderCache:
-    """Steps of ops, walks over edges, flows between parts of ops, tiles of input buffers, by all that decides them
-    (never by name): the next network of the same ops takes them from here. It belongs to one set of `EpochConstants`.
-    Beyond `_MOST_BYTES` all but the last are forgotten. moves: bytes of single candidates, of one device
-    (`costs.op_costs`)."""
-
-    steps: dict[tuple[object, ...], Steps] = dataclasses.field(default_factory=dict)
-    walks: dict[tuple[object, ...], TileOrder] = dataclasses.field(default_factory=dict)
-    flows: dict[tuple[object, ...], list[TileFlow]] = dataclasses.field(default_factory=dict)
-    stripes: dict[tuple[object, ...], Stripes] = dataclasses.field(default_factory=dict)
-    buffers: dict[tuple[object, ...], int] = dataclasses.field(default_factory=dict)
-    moves: dict[tuple[str, int], RowMoves] = dataclasses.field(default_factory=dict)
-    bytes_used: int = 0
-    _users: dict[int, tuple[Graph, dict[str, list[tuple[str, int]]]]] = dataclasses.field(default_factory=dict)
-
-    def users(self, graph: Graph) -> dict[str, list[tuple[str, int]]]:
-        """`Graph.users` of a graph that nobody changes any more; kept for the last few that were asked for."""
-        entry = self._users.get(id(graph))
-        return self.keep_users(graph, graph.users() if entry is None else entry[1])
-
-    def keep_users(self, graph: Graph, users: dict[str, list[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
-        """Notes the readers of a graph."""
-        self._users.pop(id(graph), None)
-        self._users[id(graph)] = graph, users
-        if len(self._users) > _GRAPHS:
-            del self._users[next(iter(self._users))]
-        return users
-
-    def keep(self, key: tuple[object, ...], walk: TileOrder) -> TileOrder:
-        """Notes a walk."""
-        size = walk.core.nbytes + walk.address.nbytes
-        if self.bytes_used + size > _MOST_BYTES:
-            self.walks.clear()
-            self.flows.clear()
-            self.stripes.clear()
-            self.bytes_used = 0
-        self.bytes_used += size
-        self.walks[key] = walk
-        return walk

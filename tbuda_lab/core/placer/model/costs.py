@@ -19,7 +19,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.routes import Routes
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.tile_order import TileOrderCache
+from tbuda_lab.core.epochsim.tile_order_cache import TileOrderCache
 from tbuda_lab.core.options import CompileOptions
 
 BIG = 1 << 20

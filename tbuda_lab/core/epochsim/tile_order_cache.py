@@ -1,0 +1,174 @@
+"""Candidates cut into steps and the edges between them, worked out once for all networks that they stand in."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.epochsim.costs import RowMoves
+from tbuda_lab.core.epochsim.network import EpochConstants
+from tbuda_lab.core.epochsim.tile_order import (
+    Steps,
+    Stripes,
+    TileFlow,
+    TileOrder,
+    edge_walk,
+    input_tiles,
+    op_steps,
+    part_flows,
+    stripes,
+)
+from tbuda_lab.core.graph import Graph
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CutOp:
+    """A candidate of an op cut into steps. order, read_order: "r" or "c", in which it packs its ublocks and reads those
+    of eltwise operands; asked: how many steps it was to have at least. A `TileOrderCache` has each once."""
+
+    profile: OpProfile
+    row: np.void
+    order: str
+    read_order: str
+    asked: int
+    steps: Steps
+    _inputs: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict, repr=False)
+
+    @functools.cached_property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of cores."""
+        return int(self.row["grid_r"]), int(self.row["grid_c"])
+
+    @functools.cached_property
+    def output_tiles(self) -> int:
+        """Tiles of a core's output buffer."""
+        return int(self.row["buf_size_mb"]) * self.steps.tiles
+
+    @functools.cached_property
+    def most_at_once(self) -> int:
+        """The most tiles that leave with one step."""
+        return int(np.diff(self.steps.emit, prepend=0).max())
+
+    def input_tiles(self, port: int, factor: int) -> int:
+        """Tiles of a core's buffer for an operand that holds `factor` times what is read at once."""
+        entry = self._inputs.get((port, factor))
+        if entry is None:
+            entry = self._inputs[port, factor] = input_tiles(self.profile, port, self.row, factor)
+        return entry
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CutEdge:
+    """An operand of one cut op that another one makes, and the order in which its tiles go over."""
+
+    producer: CutOp
+    consumer: CutOp
+    walk: TileOrder
+    _flows: dict[tuple[tuple[int, ...], ...], list[TileFlow]] = dataclasses.field(default_factory=dict, repr=False)
+
+    def capacity(self, input_tiles: int) -> int:
+        """Tiles per core of the producer that its output buffer and an input buffer of the reader hold together."""
+        return self.producer.output_tiles + input_tiles * self.walk.total // max(1, self.walk.length)
+
+    def takes_turns(self, capacity: int) -> bool:
+        """Whether one step of the reader takes so much that neither the next block nor what the next step takes finds
+        room beside it."""
+        return max(self.walk.step, self.producer.most_at_once) + self.walk.step > capacity
+
+    def flows(self, p_stripes: Stripes, c_stripes: Stripes) -> list[TileFlow]:
+        """See `part_flows`."""
+        key = p_stripes.rows, p_stripes.cols, c_stripes.rows, c_stripes.cols
+        entry = self._flows.get(key)
+        if entry is None:
+            grids = self.producer.grid, self.consumer.grid
+            entry = self._flows[key] = part_flows(
+                self.walk, self.producer.steps, grids[0], p_stripes, grids[1], c_stripes
+            )
+        return entry
+
+
+_GRAPHS = 32
+"""Whose readers are kept: the trials that are simulated side by side have a graph each."""
+_MOST_BYTES = 192 << 20
+"""Of tile orders in one cache: they are as long as tensors."""
+
+
+@dataclasses.dataclass
+class TileOrderCache:
+    """Steps of ops, ops cut into them, edges, stripes, by all that decides them (never by name): the next network of
+    the same ops takes them from here. It belongs to one set of `EpochConstants`. Beyond `_MOST_BYTES` all edges but the
+    last are forgotten. moves: bytes of single candidates, of one device (`costs.op_costs`)."""
+
+    steps: dict[tuple[object, ...], Steps] = dataclasses.field(default_factory=dict)
+    moves: dict[tuple[str, int], RowMoves] = dataclasses.field(default_factory=dict)
+    bytes_used: int = 0
+    _ops: dict[tuple[str, int, str, str, int], CutOp] = dataclasses.field(default_factory=dict)
+    _edges: dict[tuple[CutOp, CutOp, int], CutEdge] = dataclasses.field(default_factory=dict)
+    _stripes: dict[tuple[CutEdge, ...], Stripes] = dataclasses.field(default_factory=dict)
+    _users: dict[int, tuple[Graph, dict[str, list[tuple[str, int]]]]] = dataclasses.field(default_factory=dict)
+
+    def op(
+        self, table: OpModels, at: int, order: str, read_order: str, asked: int, constants: EpochConstants
+    ) -> CutOp:
+        """The candidate in row `at` of a table, cut into `asked` steps or more where it has so many."""
+        key = table.signature, at, order, read_order, asked
+        entry = self._ops.get(key)
+        if entry is None:
+            assert table.profile is not None
+            row, steps_key = table.rows[at], (table.signature, at, order, asked)
+            if steps_key not in self.steps:
+                self.steps[steps_key] = op_steps(table.profile, row, order, asked, constants.max_steps)
+            entry = self._ops[key] = CutOp(table.profile, row, order, read_order, asked, self.steps[steps_key])
+        return entry
+
+    def edge(self, producer: CutOp, consumer: CutOp, port: int) -> CutEdge:
+        """What goes from one to the other as its operand `port`."""
+        key = producer, consumer, port
+        entry = self._edges.get(key)
+        if entry is None:
+            walk = edge_walk(
+                producer.profile,
+                producer.row,
+                producer.order,
+                producer.steps,
+                consumer.profile,
+                port,
+                consumer.row,
+                consumer.read_order,
+                consumer.steps,
+            )
+            size = walk.core.nbytes + walk.address.nbytes
+            if self.bytes_used + size > _MOST_BYTES:
+                self._edges.clear()
+                self._stripes.clear()
+                self.bytes_used = 0
+            self.bytes_used += size
+            entry = self._edges[key] = CutEdge(producer, consumer, walk)
+        return entry
+
+    def stripes(self, feeds: tuple[CutEdge, ...], constants: EpochConstants) -> Stripes:
+        """The groups of cores that do not go in step of an op with these operands."""
+        if not feeds:
+            return Stripes()
+        entry = self._stripes.get(feeds)
+        if entry is None:
+            walks = [(edge.walk, edge.producer.steps) for edge in feeds]
+            entry = self._stripes[feeds] = stripes(walks, feeds[0].consumer.grid, constants.parts)
+        return entry
+
+    def users(self, graph: Graph) -> dict[str, list[tuple[str, int]]]:
+        """`Graph.users` of a graph that nobody changes any more; kept for the last few that were asked for."""
+        entry = self._users.get(id(graph))
+        return self.keep_users(graph, graph.users() if entry is None else entry[1])
+
+    def keep_users(self, graph: Graph, users: dict[str, list[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
+        """Notes the readers of a graph."""
+        self._users.pop(id(graph), None)
+        self._users[id(graph)] = graph, users
+        if len(self._users) > _GRAPHS:
+            del self._users[next(iter(self._users))]
+        return users
