@@ -134,7 +134,7 @@ def test_a_deadlock_names_the_ops_and_the_buffers() -> None:
         assert text in result.message
     assert "nop" in result.fix
     # the times are those of buffers that hold a whole input
-    roomy = dataclasses.replace(network, edges=tuple(dataclasses.replace(e, capacity=max(4, e.capacity or 0))
+    roomy = dataclasses.replace(network, edges=tuple(e._replace(capacity=max(4, e.capacity or 0))
                                                      if e.producer == 0 and e.consumer == 2 else e
                                                      for e in network.edges))
     assert (run.schedule.start == starts(roomy, 3)).all()
@@ -182,9 +182,9 @@ def test_written_down_periods_are_what_would_have_been_computed(network: Network
 def test_what_is_known_of_an_edge_serves_any_capacity(network: Network, batch: int) -> None:
     known = [EdgeWaits(network.ops[e.producer].emit, e.need, e.freed) for e in network.edges]
     for more in (0, 1, 0):
-        edges = [e if e.capacity is None else dataclasses.replace(e, capacity=e.capacity + more) for e in network.edges]
+        edges = [e if e.capacity is None else e._replace(capacity=e.capacity + more) for e in network.edges]
         alone = run_network(Network(network.ops, tuple(edges)), batch)
-        kept = [dataclasses.replace(e, known=k) for e, k in zip(edges, known, strict=True)]
+        kept = [e._replace(known=k) for e, k in zip(edges, known, strict=True)]
         both = run_network(Network(network.ops, tuple(kept)), batch)
         assert (both.schedule.start == alone.schedule.start).all()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from tbuda_lab.core.epochsim.costs import SimulatedCompile
 
 
-@dataclasses.dataclass(frozen=True)
-class CoreBlock:
+class CoreBlock(NamedTuple):
     """A rectangle of an op's cores that go in step: the op's index in `Built.names`, and (row, column, rows, columns)
     on the chip's grid."""
 

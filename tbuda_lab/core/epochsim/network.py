@@ -44,8 +44,7 @@ class EpochConstants:
                 raise ValueError(f"{field.name} is a whole number of at least {least}, not {value!r}")
 
 
-@dataclasses.dataclass(frozen=True)
-class FlowOp:
+class FlowOp(NamedTuple):
     """An op, or a part of one whose cores go in step (parts of an op have its name). It works on an input in `steps`
     steps of nearly equal length, `cycles` together.
 
@@ -141,8 +140,7 @@ class EdgeWaits:
         return np.stack([step[wait], wait, lag[wait]])
 
 
-@dataclasses.dataclass(frozen=True)
-class FlowEdge:
+class FlowEdge(NamedTuple):
     """Tiles from one op to another, in the order in which the producer packs them.
 
     need: (consumer steps,) how many tiles of an input must have arrived before each step; freed: how many will not be
@@ -158,7 +156,7 @@ class FlowEdge:
     freed: np.ndarray
     capacity: int | None
     latency: int = 0
-    known: EdgeWaits | None = dataclasses.field(default=None, compare=False, repr=False)
+    known: EdgeWaits | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -168,99 +168,116 @@ def _cores(profile: OpProfile, port: int, row: np.void) -> int:
     return int(row["grid_c"]) if role in ("in1", "bias") else int(row["cores"])
 
 
+@dataclasses.dataclass(frozen=True)
+class _RowTiles:
+    """What a candidate takes and holds (placement.md#forks-and-joins). In tiles: volume, of its output; block, of one
+    core's block of it; buffered, of the output buffers of all cores; widest, by operand, of all of it; inputs, by
+    operand, of a core's input buffer. cores: by operand, that hold a different part of it.
+
+    As parts of a whole: passes, of the output in the output buffers; holds, by operand, in the input buffers; needs, by
+    operand, that has to arrive before the op goes on: two slices of a matmul's or reduction's, as many together as a
+    slice on the way to it or a stack behind it ties to each other, a t-th of them for a picker; of other ops what their
+    output buffers take. joins: by operand, that a join takes before it frees the other: two blocks on all its cores.
+    """
+
+    t: int
+    l1_total: int
+    volume: int
+    block: int
+    buffered: int
+    passes: float
+    widest: tuple[int, ...]
+    inputs: tuple[int, ...]
+    cores: tuple[int, ...]
+    holds: tuple[float, ...]
+    needs: tuple[float, ...]
+    joins: tuple[float, ...]
+
+    @classmethod
+    def of(cls, profile: OpProfile, row: np.void) -> _RowTiles:
+        """Of one candidate of an op."""
+        z, rt, ct = profile.out
+        volume = max(1, z * rt * ct)
+        block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
+        all_cores, times = int(row["cores"]), int(row["t"])
+        buffered = block * int(row["buf_size_mb"]) * all_cores
+        ports = range(len(profile.operands))
+        widest = tuple(math.prod(operand.tiles) for operand in profile.operands)
+        inputs = tuple(input_buffer_tiles(profile, port, row) for port in ports)
+        cores = tuple(_cores(profile, port, row) for port in ports)
+        holds = tuple(min(1.0, i * c / max(1, w)) for i, c, w in zip(inputs, cores, widest, strict=True))
+        if profile.matmul_like or profile.kind == "reduce":
+            parts = times if profile.kind == "sparse_matmul" else 1
+            needs = tuple(min(1.0, 2.0 * _together(profile, p) / _slices(profile, p) / parts) for p in ports)
+            joins = needs
+        else:
+            needs = tuple(min(1.0, buffered / volume) for _ in ports)
+            joins = tuple(min(1.0, 2.0 * block * all_cores / max(1, w)) for w in widest)
+        passes = min(1.0, buffered / volume)
+        return cls(
+            times, int(row["l1_total"]), volume, block, buffered, passes, widest, inputs, cores, holds, needs, joins
+        )
+
+
+def _slices(profile: OpProfile, port: int) -> int:
+    """Slices of an operand that are taken one after the other."""
+    return max(1, profile.operands[port].tiles[0] if profile.z_group == 1 else 1)
+
+
+def _together(profile: OpProfile, port: int) -> int:
+    """Of these, how many are tied to each other."""
+    sliced = math.prod(int(tm.args[0]) for tm in profile.operands[port].tms if tm.name in ("hslice", "vslice"))
+    return max(sliced, *profile.user_stacks, 1)
+
+
+def _row_tiles(problem: Problem, op: int, row: int) -> _RowTiles:
+    """Of the candidate in row `row` of an op's table, once for all that share the table."""
+    table = problem.tables[op]
+    key = ("row tiles", table.signature, row)
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, _RowTiles):
+        entry = problem.costs.answers[key] = _RowTiles.of(problem.profiles[op], table.rows[row])
+    return entry
+
+
 class _Epoch:
-    """Needs and holdings of the ops of one placed epoch: each worked out once, many pairs of branches ask for it."""
+    """Needs and holdings of the ops of one placed epoch."""
 
     def __init__(self, problem: Problem, segment: Segment) -> None:
         self.problem, self.segment = problem, segment
-        self.row = {
-            op: problem.tables[op].rows[row]
-            for op, row in zip(range(segment.first, segment.last), segment.rows, strict=True)
-        }
-        self._needs: dict[tuple[int, int], float] = {}
-        self._holds: dict[tuple[int, int], float] = {}
-        self._outputs: dict[int, int] = {}
-
-    def volume(self, op: int) -> int:
-        z, rt, ct = self.problem.profiles[op].out
-        return max(1, z * rt * ct)
+        self.ops = range(segment.first, segment.last)
+        self.tiles = {op: _row_tiles(problem, op, row) for op, row in zip(self.ops, segment.rows, strict=True)}
+        self.l1 = int(L1_SHARE * problem.device.l1_usable)
 
     def last_reader(self, op: int) -> int:
         """The last op that reads another one; -1 where none does."""
         readers = self.problem.facts[op].readers
         return readers[-1][0] if readers else -1
 
-    def output_tiles(self, op: int) -> int:
-        """Tiles of the output buffers of all cores."""
-        entry = self._outputs.get(op)
-        if entry is None:
-            row = self.row[op]
-            block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
-            entry = self._outputs[op] = block * int(row["buf_size_mb"]) * int(row["cores"])
-        return entry
-
     def needs(self, op: int, port: int) -> float:
-        """Part of an operand that has to arrive before the op goes on, as a fraction of all of it
-        (placement.md#forks-and-joins): two slices of a matmul's or reduction's, as many together as a slice on the way
-        to it or a stack behind it ties to each other, a t-th of them for a picker; of other ops what their output
-        buffers take. An inserted nop passes on whatever comes."""
-        entry = self._needs.get((op, port))
-        if entry is None:
-            entry = self._needs[op, port] = self._needed(op, port)
-        return entry
-
-    def _needed(self, op: int, port: int) -> float:
+        """As `_RowTiles` has it; an inserted nop passes on whatever comes."""
         problem = self.problem
-        profile = problem.profiles[op]
-        if BETWEEN in problem.graph[problem.order[op]].attrs:
-            return 0.0
-        if profile.matmul_like or profile.kind == "reduce":
-            operand = profile.operands[port]
-            sliced = math.prod(int(tm.args[0]) for tm in operand.tms if tm.name in ("hslice", "vslice"))
-            slices = max(1, operand.tiles[0] if profile.z_group == 1 else 1)
-            together = max(sliced, *profile.user_stacks, 1)
-            times = int(self.row[op]["t"]) if profile.kind == "sparse_matmul" else 1
-            return min(1.0, 2.0 * together / slices / times)
-        return min(1.0, self.output_tiles(op) / self.volume(op))
-
-    def joins(self, op: int, port: int) -> float:
-        """Part of an operand that a join takes before it frees the other: two blocks on all its cores."""
-        profile, row = self.problem.profiles[op], self.row[op]
-        z, rt, ct = profile.operands[port].tiles
-        if profile.matmul_like or profile.kind == "reduce":
-            return self.needs(op, port)
-        block = int(row["mblock_m"]) * int(row["mblock_n"]) * int(row["ublock_r"]) * int(row["ublock_c"])
-        return min(1.0, 2.0 * block * int(row["cores"]) / max(1, z * rt * ct))
-
-    def holds(self, op: int, port: int) -> float:
-        """Part of an operand that the op's input buffers take."""
-        entry = self._holds.get((op, port))
-        if entry is None:
-            entry = self._holds[op, port] = self._tiles_share(op, port)
-        return entry
-
-    def _tiles_share(self, op: int, port: int) -> float:
-        profile, row = self.problem.profiles[op], self.row[op]
-        z, rt, ct = profile.operands[port].tiles
-        tiles = input_buffer_tiles(profile, port, row) * _cores(profile, port, row)
-        return min(1.0, tiles / max(1, z * rt * ct))
+        return 0.0 if BETWEEN in problem.graph[problem.order[op]].attrs else self.tiles[op].needs[port]
 
     def room(self, op: int) -> int:
         """Bytes of a core's L1 that larger buffers may take."""
-        return max(0, int(L1_SHARE * self.problem.device.l1_usable) - int(self.row[op]["l1_total"]))
+        return max(0, self.l1 - self.tiles[op].l1_total)
 
 
 def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
     """All pairs of branches of an epoch that meet at an op for the first time, the short one first; only pairs in which
     it holds too little."""
-    epoch = _Epoch(problem, segment)
-    inside = range(segment.first, segment.last)
+    return _pairs(_Epoch(problem, segment))
+
+
+def _pairs(epoch: _Epoch) -> list[ForkJoin]:
+    problem, segment, tiles = epoch.problem, epoch.segment, epoch.tiles
     # by op, its operands from the epoch; a DRAM queue holds whatever has to wait there
     operands = {
         op: [(port, p) for port, p in enumerate(fact.producers) if p >= segment.first and port not in fact.queued]
-        for op, fact in ((op, problem.facts[op]) for op in inside)
+        for op, fact in ((op, problem.facts[op]) for op in epoch.ops)
     }
-    readers: dict[int, list[tuple[int, int]]] = {op: [] for op in inside}
+    readers: dict[int, list[tuple[int, int]]] = {op: [] for op in epoch.ops}
     for op, taken in operands.items():
         for port, producer in taken:
             readers[producer].append((op, port))
@@ -268,7 +285,7 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
     for fork, branches in readers.items():
         if len(branches) < 2:
             continue
-        volume = epoch.volume(fork)
+        volume = tiles[fork].volume
         heads = {i: op for i, (op, _) in enumerate(branches)}
         # per op: by branch it was reached through, the branch with the greatest need and that with the least room
         reached: dict[int, dict[int, tuple[Branch, Branch]]] = {}
@@ -276,7 +293,7 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
             arriving: dict[int, list[tuple[int, Branch, Branch]]] = {}
             for port, producer in operands[op]:
                 if producer == fork:
-                    start = Branch((), port, 0.0, epoch.output_tiles(fork) / volume)
+                    start = Branch((), port, 0.0, tiles[fork].buffered / volume)
                     arriving.setdefault(branches.index((op, port)), []).append((port, start, start))
                 elif producer in reached:
                     for way, (most, least) in reached[producer].items():
@@ -288,7 +305,7 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
                 for a, (_, least) in ways.items():
                     longest = max((m for b, (m, _) in ways.items() if b != a), key=lambda m: m.needs)
                     if longest.ops:  # what comes straight from the fork needs no more than the short branch holds
-                        longest = longest._replace(needs=longest.needs + epoch.joins(op, longest.port))
+                        longest = longest._replace(needs=longest.needs + tiles[op].joins[longest.port])
                     if longest.needs > least.holds:
                         pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
                         if pair.missing:
@@ -299,34 +316,34 @@ def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
                 left.update(way for at, some in reached.items() if epoch.last_reader(at) > op for way in some)
                 if left <= {merged}:  # no other branch goes on
                     break
-            reached[op] = {way: (_past(epoch, op, m), _past(epoch, op, h)) for way, (m, h) in ways.items()}
+            reached[op] = {way: _past(epoch, op, ends) for way, ends in ways.items()}
     return list(forks.values())
 
 
 def _at(epoch: _Epoch, op: int, parts: list[tuple[int, Branch, Branch]]) -> tuple[Branch, Branch]:
-    """The greediest and the tightest branch at an op's inputs."""
+    """The greediest and the tightest branch at an op's inputs; one object where they are the same."""
+    holds = epoch.tiles[op].holds
     if len(parts) == 1:
         ((port, most, least),) = parts
-        room = epoch.holds(op, port)
-        return (
-            Branch(most.ops, port, most.needs, most.holds + room),
-            Branch(least.ops, port, least.needs, least.holds + room),
-        )
-    most = max(
-        (Branch(m.ops, p, m.needs, m.holds + epoch.holds(op, p)) for p, m, _ in parts), key=lambda b: b.needs
-    )
-    least = min(
-        (Branch(h.ops, p, h.needs, h.holds + epoch.holds(op, p)) for p, _, h in parts), key=lambda b: b.holds
-    )
+        entered = Branch(most.ops, port, most.needs, most.holds + holds[port])
+        if least is most:
+            return entered, entered
+        return entered, Branch(least.ops, port, least.needs, least.holds + holds[port])
+    most = max((Branch(m.ops, p, m.needs, m.holds + holds[p]) for p, m, _ in parts), key=lambda b: b.needs)
+    least = min((Branch(h.ops, p, h.needs, h.holds + holds[p]) for p, _, h in parts), key=lambda b: b.holds)
     return most, least
 
 
-def _past(epoch: _Epoch, op: int, branch: Branch) -> Branch:
-    """A branch that goes on through an op."""
-    holds = min(1.0, epoch.output_tiles(op) / epoch.volume(op))
-    return Branch(
-        (*branch.ops, op), branch.port, min(1.0, branch.needs + epoch.needs(op, branch.port)), branch.holds + holds
-    )
+def _past(epoch: _Epoch, op: int, ends: tuple[Branch, Branch]) -> tuple[Branch, Branch]:
+    """Branches that go on through an op."""
+    most, least = ends
+    passes = epoch.tiles[op].passes
+    needs = min(1.0, most.needs + epoch.needs(op, most.port))
+    further = Branch((*most.ops, op), most.port, needs, most.holds + passes)
+    if least is most:
+        return further, further
+    needs = min(1.0, least.needs + epoch.needs(op, least.port))
+    return further, Branch((*least.ops, op), least.port, needs, least.holds + passes)
 
 
 def _scaled(branch: Branch, volume: int) -> Branch:
@@ -337,25 +354,22 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
     """Larger input buffers along branches that hold too little, as far as L1 has room; and what was done or is missing,
     one diagnostic for an epoch."""
     epoch = _Epoch(problem, segment)
-    room = {op: epoch.room(op) for op in epoch.row}
+    room = {op: epoch.room(op) for op in epoch.ops}
     extra: dict[tuple[int, int], int] = {}
     unmet: list[tuple[int, ForkJoin]] = []
     widened: set[str] = set()
-    for pair in sorted(find(problem, segment), key=lambda f: -f.missing):
-        part = pair.missing / epoch.volume(pair.fork)
+    for pair in sorted(_pairs(epoch), key=lambda f: -f.missing):
+        part = pair.missing / epoch.tiles[pair.fork].volume
         places = [(pair.join, pair.short.port)]
         for op in reversed(pair.short.ops):
             ports = [p for p, s in enumerate(problem.facts[op].producers) if s == pair.fork or s in pair.short.ops]
             places += [(op, p) for p in ports[:1]]
         for op, port in places:
-            profile, row = problem.profiles[op], epoch.row[op]
-            z, rt, ct = profile.operands[port].tiles
-            own = z * rt * ct
-            block = input_buffer_tiles(profile, port, row) // 2
-            cores = _cores(profile, port, row)
+            tiles = epoch.tiles[op]
+            own, cores, block = tiles.widest[port], tiles.cores[port], tiles.inputs[port] // 2
             already = extra.get((op, port), 0)
             lacking = max(0, math.ceil(part * own / cores / block) * block - already)
-            tile = tile_bytes(profile.operands[port].df, align=problem.device.tile_align)
+            tile = tile_bytes(problem.profiles[op].operands[port].df, align=problem.device.tile_align)
             add = min(lacking, room[op] // tile // block * block)
             if add > 0:
                 extra[op, port] = already + add
@@ -365,14 +379,12 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             if part <= 1e-9:
                 break
         if part > 1e-9:
-            unmet.append((math.ceil(part * epoch.volume(pair.fork)), pair))
+            unmet.append((math.ceil(part * epoch.tiles[pair.fork].volume), pair))
     _widen_readers(epoch, room, extra, widened)
     sizes: dict[str, tuple[int, ...]] = {}
     for op in sorted({op for op, _ in extra}):
-        profile, row = problem.profiles[op], epoch.row[op]
         sizes[problem.order[op]] = tuple(
-            input_buffer_tiles(profile, p, row) + extra[op, p] if (op, p) in extra else 0
-            for p in range(len(profile.operands))
+            tiles + extra[op, p] if (op, p) in extra else 0 for p, tiles in enumerate(epoch.tiles[op].inputs)
         )
     message: list[Diagnostic] = []
     where = f"epoch {index}"
@@ -419,20 +431,18 @@ def _widen_readers(
     of them; a picker that goes back over its operand, or a matmul that takes it slice by slice, then holds on to what
     the producer has no other place for, and the two take turns. A picker gets room for a whole input, a matmul for two
     of its own parts, as far as there is room."""
-    problem, inside = epoch.problem, range(epoch.segment.first, epoch.segment.last)
+    problem, inside = epoch.problem, epoch.ops
     for op in inside:
-        profile, row = problem.profiles[op], epoch.row[op]
+        profile, tiles = problem.profiles[op], epoch.tiles[op]
         if not profile.matmul_like:
             continue
         for port, producer in enumerate(problem.facts[op].producers):
-            if producer not in inside or port in problem.facts[op].queued or int(epoch.row[producer]["t"]) == 1:
+            if producer not in inside or port in problem.facts[op].queued or epoch.tiles[producer].t == 1:
                 continue
-            z, rt, ct = profile.operands[port].tiles
-            cores = _cores(profile, port, row)
-            share = 1.0 if profile.kind == "sparse_matmul" else min(1.0, 2.0 / int(row["t"]))
-            least = input_buffer_tiles(profile, port, row)
+            share = 1.0 if profile.kind == "sparse_matmul" else min(1.0, 2.0 / tiles.t)
+            least = tiles.inputs[port]
             block, already = max(1, least // 2), extra.get((op, port), 0)
-            missing = math.ceil((share * z * rt * ct / cores - least - already) / block) * block
+            missing = math.ceil((share * tiles.widest[port] / tiles.cores[port] - least - already) / block) * block
             tile = tile_bytes(profile.operands[port].df, align=problem.device.tile_align)
             add = min(missing, room[op] // tile // block * block)
             if add > 0:
