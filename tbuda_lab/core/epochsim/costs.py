@@ -77,16 +77,21 @@ class OpCost:
 
 @dataclasses.dataclass(frozen=True)
 class RowMoves:
-    """What one candidate moves. rows: (1,) the candidate; loaded: of each operand, whether it is fetched once; cores:
-    that read each; once: (3 + operands,) which entries of `limits` are fetched once; speeds: what `speed` found."""
+    """What one candidate moves. rows: (1,) the candidate; cores: of each operand, that read it; streamed: of each, that
+    do for every input, if it lies in DRAM; output_cores: that write; picker_cores: that read a picker's tiles for
+    every input; fetched: (bytes of each core, cores) of what is fetched once, operands and a picker's tiles; once:
+    (3 + operands,) which entries of `limits` that is. costs: what `cost` gave."""
 
     profile: OpProfile
     rows: np.ndarray
     move: Traffic
-    loaded: tuple[bool, ...]
     cores: tuple[int, ...]
+    streamed: tuple[int, ...]
+    output_cores: int
+    picker_cores: int
+    fetched: tuple[tuple[int, int], ...]
     once: np.ndarray
-    speeds: dict[tuple[object, ...], tuple[int, int, str]] = dataclasses.field(default_factory=dict, repr=False)
+    costs: dict[tuple[object, ...], OpCost] = dataclasses.field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, table: OpModels, at: int, device: DeviceSpec) -> RowMoves:
@@ -94,22 +99,47 @@ class RowMoves:
         profile, rows = table.profile, table.rows[at : at + 1]
         assert profile is not None
         move = traffic(profile, rows, device)
-        ports = range(len(move.operand_cores))
-        loaded = tuple(bool(preloads(profile, port, rows)[0]) for port in ports)
-        encoding = move.picker_bytes is not None and bool(preloads_encoding(rows)[0])
+        cores = tuple(int(c[0]) for c in move.operand_cores)
+        loaded = tuple(bool(preloads(profile, port, rows)[0]) for port in range(len(cores)))
+        streamed = tuple(0 if once else count for count, once in zip(cores, loaded, strict=True))
+        fetched = [(int(b[0]), c) for b, c, once in zip(move.operand_bytes, cores, loaded, strict=True) if once]
+        encoding, picker_cores = False, 0
+        if move.picker_bytes is not None:
+            encoding, picker_cores = bool(preloads_encoding(rows)[0]), int(rows["grid_r"][0])
+            if encoding:
+                fetched.append((int(move.picker_bytes[0]), picker_cores))
+                picker_cores = 0
         once = np.array([False, *loaded, False, encoding])
-        return cls(profile, rows, move, loaded, tuple(int(c[0]) for c in move.operand_cores), once)
+        output_cores = int(move.output_cores[0])
+        return cls(profile, rows, move, cores, streamed, output_cores, picker_cores, tuple(fetched), once)
 
-    def speed(self, device: DeviceSpec, where: tuple[str, ...], output: str, load: EpochLoad) -> tuple[int, int, str]:
-        """(kernel cycles, cycles, limiter) as `OpCost` has them, once for each load that tells a difference."""
-        key = where, output, dram_divider(device, load.dram_cores), load.host_cores
-        entry = self.speeds.get(key)
+    def load(self, where: tuple[str, ...], output: str) -> tuple[int, int]:
+        """Cores that use DRAM, and the host link, for every input."""
+        dram = host = 0
+        for place, streamed, cores in zip(where, self.streamed, self.cores, strict=True):
+            if place == DRAM:
+                dram += streamed
+            elif place == HOST:
+                host += cores
+        if output == DRAM:
+            dram += self.output_cores
+        elif output == HOST:
+            host += self.output_cores
+        return dram + self.picker_cores, host
+
+    def cost(
+        self, device: DeviceSpec, where: tuple[str, ...], output: str, load: EpochLoad, divider: int, preload: int
+    ) -> OpCost:
+        """The op's cost in an epoch of this load, whose cores divide the bandwidth of DRAM (`dram_divider`)."""
+        key = where, output, divider, load.host_cores, preload
+        entry = self.costs.get(key)
         if entry is None:
             column = limits(self.profile, self.rows, device, where, output, load, 1, self.move)[:, 0]
             running = np.where(self.once, 0, column)
             slowest = int(running.argmax())
-            entry = int(column[0]), math.ceil(running[slowest]), limiter_name(slowest, where, output)
-            self.speeds[key] = entry
+            limiter = limiter_name(slowest, where, output)
+            entry = OpCost(int(column[0]), math.ceil(running[slowest]), limiter, preload, where, output)
+            self.costs[key] = entry
         return entry
 
 
@@ -122,72 +152,70 @@ def op_costs(
     moves_by_row: what candidates move on this device, by table and row; those that are missing are added. users: those
     of the lowered graph, where they are known."""
     moves_by_row = {} if moves_by_row is None else moves_by_row
-    graph, placement = result.lowered, result.placement
+    graph, placement, device = result.lowered, result.placement, result.device
     users = graph.users() if users is None else users
     outer = {
         queue.source: HOST if queue.location == "host" else DRAM
         for queue in placement.queues.values()
         if queue.kind in ("input", "output", "parameter", "constant")
     }
-    moves = {name: _moves(result, outer, users[name], name) for epoch in placement.epochs for name in epoch.ops}
     costs: dict[str, OpCost] = {}
     for epoch in placement.epochs:
-        columns: dict[str, RowMoves] = {}
-        loads: list[tuple[str, int, int]] = []  # op, bytes that each core fetches once, cores that fetch
+        moves: list[tuple[str, RowMoves, tuple[str, ...], str]] = []
         dram = host = 0
         for name in epoch.ops:
             table, at = placement.models[name], placement.ops[name].row
             row = moves_by_row.get((table.signature, at))
             if row is None:
-                row = moves_by_row[table.signature, at] = RowMoves.of(table, at, result.device)
-            where, output = moves[name]
-            move, loaded, cores = row.move, row.loaded, row.cores
-            dram += sum(c for c, place, once in zip(cores, where, loaded, strict=True) if place == DRAM and not once)
-            host += sum(c for c, place in zip(cores, where, strict=True) if place == HOST)
-            dram += int(move.output_cores[0]) if output == DRAM else 0
-            host += int(move.output_cores[0]) if output == HOST else 0
-            columns[name] = row
-            loads += [(name, int(b[0]), c) for b, c, o in zip(move.operand_bytes, cores, loaded, strict=True) if o]
-            if move.picker_bytes is not None:
-                readers = int(row.rows["grid_r"][0])
-                if row.once[-1]:
-                    loads.append((name, int(move.picker_bytes[0]), readers))
-                else:
-                    dram += readers
-        load = EpochLoad(dram, host)
-        ready = dict.fromkeys(epoch.ops, 0)
-        ends = load_times([size for _, size, _ in loads], [count for _, _, count in loads], result.device)
-        for (name, _, _), end in zip(loads, ends.tolist(), strict=True):
-            ready[name] = max(ready[name], math.ceil(end))
-        for name, row in columns.items():
-            where, output = moves[name]
-            costs[name] = OpCost(*row.speed(result.device, where, output, load), ready[name], where, output)
+                row = moves_by_row[table.signature, at] = RowMoves.of(table, at, device)
+            where, output = _moves(result, outer, users[name], name)
+            op_dram, op_host = row.load(where, output)
+            dram, host = dram + op_dram, host + op_host
+            moves.append((name, row, where, output))
+        ready = _ready([(name, row.fetched) for name, row, _, _ in moves if row.fetched], device)
+        load, divider = EpochLoad(dram, host), dram_divider(device, dram)
+        for name, row, where, output in moves:
+            costs[name] = row.cost(device, where, output, load, divider, ready.get(name, 0))
     return costs
+
+
+def _ready(loads: list[tuple[str, tuple[tuple[int, int], ...]]], device: DeviceSpec) -> dict[str, int]:
+    """When what each op of an epoch fetches once is there, in cycles; loads: see `RowMoves.fetched`."""
+    each = [(name, size, cores) for name, fetched in loads for size, cores in fetched]
+    ends = load_times([size for _, size, _ in each], [cores for _, _, cores in each], device)
+    ready: dict[str, int] = {}
+    for (name, _, _), end in zip(each, ends.tolist(), strict=True):
+        ready[name] = max(ready.get(name, 0), math.ceil(end))
+    return ready
+
+
+_FARTHEST = ("", NOC, HOST, DRAM)
 
 
 def _moves(
     result: SimulatedCompile, outer: dict[str, str], users: list[tuple[str, int]], name: str
 ) -> tuple[tuple[str, ...], str]:
     """Over what each operand and the output move; `outer`: where the queues of the graph's leaves and outputs lie."""
-    graph, placement = result.lowered, result.placement
-    epoch = placement.ops[name].epoch
-
-    def between(other: str, reader: str, port: int) -> str:
-        queued = placement.ops[other].epoch != epoch or port in queued_ports(graph[reader])
-        return DRAM if queued else NOC
-
-    where = tuple(
-        between(s, name, port) if s in placement.ops else outer.get(s, DRAM)
-        for port, s in enumerate(graph[name].sources)
-    )
+    graph, placed = result.lowered, result.placement.ops
+    node, epoch = graph[name], placed[name].epoch
+    queued = queued_ports(node)
+    where = []
+    for port, source in enumerate(node.sources):
+        other = placed.get(source)
+        if other is None:
+            where.append(outer.get(source, DRAM))
+        else:
+            where.append(DRAM if other.epoch != epoch or port in queued else NOC)
     output = ""
     for user, port in users:
-        if user in placement.ops:
-            place = between(user, user, port)
+        other = placed.get(user)
+        if other is not None:
+            place = DRAM if other.epoch != epoch or port in queued_ports(graph[user]) else NOC
         else:
             place = outer.get(user, DRAM) if graph[user].kind is NodeKind.OUTPUT else ""
-        output = max(output, place, key=("", NOC, HOST, DRAM).index)
-    return where, output
+        if _FARTHEST.index(place) > _FARTHEST.index(output):
+            output = place
+    return tuple(where), output
 
 
 COLUMNS = ("op", "graph", "kernel_cycles", "limiter_cycles", "limiter")
