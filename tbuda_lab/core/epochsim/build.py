@@ -84,7 +84,7 @@ class NetworkBuilder:
             self.stripes[name], self.first[name] = cut, len(ops)
             feeding += into
             ops += [self._op(name, costs[name])] * cut.count
-            parts += [CoreBlock(index, self._on_chip(name, r)) for r in cut.rectangles(self.cut[name].grid)]
+            parts += [CoreBlock(index, self._on_chip(name, r)) for r in self.cut[name].rectangles(cut)]
         edges: list[FlowEdge] = []
         for feed in feeding:
             self._add_edges(edges, *feed)

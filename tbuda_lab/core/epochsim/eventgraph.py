@@ -178,8 +178,7 @@ def _constraints(networks: Sequence[Network], roomy: set[int]) -> EventGraph:
         for values, value in zip(table, column, strict=True):
             values[start:end] = value
         start = end
-    reason = table[4]
-    table = table[:, np.argsort(table[1] * len(WaitReason) + reason, kind="stable")]
+    table = table.take(sorted_order(table[1] * len(WaitReason) + table[4], nodes * len(WaitReason)), axis=1)
     op = np.repeat(np.arange(count, dtype=np.int64), steps)
     return EventGraph(base, op, duration, *table, _components(count, ends[:, :2].tolist())[op])
 
@@ -218,8 +217,22 @@ def _components(count: int, links: list[tuple[int, int]]) -> np.ndarray:
     for a, b in links:
         low, high = sorted((root_of(a), root_of(b)))
         root[high] = low
-    roots = np.array([root_of(op) for op in range(count)], dtype=np.int64)
-    return np.unique(roots, return_inverse=True)[1].reshape(-1)
+    number: dict[int, int] = {}
+    return np.array([number.setdefault(root_of(op), len(number)) for op in range(count)], dtype=np.int64)
+
+
+def sorted_order(keys: np.ndarray, end: int) -> np.ndarray:
+    """Indices that sort whole numbers in [0, end), equal ones in their order. Those of 16 bits are sorted by their
+    digits, in a fifth of the time."""
+    return np.argsort(keys.astype(np.uint16) if end <= 1 << 16 else keys, kind="stable")
+
+
+def group_starts(groups: np.ndarray, count: int) -> np.ndarray:
+    """(count + 1,) where each of `count` groups begins in an array that is sorted by them, and where the last ends.
+    groups: the group of each element, in any order."""
+    starts = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(groups, minlength=count), out=starts[1:])
+    return starts
 
 
 def levels(nodes: int, source: np.ndarray, target: np.ndarray, lag: np.ndarray) -> np.ndarray:
@@ -227,9 +240,8 @@ def levels(nodes: int, source: np.ndarray, target: np.ndarray, lag: np.ndarray) 
     `ValueError` where some are a cycle."""
     same = (lag == 0) & (source < nodes)
     source, target = source[same], target[same]
-    by = np.argsort(source, kind="stable")
-    target = target[by]
-    starts = np.searchsorted(source[by], np.arange(nodes + 1))
+    target = target[sorted_order(source, nodes)]
+    starts = group_starts(source, nodes)
     waiting = np.bincount(target, minlength=nodes)
     if len(target) <= FEW_CONSTRAINTS:
         return _levels_of_few(target.tolist(), starts.tolist(), waiting.tolist())

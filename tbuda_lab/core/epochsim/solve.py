@@ -18,7 +18,7 @@ import itertools
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import EventGraph, ReducedGraph, WaitReason
+from tbuda_lab.core.epochsim.eventgraph import EventGraph, ReducedGraph, WaitReason, group_starts, sorted_order
 
 NEVER = -(1 << 61)
 _MAX_PERIOD = 8
@@ -47,21 +47,20 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
     keep = reduced.lag < batch  # a constraint that reaches back before the first input holds nothing up
     source, target, lag, weight = (a[keep] for a in (reduced.source, reduced.target, reduced.lag, reduced.weight))
     period = _period(reduced, source, target, lag)
-    due, turn = reduced.level % period, reduced.level // period
-    order = np.lexsort((turn, due))
+    turn, due = np.divmod(reduced.level, period)
+    deepest = int(turn.max())
+    order = sorted_order(due * (deepest + 1) + turn, period * (deepest + 1))
     column = np.empty(count + 1, dtype=np.int64)
     column[order], column[count] = np.arange(count), count
-    deepest = int(turn.max())
     turn = np.append(turn, 0)
     back = lag + turn[target] - turn[source]  # rounds
     reach, rounds, width = int(back.max()), batch + deepest, count + 1
     times = np.full((reach + rounds, width), NEVER, dtype=np.int64)
     times[reach:, count] = 0
 
-    by = np.argsort(column[target], kind="stable")
-    first = np.searchsorted(column[target][by], np.arange(count + 1))
+    by, first = sorted_order(column[target], count), group_starts(column[target], count)
     read, weight = ((reach - back) * width + column[source])[by], weight[by]
-    group = np.searchsorted(due[order], np.arange(period + 1))
+    group = group_starts(due, period)
     steps = [  # reads, weights, first and end column, segments
         (read[a:b], weight[a:b], low, high, first[low:high] - a)
         for (low, high), (a, b) in zip(
@@ -112,7 +111,8 @@ class _Checker:
         self.times, self.window, self.full = times, window, full
         self.nodes = len(order)
         part = reduced.component[order]
-        self.by = np.lexsort((reduced.level[order], part))
+        end = int(reduced.level.max()) + 1
+        self.by = sorted_order(part * end + reduced.level[order], (int(part.max()) + 1) * end)
         self.starts = np.flatnonzero(np.diff(part[self.by], prepend=-1))
         # of every part a node of the lowest and one of the highest level: few rounds have them as far apart as before
         self.lowest, self.highest = self.by[self.starts], self.by[np.append(self.starts[1:], self.nodes) - 1]

@@ -37,6 +37,7 @@ class CutOp:
     asked: int
     steps: Steps
     _inputs: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict, repr=False)
+    _rectangles: dict[Stripes, list[tuple[int, int, int, int]]] = dataclasses.field(default_factory=dict, repr=False)
 
     @functools.cached_property
     def grid(self) -> tuple[int, int]:
@@ -58,6 +59,14 @@ class CutOp:
         entry = self._inputs.get((port, factor))
         if entry is None:
             entry = self._inputs[port, factor] = input_tiles(self.profile, port, self.row, factor)
+        return entry
+
+
+    def rectangles(self, cut: Stripes) -> list[tuple[int, int, int, int]]:
+        """See `Stripes.rectangles`."""
+        entry = self._rectangles.get(cut)
+        if entry is None:
+            entry = self._rectangles[cut] = cut.rectangles(self.grid)
         return entry
 
 

@@ -8,6 +8,7 @@ takes longer than its slowest op, and the full buffers on the chain of waits say
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -252,15 +253,15 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
     placed: dict[str, OpPlacement] = {}
     for op, row, (top, left, turned) in zip(span, segment.rows, segment.spots, strict=True):
         record = problem.tables[op].rows[row]
-        size = (int(record["grid_r"]), int(record["grid_c"]))
+        rows, cols = int(record["grid_r"]), int(record["grid_c"])
         name = problem.order[op]
-        placed[name] = OpPlacement(name, 0, 0, (top, left), size[::-1] if turned else size, turned, row)
+        placed[name] = _placed(name, 0, top, left, *((cols, rows) if turned else (rows, cols)), turned, row)
     epoch = Epoch(0, 0, 0, tuple(placed), problem.direction(segment.first))
     for op in span:  # readers in later epochs, so that it is known where outputs go
         for reader, _ in problem.facts[op].readers:
             name = problem.order[reader]
             if name not in placed:
-                placed[name] = OpPlacement(name, 1, 0, (0, 0), (1, 1), False, 0)
+                placed[name] = _placed(name, 1, 0, 0, 1, 1, False, 0)
     placement = Placement(
         placed,
         (epoch,),
@@ -272,6 +273,12 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
         input_buffers=buffer(problem, segment, 0).input_tiles,
     )
     return Trial(problem.graph, placement, problem.device, overrides, problem.options.loaded_once)
+
+
+@functools.lru_cache(1 << 14)
+def _placed(name: str, epoch: int, top: int, left: int, rows: int, cols: int, turned: bool, row: int) -> OpPlacement:
+    """The trials of an epoch have most of their ops in common."""
+    return OpPlacement(name, epoch, 0, (top, left), (rows, cols), turned, row)
 
 
 def _on_host(problem: Problem, names: Iterable[str]) -> dict[str, QueuePlacement]:
