@@ -203,11 +203,12 @@ _consumer_facts = operator.itemgetter(*((CANDIDATE.names or ()).index(f) for f i
 
 
 class EdgeCache:
-    """Verdicts by (producer layout, TMs, consumer layout): identical layers ask the same questions."""
+    """Verdicts by (producer layout, TMs, consumer layout): identical layers ask the same questions. reads: operands
+    that were followed back for them."""
 
     def __init__(self) -> None:
         self._costs_by_key: dict[tuple[object, ...], EdgeCost] = {}
-        self._reads = BufferReads()
+        self.reads = BufferReads()
 
     def cost(
         self,
@@ -243,7 +244,7 @@ class EdgeCache:
         if cost is None:
             verdict = EdgeReason.LEGAL if from_queue else stream_verdict(producer, p, consumer, port, c)
             if verdict is EdgeReason.LEGAL:
-                cost = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, reads=self._reads)
+                cost = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, reads=self.reads)
             else:
                 cost = EdgeCost(verdict)
             self._costs_by_key[key] = cost

@@ -11,8 +11,8 @@ from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.balancer.blocks import read_order, ublock_orders
 from tbuda_lab.core.epochsim.costs import OpCost, op_costs
 from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
-from tbuda_lab.core.epochsim.tile_order import Stripes
-from tbuda_lab.core.epochsim.tile_order_cache import CutEdge, CutOp, TileOrderCache
+from tbuda_lab.core.epochsim.tile_order import CutOp, Stripes
+from tbuda_lab.core.epochsim.tile_order_cache import CutEdge, TileOrderCache
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.lowering.edits import queued_ports
 

@@ -111,33 +111,45 @@ class EdgeWaits:
         """Where so many tiles fit between the two, or any number."""
         entry = self._constraints.get(capacity)
         if entry is None:
-            data = self._data
-            space = np.zeros((3, 0), np.int64) if capacity is None else self._space(capacity)
-            entry = EdgeConstraints(np.concatenate([data, space], axis=1), data.shape[1], space.shape[1])
-            self._constraints[capacity] = entry
+            step, waiting = self._data
+            count = len(step)
+            space = [] if capacity is None else self._space(capacity)
+            table = np.zeros((3, count + (len(space[0]) if space else 0)), np.int64)
+            table[0, :count], table[1, :count] = step, waiting
+            for row, values in zip(table, space, strict=False):
+                row[count:] = values
+            entry = self._constraints[capacity] = EdgeConstraints(table, count, table.shape[1] - count)
         return entry
 
     @functools.cached_property
-    def _data(self) -> np.ndarray:
-        """Steps of the producer, and of the consumer that wait for them, without what the step before implies."""
-        need = np.maximum.accumulate(self.need)
-        step = np.searchsorted(self.emit, need)
-        keep = need > 0
-        keep[1:] &= (step[1:] != step[:-1]) | (need[:-1] == 0)
-        wait = np.flatnonzero(keep)
-        return np.stack([step[wait], wait, np.zeros_like(wait)])
+    def step(self) -> np.ndarray:
+        """(steps,) of the consumer, the step of the producer with which all it needs has left."""
+        return np.searchsorted(self.emit, np.maximum.accumulate(self.need))
 
-    def _space(self, capacity: int) -> np.ndarray:
-        """Steps of the consumer that free space, and of the producer that wait for it."""
-        emit, total = self.emit, int(self.emit[-1])
-        keep = np.diff(emit, prepend=0) > 0
-        behind = emit - capacity  # tiles of this input that must be gone; <= 0 reaches back
+    @functools.cached_property
+    def _data(self) -> tuple[np.ndarray, np.ndarray]:
+        """Steps of the producer, and of the consumer that wait for them, without what the step before implies."""
+        step, keep = self.step, np.maximum.accumulate(self.need) > 0
+        keep[1:] &= (step[1:] != step[:-1]) | ~keep[:-1]
+        waiting = np.flatnonzero(keep)
+        return step[waiting], waiting
+
+    @functools.cached_property
+    def _packing(self) -> np.ndarray:
+        """Steps of the producer that pack tiles."""
+        packs = self.emit > 0
+        packs[1:] &= self.emit[1:] > self.emit[:-1]
+        return np.flatnonzero(packs)
+
+    def _space(self, capacity: int) -> list[np.ndarray]:
+        """Steps of the consumer that free space, of the producer that wait for it, and how many inputs before."""
+        packing, total = self._packing, int(self.emit[-1])
+        behind = self.emit[packing] - capacity  # tiles of this input that must be gone; <= 0 reaches back
         lag = (total - behind) // total
         step = np.searchsorted(self.freed, behind + lag * total)
-        where = np.flatnonzero(keep)
-        keep[where[1:]] = (step[where[1:]] != step[where[:-1]]) | (lag[where[1:]] != lag[where[:-1]])
-        wait = np.flatnonzero(keep)
-        return np.stack([step[wait], wait, lag[wait]])
+        fresh = np.ones(len(packing), dtype=bool)
+        fresh[1:] = (step[1:] != step[:-1]) | (lag[1:] != lag[:-1])
+        return [step[fresh], packing[fresh], lag[fresh]]
 
 
 class FlowEdge(NamedTuple):

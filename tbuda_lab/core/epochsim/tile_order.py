@@ -13,10 +13,10 @@ import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.l1 import late_tiles
-from tbuda_lab.core.balancer.layout import buffer_address, consumer_walk
+from tbuda_lab.core.balancer.layout import BufferReads
 from tbuda_lab.core.balancer.pickers import streamed_picker
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
-from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape, to_source
+from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.epochsim.network import EdgeWaits
 from tbuda_lab.core.graph import TILE
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
@@ -122,11 +122,82 @@ class Stripes:
         return part
 
 
+class Reads:
+    """The stretch [begin, end) of a walk that each step reads: (steps,) each."""
+
+    def __init__(self, begin: np.ndarray, end: np.ndarray) -> None:
+        self.bounds = np.stack([begin, end], axis=1).reshape(-1)
+        self.nothing = begin >= end
+        self.always = not self.nothing.any()
+
+    def reduce(self, operation: np.ufunc, values: np.ndarray, nothing: int) -> np.ndarray:
+        """(..., steps) `operation` over what each step reads of (..., length) values; `nothing` where that is none."""
+        padded = np.empty((*values.shape[:-1], values.shape[-1] + 1), values.dtype)
+        padded[..., :-1] = values
+        padded[..., -1] = nothing
+        reduced: np.ndarray = operation.reduceat(padded, self.bounds, axis=-1)[..., ::2]
+        return reduced if self.always else np.where(self.nothing, nothing, reduced)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CutOp:
+    """A candidate of an op cut into steps. order, read_order: "r" or "c", in which it packs its ublocks and reads those
+    of eltwise operands; asked: how many steps it was to have at least. A `TileOrderCache` has
+    each once."""
+
+    profile: OpProfile
+    row: np.void
+    order: str
+    read_order: str
+    asked: int
+    steps: Steps
+    _reads: dict[tuple[int, int], Reads] = dataclasses.field(default_factory=dict, repr=False)
+    _inputs: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict, repr=False)
+    _rectangles: dict[Stripes, list[tuple[int, int, int, int]]] = dataclasses.field(default_factory=dict, repr=False)
+
+    @functools.cached_property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of cores."""
+        return int(self.row["grid_r"]), int(self.row["grid_c"])
+
+    @functools.cached_property
+    def output_tiles(self) -> int:
+        """Tiles of a core's output buffer."""
+        return int(self.row["buf_size_mb"]) * self.steps.tiles
+
+    @functools.cached_property
+    def most_at_once(self) -> int:
+        """The most tiles that leave with one step."""
+        return int(np.diff(self.steps.emit, prepend=0).max())
+
+    def reads(self, port: int, length: int) -> Reads:
+        """What each step reads of an operand whose walk has so many tiles."""
+        entry = self._reads.get((port, length))
+        if entry is None:
+            entry = self._reads[port, length] = Reads(*stretches(self.profile, port, self.row, self.steps, length))
+        return entry
+
+    def input_tiles(self, port: int, factor: int) -> int:
+        """Tiles of a core's buffer for an operand that holds `factor` times what is read at once."""
+        entry = self._inputs.get((port, factor))
+        if entry is None:
+            entry = self._inputs[port, factor] = input_tiles(self.profile, port, self.row, factor)
+        return entry
+
+
+    def rectangles(self, cut: Stripes) -> list[tuple[int, int, int, int]]:
+        """See `Stripes.rectangles`."""
+        entry = self._rectangles.get(cut)
+        if entry is None:
+            entry = self._rectangles[cut] = cut.rectangles(self.grid)
+        return entry
+
+
 @dataclasses.dataclass(frozen=True)
 class TileOrder:
     """An operand followed back to its producer. core, address: (lines, length) core of the producer's grid (-1:
     padding) and position in its packing order, for each line of readers that receive the same; line: (rows, columns)
-    number of the line that each core of the reader is on. begin, end: (steps,) stretch of the walk each step reads.
+    number of the line that each core of the reader is on. reads: of every step. padded: whether there is padding.
 
     within: the most tiles of one input that a line has between the first it still needs and the last it has asked for,
     which the buffers between the two must hold; step: the most that one of its steps reads in between.
@@ -135,8 +206,8 @@ class TileOrder:
     core: np.ndarray
     address: np.ndarray
     line: np.ndarray
-    begin: np.ndarray
-    end: np.ndarray
+    reads: Reads
+    padded: bool
     total: int
     within: int
     step: int
@@ -146,35 +217,27 @@ class TileOrder:
         return int(self.core.shape[1])
 
 
-def edge_walk(
-    producer: OpProfile,
-    p: np.void,
-    p_order: str,
-    p_steps: Steps,
-    consumer: OpProfile,
-    port: int,
-    c: np.void,
-    c_order: str,
-    c_steps: Steps,
-) -> TileOrder:
-    """Where each tile comes from that the reader takes, in the order in which it takes them."""
-    shape = stored_shape(producer, p)
-    tms = edge_tms(producer, p, consumer, port, c)
-    z, r, col = to_source(tms, shape, *consumer_walk(consumer, port, c, c_order))
-    real = (z < shape[0]) & (r < shape[1]) & (col < shape[2])
-    core, address = buffer_address(p, p_order, z, r, col)
-    core, address = np.where(real, core, -1), np.where(real, address, -1)
-    total = p_steps.blocks * p_steps.tiles
-    early = np.where(real, address, total)
+def edge_walk(producer: CutOp, consumer: CutOp, port: int, known: BufferReads) -> TileOrder:
+    """Where each tile comes from that the reader takes, in the order in which it takes them. known: what was followed
+    back before."""
+    shape = stored_shape(producer.profile, producer.row)
+    tms = edge_tms(producer.profile, producer.row, consumer.profile, port, consumer.row)
+    walk = known.of(tms, shape, consumer.profile, port, consumer.row, consumer.read_order, None)
+    core, address = known.buffers(producer.row, producer.order, shape).find(walk)
+    total = producer.steps.blocks * producer.steps.tiles
+    early = address
+    if walk.real is not None:
+        address, early = np.where(walk.real, address, -1), np.where(walk.real, address, total)
     within = 0
-    if not isinstance(consumer.op, HwSparseMatmul):
+    if not isinstance(consumer.profile.op, HwSparseMatmul):
         furthest = np.maximum.accumulate(address, axis=1)
         oldest = np.minimum.accumulate(early[:, ::-1], axis=1)[:, ::-1]
-        within = int((_packed_with(p_steps, furthest) - oldest).max())
-    begin, end = stretches(consumer, port, c, c_steps, core.shape[1])
-    spread = _segments(np.maximum, address, begin, end, -1) - _segments(np.minimum, early, begin, end, total)
+        within = int((_packed_with(producer.steps, furthest) - oldest).max())
+    reads = consumer.reads(port, core.shape[1])
+    spread = reads.reduce(np.maximum, address, -1) - reads.reduce(np.minimum, early, total)
     step = max(0, int(spread.max()) + 1)
-    return TileOrder(core, address, _lines(consumer, port, c, len(core)), begin, end, total, within, step)
+    line = _lines(consumer.profile, port, consumer.row, len(core))
+    return TileOrder(core, address, line, reads, walk.real is not None, total, within, step)
 
 
 def _lines(profile: OpProfile, port: int, row: np.void, count: int) -> np.ndarray:
@@ -199,7 +262,9 @@ def stripes(walks: list[tuple[TileOrder, Steps]], grid: tuple[int, int], most: i
     for walk, steps in walks:
         if steps.blocks == 1 or len(walk.core) == 1:
             continue
-        lines = _segments(np.maximum, walk.address, walk.begin, walk.end, -1) // steps.tiles
+        lines = walk.reads.reduce(np.maximum, walk.address, -1) // steps.tiles
+        if (lines == lines[0]).all():
+            continue
         _, label = np.unique(lines, axis=0, return_inverse=True)
         grid_label = label.reshape(-1)[walk.line]
         rows[1:] |= (grid_label[1:] != grid_label[:-1]).any(axis=1)
@@ -223,32 +288,43 @@ class TileFlow:
 
 
 def part_flows(
-    walk: TileOrder, p_steps: Steps, p_grid: tuple[int, int], p_stripes: Stripes, c_grid: tuple[int, int], c_stripes:
-    Stripes
+    walk: TileOrder, producer: CutOp, p_stripes: Stripes, consumer: CutOp, c_stripes: Stripes
 ) -> list[TileFlow]:
     """What each step of each part of the reader needs of each part of the producer, and what it frees."""
-    emit = p_steps.emit
-    made_by = np.append(p_stripes.part_of(p_grid).reshape(-1), -1)[walk.core]
-    read_by = c_stripes.part_of(c_grid)
+    made_by = np.append(p_stripes.part_of(producer.grid).reshape(-1), -1)
+    read_by = c_stripes.part_of(consumer.grid)
     flows = []
-    for consumer in range(c_stripes.count):
-        lines = np.unique(walk.line[read_by == consumer])
-        maker, address = made_by[lines], walk.address[lines]
-        for producer in range(p_stripes.count):
-            mine = maker == producer
-            if not mine.any():
-                continue
-            last = np.where(mine, address, -1).max(axis=0)
-            early = np.where(mine, address, walk.total).min(axis=0)
-            need = _segments(np.maximum, last, walk.begin, walk.end, -1) + 1
-            low = _segments(np.minimum, early, walk.begin, walk.end, walk.total)
-            freed = np.append(np.minimum.accumulate(low[::-1])[::-1][1:], walk.total)
-            need = np.maximum.accumulate(need)
-            sent = np.where(need > 0, emit[np.searchsorted(emit, need)], 0)
-            already_free = np.concatenate([[0], freed[:-1]])
-            coarse = int((sent - np.minimum(already_free, sent)).max())
-            flows.append(TileFlow(producer, consumer, need, freed, coarse, EdgeWaits(emit, need, freed)))
+    for reader in range(c_stripes.count):
+        core, address = walk.core, walk.address
+        if c_stripes.count > 1:
+            lines = np.unique(walk.line[read_by == reader])
+            core, address = core[lines], address[lines]
+        if p_stripes.count == 1 and not walk.padded:  # all is of one part
+            flows.append(_flow(walk.reads, 0, reader, address.max(axis=0), address.min(axis=0), producer.steps.emit))
+            continue
+        maker = made_by[core]
+        for maker_part in range(p_stripes.count):
+            mine = maker == maker_part
+            if mine.any():
+                last = np.where(mine, address, -1).max(axis=0)
+                early = np.where(mine, address, walk.total).min(axis=0)
+                flows.append(_flow(walk.reads, maker_part, reader, last, early, producer.steps.emit))
     return flows
+
+
+def _flow(
+    reads: Reads, producer: int, consumer: int, last: np.ndarray, early: np.ndarray, emit: np.ndarray
+) -> TileFlow:
+    """last, early: (length,) latest and earliest position among the tiles that any core of a part takes at once."""
+    total = int(emit[-1])
+    need = np.maximum.accumulate(reads.reduce(np.maximum, last, -1) + 1)
+    low = reads.reduce(np.minimum, early, total)
+    freed = np.full(len(low), total)
+    freed[:-1] = np.minimum.accumulate(low[:0:-1])[::-1]
+    waits = EdgeWaits(emit, need, freed)
+    sent = np.where(need > 0, emit[waits.step], 0)
+    coarse = max(int(sent[0]), int((sent[1:] - freed[:-1]).max(initial=0)))
+    return TileFlow(producer, consumer, need, freed, coarse, waits)
 
 
 def _packed_with(steps: Steps, position: np.ndarray) -> np.ndarray:
@@ -256,19 +332,6 @@ def _packed_with(steps: Steps, position: np.ndarray) -> np.ndarray:
     unit = max(1, steps.chunk * steps.tiles // steps.parts)
     packed: np.ndarray = (position // unit + 1) * unit
     return packed
-
-
-def _segments(
-    operation: np.ufunc, values: np.ndarray, begin: np.ndarray, end: np.ndarray, nothing: int
-) -> np.ndarray:
-    """`operation` over values[..., begin[i]:end[i]] for all i; `nothing` where a range is empty."""
-    padded = np.empty((*values.shape[:-1], values.shape[-1] + 1), values.dtype)
-    padded[..., :-1] = values
-    padded[..., -1] = nothing
-    pairs = np.empty(2 * len(begin), np.int64)
-    pairs[::2], pairs[1::2] = begin, end
-    segments = operation.reduceat(padded, pairs, axis=-1)[..., ::2]
-    return np.where(begin < end, segments, nothing)
 
 
 def stretches(

@@ -3,71 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
-import numpy as np
-
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.layout import BufferReads
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.epochsim.costs import RowMoves
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.epochsim.tile_order import (
+    CutOp,
     Steps,
     Stripes,
     TileFlow,
     TileOrder,
     edge_walk,
-    input_tiles,
     op_steps,
     part_flows,
     stripes,
 )
 from tbuda_lab.core.graph import Graph
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class CutOp:
-    """A candidate of an op cut into steps. order, read_order: "r" or "c", in which it packs its ublocks and reads those
-    of eltwise operands; asked: how many steps it was to have at least. A `TileOrderCache` has each once."""
-
-    profile: OpProfile
-    row: np.void
-    order: str
-    read_order: str
-    asked: int
-    steps: Steps
-    _inputs: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict, repr=False)
-    _rectangles: dict[Stripes, list[tuple[int, int, int, int]]] = dataclasses.field(default_factory=dict, repr=False)
-
-    @functools.cached_property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of cores."""
-        return int(self.row["grid_r"]), int(self.row["grid_c"])
-
-    @functools.cached_property
-    def output_tiles(self) -> int:
-        """Tiles of a core's output buffer."""
-        return int(self.row["buf_size_mb"]) * self.steps.tiles
-
-    @functools.cached_property
-    def most_at_once(self) -> int:
-        """The most tiles that leave with one step."""
-        return int(np.diff(self.steps.emit, prepend=0).max())
-
-    def input_tiles(self, port: int, factor: int) -> int:
-        """Tiles of a core's buffer for an operand that holds `factor` times what is read at once."""
-        entry = self._inputs.get((port, factor))
-        if entry is None:
-            entry = self._inputs[port, factor] = input_tiles(self.profile, port, self.row, factor)
-        return entry
-
-
-    def rectangles(self, cut: Stripes) -> list[tuple[int, int, int, int]]:
-        """See `Stripes.rectangles`."""
-        entry = self._rectangles.get(cut)
-        if entry is None:
-            entry = self._rectangles[cut] = cut.rectangles(self.grid)
-        return entry
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,10 +45,7 @@ class CutEdge:
         key = p_stripes.rows, p_stripes.cols, c_stripes.rows, c_stripes.cols
         entry = self._flows.get(key)
         if entry is None:
-            grids = self.producer.grid, self.consumer.grid
-            entry = self._flows[key] = part_flows(
-                self.walk, self.producer.steps, grids[0], p_stripes, grids[1], c_stripes
-            )
+            entry = self._flows[key] = part_flows(self.walk, self.producer, p_stripes, self.consumer, c_stripes)
         return entry
 
 
@@ -110,8 +59,10 @@ _MOST_BYTES = 192 << 20
 class TileOrderCache:
     """Steps of ops, ops cut into them, edges, stripes, by all that decides them (never by name): the next network of
     the same ops takes them from here. It belongs to one set of `EpochConstants`. Beyond `_MOST_BYTES` all edges but the
-    last are forgotten. moves: bytes of single candidates, of one device (`costs.op_costs`)."""
+    last are forgotten. reads: operands followed back to what their producer stored. moves: bytes of single candidates,
+    of one device (`costs.op_costs`)."""
 
+    reads: BufferReads = dataclasses.field(default_factory=BufferReads)
     steps: dict[tuple[object, ...], Steps] = dataclasses.field(default_factory=dict)
     moves: dict[tuple[str, int], RowMoves] = dataclasses.field(default_factory=dict)
     bytes_used: int = 0
@@ -139,17 +90,7 @@ class TileOrderCache:
         key = producer, consumer, port
         entry = self._edges.get(key)
         if entry is None:
-            walk = edge_walk(
-                producer.profile,
-                producer.row,
-                producer.order,
-                producer.steps,
-                consumer.profile,
-                port,
-                consumer.row,
-                consumer.read_order,
-                consumer.steps,
-            )
+            walk = edge_walk(producer, consumer, port, self.reads)
             size = walk.core.nbytes + walk.address.nbytes
             if self.bytes_used + size > _MOST_BYTES:
                 self._edges.clear()

@@ -175,7 +175,7 @@ class CostCache:
         self.routes = Routes(options.microbatch)
         self.edge_costs: dict[tuple[object, ...], EdgeCost] = {}
         self.preloaded: dict[tuple[str, int, int], bool] = {}
-        self.tile_orders = TileOrderCache()
+        self.tile_orders = TileOrderCache(self.edges.reads)
         self.throughputs: dict[tuple[object, ...], object] = {}
         self.prices: dict[tuple[object, ...], object] = {}
         self.recent_runs: collections.deque[tuple[dict[tuple[object, ...], int], object]] = collections.deque(maxlen=4)
