@@ -180,11 +180,11 @@ def test_written_down_periods_are_what_would_have_been_computed(network: Network
 @settings(max_examples=30, deadline=None)
 @given(networks(), st.integers(1, 6))
 def test_what_is_known_of_an_edge_serves_any_capacity(network: Network, batch: int) -> None:
-    known = [EdgeWaits(network.ops[e.producer].emit, e.need, e.freed) for e in network.edges]
+    waits = [EdgeWaits(network.ops[e.producer].emit, e.need, e.freed) for e in network.edges]
     for more in (0, 1, 0):
         edges = [e if e.capacity is None else e._replace(capacity=e.capacity + more) for e in network.edges]
         alone = run_network(Network(network.ops, tuple(edges)), batch)
-        kept = [e._replace(known=k) for e, k in zip(edges, known, strict=True)]
+        kept = [e._replace(constraints=w.constraints(e.capacity)) for e, w in zip(edges, waits, strict=True)]
         both = run_network(Network(network.ops, tuple(kept)), batch)
         assert (both.schedule.start == alone.schedule.start).all()
 

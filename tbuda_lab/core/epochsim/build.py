@@ -14,7 +14,6 @@ from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Ne
 from tbuda_lab.core.epochsim.tile_order import CutOp, Stripes
 from tbuda_lab.core.epochsim.tile_order_cache import CutEdge, TileOrderCache
 from tbuda_lab.core.errors import Diagnostic
-from tbuda_lab.core.lowering.edits import queued_ports
 
 if TYPE_CHECKING:
     from tbuda_lab.core.epochsim.costs import SimulatedCompile
@@ -62,6 +61,7 @@ class NetworkBuilder:
         self.names = tuple(name for epoch in self.placement.epochs for name in epoch.ops)
         self.number = {name: i for i, name in enumerate(self.names)}
         self.temporal = {name: epoch.temporal for epoch in self.placement.epochs for name in epoch.ops}
+        self.costs = op_costs(result, tile_orders.moves, tile_orders.users(self.graph))
         self.feeds = {name: self._feeds(name) for name in self.names}
         self.factors = self._input_factors()
         self.cut = {name: self._cut(name, constants.steps) for name in self.names}
@@ -72,7 +72,7 @@ class NetworkBuilder:
 
     def run(self) -> Built:
         """The network of all epochs: ops cut into parts that work alike, and the edges between these."""
-        costs = op_costs(self.result, self.tile_orders.moves, self.tile_orders.users(self.graph))
+        costs = self.costs
         self._refine()
         ops: list[FlowOp] = []
         parts: list[CoreBlock] = []
@@ -105,27 +105,25 @@ class NetworkBuilder:
         while names:
             coarse = []
             for name in names:
-                steps = self.cut[name].steps
-                if steps.count >= min(self.constants.max_steps, steps.blocks * steps.parts):
+                if self.cut[name].finest:
                     continue
                 for source, port, queued in self.feeds[name]:
                     if queued:
                         continue
                     edge = self._edge(source, name, port)
                     if edge.takes_turns(self.capacity_of(source, name, port)):
-                        self.cut[name] = self._cut(name, 2 * steps.count)
+                        self.cut[name] = self._cut(name, 2 * len(self.cut[name].emit))
                         coarse.append(name)
                         break
-            names = tuple(n for n in coarse if self.cut[n].steps.count >= self.cut[n].asked)
+            names = tuple(n for n in coarse if len(self.cut[n].emit) >= self.cut[n].asked)
 
     def _feeds(self, name: str) -> list[tuple[str, int, bool]]:
         """(producer, operand, queued) of the operands that are made while the op runs; queued: they come through a DRAM
         queue, which holds the whole batch."""
-        node, ops = self.graph[name], self.placement.ops
-        temporal, epoch, queued = self.temporal[name], ops[name].epoch, queued_ports(node)
+        temporal, where = self.temporal[name], self.costs[name].where
         return [
-            (source, port, port in queued or ops[source].epoch != epoch)
-            for port, source in enumerate(node.sources)
+            (source, port, where[port] == DRAM)
+            for port, source in enumerate(self.graph[name].sources)
             if self.temporal.get(source) == temporal
         ]
 
@@ -158,7 +156,7 @@ class NetworkBuilder:
         if ready < self.constants.dram_latency and (DRAM in cost.where or HOST in cost.where):
             ready = self.constants.dram_latency
         from_host = HOST in cost.where and cost.preload < ready
-        return FlowOp(name, cost.cycles, self.cut[name].steps.emit, ready, cost.kernel, from_host)
+        return FlowOp(name, cost.cycles, self.cut[name].emit, ready, cost.kernel, from_host)
 
     def capacity_of(self, source: str, name: str, port: int) -> int:
         """Tiles per core of the producer that its output buffer and the reader's input buffer hold together."""
@@ -171,7 +169,7 @@ class NetworkBuilder:
         self, edges: list[FlowEdge], source: str, name: str, port: int, queued: bool, between: CutEdge
     ) -> None:
         """The edges between the parts of two ops."""
-        first, second, within = self.first[source], self.first[name], between.walk.within
+        first, second, within = self.first[source], self.first[name], between.within
         capacity: int | None = None
         latency = 2 * self.constants.dram_latency
         if not queued:
@@ -180,13 +178,8 @@ class NetworkBuilder:
             if within > capacity:
                 self._too_small(source, name, within, capacity)
                 self.tight.append((self.number[source], self.number[name], port))
-        for flow in between.flows(self.stripes[source], self.stripes[name]):
-            room = capacity
-            if room is not None and within <= room:
-                # steps are coarser than what really passes the buffer: room for what one step takes at once
-                room = max(room, flow.coarse)
-            p, c = first + flow.producer, second + flow.consumer
-            edges.append(FlowEdge(p, c, port, flow.need, flow.freed, room, latency, flow.waits))
+        for p, c, need, freed, room, constraints in between.parts(self.stripes[source], self.stripes[name], capacity):
+            edges.append(FlowEdge(first + p, second + c, port, need, freed, room, latency, constraints))
 
     def _too_small(self, source: str, name: str, needed: int, capacity: int) -> None:
         self.diagnostics.append(
@@ -222,7 +215,7 @@ class NetworkBuilder:
         ops.append(FlowOp(f"host:{name}", self.constants.host_input, np.ones(1, dtype=np.int64), is_host=True))
         for reader, port in readers:
             if self.temporal[reader] == first:
-                steps = self.cut[reader].steps.count
+                steps = len(self.cut[reader].emit)
                 freed = np.zeros(steps, dtype=np.int64)
                 freed[-1] = 1
                 need = np.ones(steps, dtype=np.int64)

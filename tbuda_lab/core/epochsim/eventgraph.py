@@ -192,12 +192,13 @@ def _edges_of(networks: Sequence[Network], roomy: set[int]) -> tuple[np.ndarray,
     for network in networks:
         ops = network.ops
         for edge in network.edges:
-            capacity, waits = edge.capacity, edge.known
-            if capacity is not None and len(ends) in roomy:
-                capacity = max(capacity, ops[edge.producer].total)
-            if waits is None:
-                waits = EdgeWaits(ops[edge.producer].emit, edge.need, edge.freed)
-            table, data, space = waits.constraints(capacity)
+            between = edge.constraints
+            roomier = len(ends) in roomy and edge.capacity is not None
+            if between is None or roomier:
+                producer = ops[edge.producer]
+                waits = EdgeWaits(producer.emit, edge.need, edge.freed)
+                between = waits.constraints(max(edge.capacity or 0, producer.total) if roomier else edge.capacity)
+            table, data, space = between
             ends.append((at + edge.producer, at + edge.consumer, edge.latency, data, space))
             links.append(table)
         at += len(ops)

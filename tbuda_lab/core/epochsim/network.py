@@ -157,8 +157,8 @@ class FlowEdge(NamedTuple):
 
     need: (consumer steps,) how many tiles of an input must have arrived before each step; freed: how many will not be
     read again after it (the last is the whole). capacity: tiles that fit between the two; None for a queue in DRAM that
-    holds the whole batch. latency: cycles of a message either way. known: what was worked out of the same emit, need
-    and freed, for another network.
+    holds the whole batch. latency: cycles of a message either way. constraints: what follows from all this
+    (`EdgeWaits`), where it was worked out before.
     """
 
     producer: int
@@ -168,7 +168,7 @@ class FlowEdge(NamedTuple):
     freed: np.ndarray
     capacity: int | None
     latency: int = 0
-    known: EdgeWaits | None = None
+    constraints: EdgeConstraints | None = None
 
 
 @dataclasses.dataclass(frozen=True)

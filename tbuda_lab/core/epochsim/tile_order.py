@@ -139,36 +139,30 @@ class Reads:
         return reduced if self.always else np.where(self.nothing, nothing, reduced)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class CutOp:
-    """A candidate of an op cut into steps. order, read_order: "r" or "c", in which it packs its ublocks and reads those
-    of eltwise operands; asked: how many steps it was to have at least. A `TileOrderCache` has
-    each once."""
+    """A candidate of an op cut into steps, one object for all networks (`TileOrderCache`). order, read_order: "r" or
+    "c", in which it packs its ublocks and reads those of eltwise operands; asked: how many steps it was to have at
+    least; finest: whether it cannot have more; grid: rows and columns of cores; emit: see `Steps`; output_tiles: of a
+    core's output buffer; most_at_once: the most tiles that leave with one step."""
 
-    profile: OpProfile
-    row: np.void
-    order: str
-    read_order: str
-    asked: int
-    steps: Steps
-    _reads: dict[tuple[int, int], Reads] = dataclasses.field(default_factory=dict, repr=False)
-    _inputs: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict, repr=False)
-    _rectangles: dict[Stripes, list[tuple[int, int, int, int]]] = dataclasses.field(default_factory=dict, repr=False)
+    __slots__ = (
+        "_input_tiles", "_reads", "_rectangles", "asked", "emit", "finest", "grid", "most_at_once", "order",
+        "output_tiles", "profile", "read_order", "row", "steps",
+    )  # fmt: skip
 
-    @functools.cached_property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of cores."""
-        return int(self.row["grid_r"]), int(self.row["grid_c"])
-
-    @functools.cached_property
-    def output_tiles(self) -> int:
-        """Tiles of a core's output buffer."""
-        return int(self.row["buf_size_mb"]) * self.steps.tiles
-
-    @functools.cached_property
-    def most_at_once(self) -> int:
-        """The most tiles that leave with one step."""
-        return int(np.diff(self.steps.emit, prepend=0).max())
+    def __init__(
+        self, profile: OpProfile, row: np.void, order: str, read_order: str, asked: int, most: int, steps: Steps
+    ) -> None:
+        """most: steps that an op may have."""
+        self.profile, self.row, self.order, self.read_order = profile, row, order, read_order
+        self.asked, self.steps, self.emit = asked, steps, steps.emit
+        self.finest = steps.count >= min(most, steps.blocks * steps.parts)
+        self.grid = int(row["grid_r"]), int(row["grid_c"])
+        self.output_tiles = int(row["buf_size_mb"]) * steps.tiles
+        self.most_at_once = int(np.diff(self.emit, prepend=0).max())
+        self._reads: dict[tuple[int, int], Reads] = {}
+        self._input_tiles: dict[tuple[int, int], int] = {}
+        self._rectangles: dict[tuple[tuple[int, ...], ...], list[tuple[int, int, int, int]]] = {}
 
     def reads(self, port: int, length: int) -> Reads:
         """What each step reads of an operand whose walk has so many tiles."""
@@ -179,17 +173,17 @@ class CutOp:
 
     def input_tiles(self, port: int, factor: int) -> int:
         """Tiles of a core's buffer for an operand that holds `factor` times what is read at once."""
-        entry = self._inputs.get((port, factor))
+        entry = self._input_tiles.get((port, factor))
         if entry is None:
-            entry = self._inputs[port, factor] = input_tiles(self.profile, port, self.row, factor)
+            entry = self._input_tiles[port, factor] = input_tiles(self.profile, port, self.row, factor)
         return entry
-
 
     def rectangles(self, cut: Stripes) -> list[tuple[int, int, int, int]]:
         """See `Stripes.rectangles`."""
-        entry = self._rectangles.get(cut)
+        key = cut.rows, cut.cols
+        entry = self._rectangles.get(key)
         if entry is None:
-            entry = self._rectangles[cut] = cut.rectangles(self.grid)
+            entry = self._rectangles[key] = cut.rectangles(self.grid)
         return entry
 
 
@@ -300,7 +294,7 @@ def part_flows(
             lines = np.unique(walk.line[read_by == reader])
             core, address = core[lines], address[lines]
         if p_stripes.count == 1 and not walk.padded:  # all is of one part
-            flows.append(_flow(walk.reads, 0, reader, address.max(axis=0), address.min(axis=0), producer.steps.emit))
+            flows.append(_flow(walk.reads, 0, reader, address.max(axis=0), address.min(axis=0), producer.emit))
             continue
         maker = made_by[core]
         for maker_part in range(p_stripes.count):
@@ -308,7 +302,7 @@ def part_flows(
             if mine.any():
                 last = np.where(mine, address, -1).max(axis=0)
                 early = np.where(mine, address, walk.total).min(axis=0)
-                flows.append(_flow(walk.reads, maker_part, reader, last, early, producer.steps.emit))
+                flows.append(_flow(walk.reads, maker_part, reader, last, early, producer.emit))
     return flows
 
 

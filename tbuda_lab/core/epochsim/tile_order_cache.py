@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
+
+import numpy as np
 
 from tbuda_lab.core.balancer.layout import BufferReads
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.epochsim.costs import RowMoves
-from tbuda_lab.core.epochsim.network import EpochConstants
+from tbuda_lab.core.epochsim.network import EdgeConstraints, EpochConstants
 from tbuda_lab.core.epochsim.tile_order import (
     CutOp,
     Steps,
@@ -22,31 +25,61 @@ from tbuda_lab.core.epochsim.tile_order import (
 from tbuda_lab.core.graph import Graph
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class CutEdge:
-    """An operand of one cut op that another one makes, and the order in which its tiles go over."""
+class PartEdge(NamedTuple):
+    """An edge between two parts of ops that is a network's edge but for the numbers of these: `FlowEdge`."""
 
-    producer: CutOp
-    consumer: CutOp
-    walk: TileOrder
-    _flows: dict[tuple[tuple[int, ...], ...], list[TileFlow]] = dataclasses.field(default_factory=dict, repr=False)
+    producer: int
+    consumer: int
+    need: np.ndarray
+    freed: np.ndarray
+    capacity: int | None
+    constraints: EdgeConstraints
+
+
+class CutEdge:
+    """An operand of one cut op that another one makes, and the order in which its tiles go over, one object for all
+    networks. within: see `TileOrder`."""
+
+    __slots__ = (
+        "_flows", "_parts", "consumer", "length", "output_tiles", "producer", "total", "turn", "walk", "within",
+    )  # fmt: skip
+
+    def __init__(self, producer: CutOp, consumer: CutOp, walk: TileOrder) -> None:
+        self.producer, self.consumer, self.walk = producer, consumer, walk
+        self.total, self.length, self.within = walk.total, max(1, walk.length), walk.within
+        self.output_tiles = producer.output_tiles
+        self.turn = max(walk.step, producer.most_at_once) + walk.step
+        self._flows: dict[tuple[tuple[int, ...], ...], list[TileFlow]] = {}
+        self._parts: dict[tuple[object, ...], list[PartEdge]] = {}
 
     def capacity(self, input_tiles: int) -> int:
         """Tiles per core of the producer that its output buffer and an input buffer of the reader hold together."""
-        return self.producer.output_tiles + input_tiles * self.walk.total // max(1, self.walk.length)
+        return self.output_tiles + input_tiles * self.total // self.length
 
     def takes_turns(self, capacity: int) -> bool:
         """Whether one step of the reader takes so much that neither the next block nor what the next step takes finds
         room beside it."""
-        return max(self.walk.step, self.producer.most_at_once) + self.walk.step > capacity
+        return self.turn > capacity
 
-    def flows(self, p_stripes: Stripes, c_stripes: Stripes) -> list[TileFlow]:
-        """See `part_flows`."""
-        key = p_stripes.rows, p_stripes.cols, c_stripes.rows, c_stripes.cols
-        entry = self._flows.get(key)
+    def parts(self, p_stripes: Stripes, c_stripes: Stripes, capacity: int | None) -> list[PartEdge]:
+        """The edges between the parts of both. capacity: of the buffers between them, None for a queue in DRAM."""
+        cut = p_stripes.rows, p_stripes.cols, c_stripes.rows, c_stripes.cols
+        key = cut, capacity
+        entry = self._parts.get(key)
         if entry is None:
-            entry = self._flows[key] = part_flows(self.walk, self.producer, p_stripes, self.consumer, c_stripes)
+            flows = self._flows.get(cut)
+            if flows is None:
+                flows = part_flows(self.walk, self.producer, p_stripes, self.consumer, c_stripes)
+                self._flows[cut] = flows
+            entry = self._parts[key] = [self._part(flow, capacity) for flow in flows]
         return entry
+
+    def _part(self, flow: TileFlow, capacity: int | None) -> PartEdge:
+        if capacity is not None and self.within <= capacity:
+            # steps are coarser than what really passes the buffer: room for what one step takes at once
+            capacity = max(capacity, flow.coarse)
+        need, freed, waits = flow.need, flow.freed, flow.waits
+        return PartEdge(flow.producer, flow.consumer, need, freed, capacity, waits.constraints(capacity))
 
 
 _GRAPHS = 32
@@ -82,7 +115,8 @@ class TileOrderCache:
             row, steps_key = table.rows[at], (table.signature, at, order, asked)
             if steps_key not in self.steps:
                 self.steps[steps_key] = op_steps(table.profile, row, order, asked, constants.max_steps)
-            entry = self._ops[key] = CutOp(table.profile, row, order, read_order, asked, self.steps[steps_key])
+            most, steps = constants.max_steps, self.steps[steps_key]
+            entry = self._ops[key] = CutOp(table.profile, row, order, read_order, asked, most, steps)
         return entry
 
     def edge(self, producer: CutOp, consumer: CutOp, port: int) -> CutEdge:
