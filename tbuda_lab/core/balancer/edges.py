@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
+from collections.abc import Callable
 from enum import Enum
 
 import numpy as np
 
-from tbuda_lab.core.balancer.layout import BufferReads
+from tbuda_lab.core.balancer.layout import BufferRead, BufferReads, Buffers, Walk, read_walk
 from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.routes import Routes, RouteTable
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
-from tbuda_lab.core.balancer.types import CANDIDATE
+from tbuda_lab.core.balancer.types import CANDIDATE, Candidate, OpModels
 from tbuda_lab.core.device import StreamLimits
+from tbuda_lab.core.graph import TM, TileShape
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 
 LIMITS = StreamLimits()
@@ -57,25 +59,33 @@ class EdgeReason(Enum):
 
 @dataclasses.dataclass(frozen=True)
 class EdgeCost:
-    """What an edge takes of the limited resources of its end cores (worst core)."""
+    """What an edge takes of the limited resources of its end cores (worst core). verdict: `EdgeReason.LEGAL`, why it is
+    refused, or what tells why where that is not yet worked out."""
 
-    reason: EdgeReason
+    verdict: EdgeReason | Callable[[], EdgeReason]
     fan_out: int = 0
     fan_in: int = 0
     producer_phases: int = 0
     consumer_phases: int = 0
 
+    @property
+    def reason(self) -> EdgeReason:
+        """Why the edge is refused, `EdgeReason.LEGAL` where it is not."""
+        return self.verdict if isinstance(self.verdict, EdgeReason) else self.verdict()
 
-def refusal(rule: RouteRule) -> EdgeReason:
-    """The reason for a rule of stacks that the router has."""
-    return EdgeReason[rule.name] if rule else EdgeReason.LEGAL
+
+def refusal(rule: RouteRule, otherwise: EdgeReason = EdgeReason.LEGAL) -> EdgeReason:
+    """The reason for a rule of stacks that the router has. otherwise: where none is broken."""
+    return EdgeReason[rule.name] if rule else otherwise
 
 
-def _primary(row: np.void) -> str:
+def _primary(row: Candidate) -> str:
     return str(row["stream"])[:1]
 
 
-def stream_verdict(producer: OpProfile, p: np.void, consumer: OpProfile, port: int, c: np.void) -> EdgeReason:
+def stream_verdict(
+    producer: OpProfile, p: Candidate, consumer: OpProfile, port: int, c: Candidate
+) -> EdgeReason:
     """The t-streaming rules that need no walk over tiles."""
     ps, cs = str(p["stream"]), str(c["stream"])
     if not ps and not cs:
@@ -109,6 +119,12 @@ def stream_verdict(producer: OpProfile, p: np.void, consumer: OpProfile, port: i
     return EdgeReason.LEGAL
 
 
+_BUFFERS = (
+    "grid_r", "grid_c", "cores", "t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "buf_size_mb"
+)  # fmt: skip
+"""What of a producer's candidate counts for a pipe, beside its streaming."""
+
+
 def _runs(change: np.ndarray) -> np.ndarray:
     """Number of runs per line, given where neighbours differ."""
     runs: np.ndarray = change.sum(axis=1) + 1
@@ -117,11 +133,11 @@ def _runs(change: np.ndarray) -> np.ndarray:
 
 def pipe(
     producer: OpProfile,
-    p: np.void,
+    p: Candidate,
     p_order: str,
     consumer: OpProfile,
     port: int,
-    c: np.void,
+    c: Candidate,
     c_order: str,
     *,
     from_queue: bool = False,
@@ -132,15 +148,27 @@ def pipe(
     `from_queue`: the producer's stored form lies in a DRAM queue; then tiles may be read in any order, and `fan_in` is
     the number of DRAM buffers one reading core takes from. `reads`: keeps them between calls.
     """
-    tms = edge_tms(producer, p, consumer, port, c)
-    shape = stored_shape(producer, p)
-    # phases repeat from t to t, so one t of the reader is enough for them; order needs all t of a streaming producer,
-    # and so does the number of DRAM buffers that a core reads
-    every = int(p["t"]) > 1 and not from_queue
-    t = None if every or from_queue else 1
     reads = BufferReads() if reads is None else reads
-    core, address = reads.buffers(p, p_order, shape).find(reads.of(tms, shape, consumer, port, c, c_order, t))
-    block = int(p["mblock_m"]) * int(p["mblock_n"]) * int(p["ublock_r"]) * int(p["ublock_c"])
+    stored = stored_shape(producer, p)
+    read = reads.of(edge_tms(producer, p, consumer, port, c), stored, _walk(p, consumer, port, c, c_order, from_queue))
+    return _taken(p, reads.buffers(p, p_order, stored), read, _slices(consumer, c), from_queue)
+
+
+def _walk(p: Candidate, consumer: OpProfile, port: int, c: Candidate, c_order: str, from_queue: bool) -> Walk:
+    """As many of the reader's tiles as tell what the pipe takes. Phases repeat from t to t, so one t of the reader is
+    enough for them. Order needs all t of a streaming producer, and so does the number of DRAM buffers that a core
+    reads."""
+    return read_walk(consumer, port, c, c_order, None if from_queue or int(p["t"]) > 1 else 1)
+
+
+def _slices(consumer: OpProfile, c: Candidate) -> int:
+    """In how many slices a reader takes all of its operand; 0 for one that reads all of it for each of its t."""
+    return 0 if consumer.kind == "sparse_matmul" else max(1, int(c["t"]) * consumer.z_group)
+
+
+def _taken(p: Candidate, buffers: Buffers, read: BufferRead, slices: int, from_queue: bool) -> EdgeCost:
+    """What the pipe of these reads takes. buffers: of the producer."""
+    core, address = buffers.find(read)
     cores = int(p["cores"])
     readers = len(core)
     link = np.zeros((cores + 1, readers), dtype=bool)
@@ -150,12 +178,12 @@ def pipe(
     if from_queue:
         reason = EdgeReason.DRAM_QUEUES if fan_in > MAX_DRAM_IN_QUEUES else EdgeReason.LEGAL
         return EdgeCost(reason, 1, fan_in)
-    if every:
-        slot = address // block
+    if int(p["t"]) > 1:
+        slot = address // buffers.slot
         behind = int((np.maximum.accumulate(slot, axis=1) - slot).max())
         if behind + 1 > max(1, int(p["buf_size_mb"])):
             return EdgeCost(EdgeReason.BUFFERING, fan_out, fan_in)
-        per_t = core.shape[1] // max(1, int(c["t"]) * consumer.z_group) if consumer.kind != "sparse_matmul" else 0
+        per_t = core.shape[1] // slices if slices else 0
         if per_t and not behind:  # a walk that goes back to a block is not taken to repeat (placement.md#edges)
             core, address = core[:, :per_t], address[:, :per_t]
     moved = core[:, 1:] != core[:, :-1]
@@ -173,79 +201,122 @@ def pipe(
     return EdgeCost(reason, fan_out, fan_in, producer_phases, consumer_phases)
 
 
-_PRODUCER_FIELDS = (
-    "grid_r",
-    "grid_c",
-    "stream",
-    "stream_r",
-    "stream_c",
-    "mblock_m",
-    "mblock_n",
-    "ublock_r",
-    "ublock_c",
-    "buf_size_mb",
-)
-_CONSUMER_FIELDS = (
-    "grid_r",
-    "grid_c",
-    "stream",
-    "stream_r",
-    "stream_c",
-    "mblock_m",
-    "mblock_n",
-    "ublock_r",
-    "ublock_c",
-    "u_kt",
-)
-
-_producer_facts = operator.itemgetter(*((CANDIDATE.names or ()).index(f) for f in _PRODUCER_FIELDS))
-_consumer_facts = operator.itemgetter(*((CANDIDATE.names or ()).index(f) for f in _CONSUMER_FIELDS))
-
-
 class EdgeCache:
-    """Verdicts by (producer layout, TMs, consumer layout): identical layers ask the same questions. reads: operands
-    that were followed back for them."""
+    """Edges of all operands that are asked for. What a pipe takes is worked out once for equal ones: other candidates
+    may be laid out and read alike. routes: the router's rules."""
 
-    def __init__(self) -> None:
-        self._costs_by_key: dict[tuple[object, ...], EdgeCost] = {}
+    def __init__(self, routes: Routes) -> None:
+        self.routes = routes
         self.reads = BufferReads()
+        self.pipes: dict[tuple[object, ...], EdgeCost] = {}
+        self._operands: dict[tuple[object, ...], OperandEdges] = {}
+        self._rows: dict[tuple[str, int], Candidate] = {}
+        self._numbers: dict[tuple[tuple[TM, ...], TileShape], int] = {}
 
-    def cost(
+    def operand(
         self,
-        producer: OpProfile,
-        p: np.void,
+        producer: OpModels,
         p_order: str,
-        consumer: OpProfile,
+        consumer: OpModels,
         port: int,
-        c: np.void,
+        order: str,
         c_order: str,
         *,
         from_queue: bool = False,
-    ) -> EdgeCost:
-        """What an edge takes, once for equal ones. p, c: a candidate of the producer and one of the reader; p_order,
-        c_order: in which order they write and read their ublocks ("r" or "c"); from_queue: the operand comes through
-        DRAM."""
-        key = (
-            producer.out,
-            producer.kind,
-            _producer_facts(p.item()),
-            p_order,
-            consumer.kind,
-            consumer.op,
-            consumer.inner,
-            consumer.out,
-            consumer.operands[port],
-            port,
-            _consumer_facts(c.item()),
-            c_order,
-            from_queue,
-        )
-        cost = self._costs_by_key.get(key)
+    ) -> OperandEdges:
+        """The edges of an operand of `consumer` that `producer` gives. p_order, order: in which order the two write
+        their ublocks ("r" or "c"); c_order: in which the reader reads them; from_queue: the operand comes through DRAM.
+        """
+        key = producer.signature, p_order, consumer.signature, port, order, c_order, from_queue
+        entry = self._operands.get(key)
+        if entry is None:
+            routes = self.routes.table(producer, consumer, port, order)
+            entry = OperandEdges(self, producer, p_order, consumer, port, c_order, routes, from_queue)
+            self._operands[key] = entry
+        return entry
+
+    def row(self, table: OpModels, row: int) -> Candidate:
+        """The fields of a candidate as Python's numbers."""
+        key = table.signature, row
+        entry = self._rows.get(key)
+        if entry is None:
+            entry = self._rows[key] = dict(zip(CANDIDATE.names or (), table.rows[row].item(), strict=True))
+        return entry
+
+    def number(self, tms: tuple[TM, ...], stored: TileShape) -> int:
+        """Of TMs and what they are applied to, equal for equal ones."""
+        return self._numbers.setdefault((tms, stored), len(self._numbers))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Streaming:
+    """What the streaming of both ends says of their edge. number: of the TMs and what the producer stores."""
+
+    verdict: EdgeReason
+    tms: tuple[TM, ...]
+    stored: TileShape
+    number: int
+
+
+class OperandEdges:
+    """The edges of one operand between all candidates of its producer and of its reader, each worked out when it is
+    first asked for; see `EdgeCache.operand`."""
+
+    def __init__(
+        self,
+        cache: EdgeCache,
+        producer: OpModels,
+        p_order: str,
+        consumer: OpModels,
+        port: int,
+        c_order: str,
+        routes: RouteTable,
+        from_queue: bool,
+    ) -> None:
+        assert producer.profile is not None and consumer.profile is not None
+        self._cache, self._producer, self._consumer = cache, producer, consumer
+        self._profiles = producer.profile, consumer.profile
+        self._orders = p_order, c_order
+        self._port, self._routes, self._from_queue = port, routes, from_queue
+        self._costs: dict[tuple[int, int], EdgeCost] = {}
+        self._streamings: dict[tuple[int, int], _Streaming] = {}
+
+    def cost(self, p_row: int, c_row: int) -> EdgeCost:
+        """What the edge between a candidate of the producer and one of the reader takes, or why they do not go
+        together."""
+        key = p_row, c_row
+        cost = self._costs.get(key)
         if cost is None:
-            verdict = EdgeReason.LEGAL if from_queue else stream_verdict(producer, p, consumer, port, c)
-            if verdict is EdgeReason.LEGAL:
-                cost = pipe(producer, p, p_order, consumer, port, c, c_order, from_queue=from_queue, reads=self.reads)
-            else:
-                cost = EdgeCost(verdict)
-            self._costs_by_key[key] = cost
+            cost = self._costs[key] = self._work_out(p_row, c_row)
         return cost
+
+    def _work_out(self, p_row: int, c_row: int) -> EdgeCost:
+        p, c = self._cache.row(self._producer, p_row), self._cache.row(self._consumer, c_row)
+        streaming = self._streaming(p_row, p, c_row, c)
+        if not self._from_queue:
+            if streaming.verdict is not EdgeReason.LEGAL:  # the rules of stacks come first, but take longer
+                return EdgeCost(lambda: refusal(self._routes.rule(p_row, c_row), streaming.verdict))
+            rule = self._routes.rule(p_row, c_row)
+            if rule:
+                return EdgeCost(refusal(rule))
+        (_, consumer), (p_order, c_order) = self._profiles, self._orders
+        walk, slices = _walk(p, consumer, self._port, c, c_order, self._from_queue), _slices(consumer, c)
+        key = (streaming.number, walk, slices, p_order, self._from_queue, *(p[name] for name in _BUFFERS))
+        cost = self._cache.pipes.get(key)
+        if cost is None:
+            reads = self._cache.reads
+            read = reads.of(streaming.tms, streaming.stored, walk)
+            buffers = reads.buffers(p, p_order, streaming.stored)
+            cost = self._cache.pipes[key] = _taken(p, buffers, read, slices, self._from_queue)
+        return cost
+
+    def _streaming(self, p_row: int, p: Candidate, c_row: int, c: Candidate) -> _Streaming:
+        key = self._routes.streamings(p_row, c_row)
+        entry = self._streamings.get(key)
+        if entry is None:
+            producer, consumer = self._profiles
+            tms, stored = edge_tms(producer, p, consumer, self._port, c), stored_shape(producer, p)
+            verdict = stream_verdict(producer, p, consumer, self._port, c)
+            entry = _Streaming(verdict, tms, stored, self._cache.number(tms, stored))
+            self._streamings[key] = entry
+        return entry

@@ -6,30 +6,76 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import to_source
+from tbuda_lab.core.balancer.types import Candidate
 from tbuda_lab.core.graph import TM, TileShape
 from tbuda_lab.core.lowering.hwops import HwReduce
 
+Loop = tuple[int, int, int, int]
+"""How often a loop runs, and what each of its steps adds to z, r and c."""
 
-def _ublock_walk(
-    t: int, rows: int, cols: int, ur: int, uc: int, order: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+
+class Walk(NamedTuple):
+    """In which order the cores of a reader take an operand's tiles: loops over the cores, and over the tiles that each
+    of them takes, outermost first, in as few loops as say it."""
+
+    cores: tuple[Loop, ...]
+    tiles: tuple[Loop, ...]
+
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Three (cores, length) arrays of (z, r, c)."""
+        (_, down, across), (z, r, c) = _coordinates(self.cores), _coordinates(self.tiles)
+        return np.broadcast_to(z, (len(down), len(z))), down[:, None] + r, across[:, None] + c
+
+
+def _coordinates(loops: Sequence[Loop]) -> list[np.ndarray]:
+    """z, r and c at every step of nested loops."""
+    result = []
+    for axis in (1, 2, 3):
+        at = np.zeros(1, np.int64)
+        for loop in loops:
+            count, step = loop[0], loop[axis]
+            at = (at[:, None] + step * np.arange(count)).reshape(-1) if step else at.repeat(count)
+        result.append(at)
+    return result
+
+
+def _joined(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+    """The same steps in fewer loops: without those of one step, and two as one where the outer goes on from where the
+    inner ends."""
+    joined: list[Loop] = []  # innermost first
+    for count, *step in reversed(loops):
+        if count == 1:
+            continue
+        inner = joined[-1] if joined else None
+        if inner is not None and step == [inner[0] * by for by in inner[1:]]:
+            joined[-1] = count * inner[0], *inner[1:]
+        else:
+            joined.append((count, step[0], step[1], step[2]))
+    return tuple(reversed(joined))
+
+
+def _ublock_loops(t: int, rows: int, cols: int, ur: int, uc: int, order: str) -> tuple[Loop, ...]:
     """(t, r, c) inside a block of rows x cols tiles, ublocks in `order`, tiles of a ublock by rows; t outermost."""
-    m, n = rows // ur, cols // uc
-    z, i, j, a, b = np.indices((t, m, n, ur, uc) if order == "r" else (t, n, m, ur, uc))
-    if order != "r":
-        i, j = j, i
-    return z.reshape(-1), (i * ur + a).reshape(-1), (j * uc + b).reshape(-1)
+    down, across = (rows // ur, 0, ur, 0), (cols // uc, 0, 0, uc)
+    ublocks = (down, across) if order == "r" else (across, down)
+    return (t, 1, 0, 0), *ublocks, (ur, 0, 1, 0), (uc, 0, 0, 1)
 
 
 def consumer_walk(
     profile: OpProfile, port: int, row: np.void, order: str, t: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tiles of an operand in the order each core reads them: three (cores, length) arrays of (z, r, c) after the TMs.
+    """`read_walk` as three (cores, length) arrays of (z, r, c)."""
+    return read_walk(profile, port, row, order, t).coordinates()
+
+
+def read_walk(profile: OpProfile, port: int, row: Candidate, order: str, t: int | None = None) -> Walk:
+    """Tiles of an operand, after the TMs, in the order each core reads them.
 
     Cores that receive the same data by multicast count once: a matmul's first operand has one reader per grid row, its
     others one per grid column. `t`: only that many leading t.
@@ -43,42 +89,34 @@ def consumer_walk(
     u_kt = max(1, int(row["u_kt"]))
     total = int(row["t"]) * profile.z_group
     total = total if t is None else min(t * profile.z_group, total)
+    lines: tuple[Loop, ...]
+    down, across = ((gr, 0, m * ur, 0),), ((gc, 0, 0, n * uc),)
+    by_rows, by_columns = (m, 0, ur, 0), (n, 0, 0, uc)
     if operand.role == "in0" and profile.kind == "depthwise":
         # the output block once for every tap, side by side, in columns of ublocks (routing.md#views)
-        z, r, c = _ublock_walk(total, m * ur, profile.inner * n * uc, ur, uc, "c")
-        base_r, base_c = np.arange(gr) * m * ur, np.zeros(gr, dtype=np.int64)
+        lines, tiles = down, _ublock_loops(total, m * ur, profile.inner * n * uc, ur, uc, "c")
     elif profile.fused_sums and operand.role != "elt":
         # row by row of ublocks, and column by column (routing.md#views)
-        first, steps = operand.role == "in0", profile.inner // u_kt
-        count = m if first else n
-        z, mm, i, a, b = (
-            x.reshape(-1) for x in np.indices((total, count, steps, *((ur, u_kt) if first else (u_kt, uc))))
+        lines, ublocks, tile = (
+            (down, (by_rows, (profile.inner // u_kt, 0, 0, u_kt)), (ur, u_kt))
+            if operand.role == "in0"
+            else (across, (by_columns, (profile.inner // u_kt, 0, u_kt, 0)), (u_kt, uc))
         )
-        r, c = (mm * ur + a, i * u_kt + b) if first else (i * u_kt + a, mm * uc + b)
-        lines = np.arange(gr if first else gc)
-        base_r, base_c = (lines * m * ur, 0 * lines) if first else (0 * lines, lines * n * uc)
+        tiles = (total, 1, 0, 0), *ublocks, (tile[0], 0, 1, 0), (tile[1], 0, 0, 1)
     elif operand.role == "in0":
         k = profile.inner // u_kt
-        z, i, mm, a, b = (x.reshape(-1) for x in np.indices((total, k, m, ur, u_kt)))
-        r, c = mm * ur + a, i * u_kt + b
-        base_r, base_c = np.arange(gr) * m * ur, np.zeros(gr, dtype=np.int64)
+        lines, tiles = down, ((total, 1, 0, 0), (k, 0, 0, u_kt), by_rows, (ur, 0, 1, 0), (u_kt, 0, 0, 1))
     elif operand.role == "in1":
         if profile.kind == "sparse_matmul":
             total = operand.tiles[0]
         k = operand.tiles[1] // u_kt
-        z, i, nn, a, b = (x.reshape(-1) for x in np.indices((total, k, n, u_kt, uc)))
-        r, c = i * u_kt + a, nn * uc + b
-        base_r, base_c = np.zeros(gc, dtype=np.int64), np.arange(gc) * n * uc
+        lines, tiles = across, ((total, 1, 0, 0), (k, 0, u_kt, 0), by_columns, (u_kt, 0, 1, 0), (uc, 0, 0, 1))
     elif isinstance(op, HwReduce) and op.dim in "rc":
         k = profile.inner // u_kt
         if op.dim == "r":
-            z, nn, i, a, b = (x.reshape(-1) for x in np.indices((total, n, k, u_kt, uc)))
-            r, c = i * u_kt + a, nn * uc + b
-            base_r, base_c = np.zeros(gc, dtype=np.int64), np.arange(gc) * n * uc
+            lines, tiles = across, ((total, 1, 0, 0), by_columns, (k, 0, u_kt, 0), (u_kt, 0, 1, 0), (uc, 0, 0, 1))
         else:
-            z, mm, i, a, b = (x.reshape(-1) for x in np.indices((total, m, k, ur, u_kt)))
-            r, c = mm * ur + a, i * u_kt + b
-            base_r, base_c = np.arange(gr) * m * ur, np.zeros(gr, dtype=np.int64)
+            lines, tiles = down, ((total, 1, 0, 0), by_rows, (k, 0, 0, u_kt), (ur, 0, 1, 0), (u_kt, 0, 0, 1))
     else:
         zt, rt, ct = operand.tiles
         rows = rt // int(row["stream_r"]) // gr
@@ -86,18 +124,17 @@ def consumer_walk(
         if profile.kind == "splice":
             total = zt * int(row["stream_r"]) * int(row["stream_c"])
             total = total if t is None else min(t, total)
-        if operand.role == "bias" and rt == 1:
+        once = operand.role == "bias" and rt == 1
+        if once:
             rows = 1
+        lines = (1 if once else gr, 0, rows, 0), (gc, 0, 0, cols)
         height = ur if rows % ur == 0 else 1
-        z, r, c = _ublock_walk(total, rows, cols, height, uc if cols % uc == 0 else 1, order)
-        core_r, core_c = (x.reshape(-1) for x in np.indices((1 if operand.role == "bias" and rt == 1 else gr, gc)))
-        base_r, base_c = core_r * rows, core_c * cols
-    zz = np.broadcast_to(z, (len(base_r), len(z)))
-    return zz, base_r[:, None] + r, base_c[:, None] + c
+        tiles = _ublock_loops(total, rows, cols, height, uc if cols % uc == 0 else 1, order)
+    return Walk(_joined(lines), _joined(tiles))
 
 
 def buffer_address(
-    row: np.void, order: str, t: np.ndarray, r: np.ndarray, c: np.ndarray
+    row: Candidate, order: str, t: np.ndarray, r: np.ndarray, c: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(core, position in tiles) of the tiles (t, r, c) of a stored output: core row-major, t outermost in a buffer."""
     ur, uc, m, n = (int(row[f]) for f in ("ublock_r", "ublock_c", "mblock_m", "mblock_n"))
@@ -110,6 +147,8 @@ def buffer_address(
 
 _KEPT_TILES = 1 << 20
 _KEPT_BUFFERS = 4096
+_BUFFER = ("grid_c", "mblock_m", "mblock_n", "ublock_r", "ublock_c")
+"""What of a candidate says where the tiles of its output lie."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,16 +163,16 @@ class BufferRead:
 
 
 class BufferReads:
-    """Keeps the reads by reader, its row and the TMs; beyond a million tiles it forgets those used longest ago."""
+    """Keeps the reads by walk and TMs; beyond a million tiles it forgets those used longest ago."""
 
     def __init__(self) -> None:
-        self._results: OrderedDict[tuple[object, ...], tuple[OpProfile, BufferRead]] = OrderedDict()
+        self._results: OrderedDict[tuple[object, ...], BufferRead] = OrderedDict()
         self._tiles = 0
         self._buffers: dict[tuple[object, ...], Buffers] = {}
 
-    def buffers(self, row: np.void, order: str, stored: TileShape) -> Buffers:
+    def buffers(self, row: Candidate, order: str, stored: TileShape) -> Buffers:
         """The buffers of a stored output (t, rows, columns)."""
-        key = (row.item(), order, stored)
+        key = (*(row[name] for name in _BUFFER), order, stored)
         entry = self._buffers.get(key)
         if entry is None:
             if len(self._buffers) >= _KEPT_BUFFERS:
@@ -141,36 +180,24 @@ class BufferReads:
             entry = self._buffers[key] = buffers(row, order, stored)
         return entry
 
-    def of(
-        self,
-        tms: Sequence[TM],
-        stored: TileShape,
-        consumer: OpProfile,
-        port: int,
-        row: np.void,
-        order: str,
-        t: int | None,
-    ) -> BufferRead:
+    def of(self, tms: tuple[TM, ...], stored: TileShape, walk: Walk) -> BufferRead:
         """`walk_back`, kept. stored: (t, rows, columns) of what the producer stored."""
-        key = (tuple(tms), stored, id(consumer), port, row.item(), order, t)
+        key = tms, stored, walk
         entry = self._results.get(key)
         if entry is not None:
             self._results.move_to_end(key)
-            return entry[1]
-        walk = walk_back(tms, stored, consumer, port, row, order, t)
-        self._results[key] = consumer, walk  # the profile is held, so that its id stays its own
-        self._tiles += walk.r.size
+            return entry
+        read = self._results[key] = walk_back(tms, stored, walk)
+        self._tiles += read.r.size
         while self._tiles > _KEPT_TILES and len(self._results) > 1:
-            self._tiles -= self._results.popitem(last=False)[1][1].r.size
-        return walk
+            self._tiles -= self._results.popitem(last=False)[1].r.size
+        return read
 
 
-def walk_back(
-    tms: Sequence[TM], stored: TileShape, consumer: OpProfile, port: int, row: np.void, order: str, t: int | None
-) -> BufferRead:
+def walk_back(tms: Sequence[TM], stored: TileShape, walk: Walk) -> BufferRead:
     """Where an operand's tiles lie in what its producer stored, in the order in which each core of the reader takes
-    them. row, order: of the reader; t: only that many leading slices, None for all."""
-    z, r, c = to_source(tms, stored, *consumer_walk(consumer, port, row, order, t))
+    them."""
+    z, r, c = to_source(tms, stored, *walk.coordinates())
     # a coordinate at a time: what is largest tells whether there is padding at all
     if int(z.max()) < stored[0] and int(r.max()) < stored[1] and int(c.max()) < stored[2]:
         return BufferRead(z, r, c, None)
@@ -197,7 +224,7 @@ class Buffers:
         return np.where(walk.real, core, -1), np.where(walk.real, address, 0)
 
 
-def buffers(row: np.void, order: str, stored: TileShape) -> Buffers:
+def buffers(row: Candidate, order: str, stored: TileShape) -> Buffers:
     """The buffers of a stored output (t, rows, columns)."""
     zero = np.zeros(1, dtype=np.int64)
     core_r, at_r = buffer_address(row, order, zero, np.arange(stored[1]), zero)

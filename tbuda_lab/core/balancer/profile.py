@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tbuda_lab.core.balancer.types import Candidate
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, RAM, ROLE, WRITES, direction_of, is_cache
@@ -102,7 +103,7 @@ class OpProfile:
         return 1
 
 
-Rows = TypeVar("Rows", np.ndarray, np.void)
+Rows = TypeVar("Rows", np.ndarray, np.void, Candidate)
 _BLOCK = ("mblock_m", "mblock_n", "ublock_r", "ublock_c")
 
 
@@ -114,6 +115,8 @@ def as_read(profile: OpProfile, port: int, rows: Rows) -> Rows:
     assert isinstance(profile.op, HwFused)
     m, n, u, v = (rows[field] for field in _BLOCK)
     blocks = step_block(profile.op, profile.uses[port].narrow, (m, n, u, v), rows["m_k"], rows["u_kt"])
+    if isinstance(rows, Mapping):
+        return {**rows, **dict(zip(_BLOCK, blocks, strict=True))}
     changed = rows.copy()
     for field, value in zip(_BLOCK, blocks, strict=True):
         changed[field] = value

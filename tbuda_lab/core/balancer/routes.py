@@ -7,7 +7,7 @@ producer against all layouts of the reader at once.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 
 import numpy as np
 import numpy.typing as npt
@@ -86,14 +86,24 @@ def output_buffer_rules(rows: np.ndarray, input_count: int) -> np.ndarray:
     return refused
 
 
-@dataclasses.dataclass(frozen=True)
-class _Streamings:
-    """The distinct streamings of a table's rows and, by row, which it has; the same of what else counts."""
+class _Rows:
+    """The distinct streamings, output buffers and layouts among the rows of a table: each as the number that every row
+    has, (n,), and a row of each number."""
 
-    streams: Ids  # (n,) number of the row's streaming
-    first: Ids  # (streams,) a row of each
-    facts: Ids  # (n,) number of the row's other facts, among all of the table
-    fact_rows: Ids  # (facts,) a row of each
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = rows
+
+    @functools.cached_property
+    def streams(self) -> tuple[Ids, Ids]:
+        return _distinct(self.rows, _STREAM)
+
+    @functools.cached_property
+    def buffers(self) -> tuple[Ids, Ids]:
+        return _distinct(self.rows, ("buf_size_mb",))
+
+    @functools.cached_property
+    def layouts(self) -> tuple[Ids, Ids]:
+        return _distinct(self.rows, _LAYOUT)
 
 
 def _distinct(rows: np.ndarray, names: tuple[str, ...]) -> tuple[Ids, Ids]:
@@ -109,9 +119,9 @@ class RouteTable:
     def __init__(
         self,
         producer: OpModels,
-        p_kinds: _Streamings,
+        p_kinds: _Rows,
         consumer: OpModels,
-        c_kinds: _Streamings,
+        c_kinds: _Rows,
         port: int,
         order: str,
         input_count: int,
@@ -124,21 +134,26 @@ class RouteTable:
 
     def rule(self, p_row: int, c_row: int) -> RouteRule:
         """The rule that a pair of rows breaks."""
-        block = self._block(int(self._p.streams[p_row]), int(self._c.streams[c_row]))
+        block = self._block(*self.streamings(p_row, c_row))
         if block is None:
             return RouteRule.OK
-        return RouteRule(int(block[self._p.facts[p_row], self._c.facts[c_row]]))
+        return RouteRule(int(block[self._p.buffers[0][p_row], self._c.layouts[0][c_row]]))
+
+    def streamings(self, p_row: int, c_row: int) -> tuple[int, int]:
+        """The numbers of a pair's streamings among those of their tables."""
+        return int(self._p.streams[0][p_row]), int(self._c.streams[0][c_row])
 
     def rules(self, p_rows: Ids, c_rows: Ids) -> Ids:
         """The rule of each pair (n,) of rows; arrays that broadcast."""
         p_rows, c_rows = np.broadcast_arrays(p_rows, c_rows)
         rules = np.zeros(p_rows.shape, np.int64)
-        pair = self._p.streams[p_rows] * len(self._c.first) + self._c.streams[c_rows]
+        count = len(self._c.streams[1])
+        pair = self._p.streams[0][p_rows] * count + self._c.streams[0][c_rows]
         for number in np.unique(pair).tolist():
-            block = self._block(*divmod(number, len(self._c.first)))
+            block = self._block(*divmod(number, count))
             if block is not None:
                 mine = pair == number
-                rules[mine] = block[self._p.facts[p_rows[mine]], self._c.facts[c_rows[mine]]]
+                rules[mine] = block[self._p.buffers[0][p_rows[mine]], self._c.layouts[0][c_rows[mine]]]
         return rules
 
     def _block(self, p_stream: int, c_stream: int) -> np.ndarray | None:
@@ -150,24 +165,25 @@ class RouteTable:
 
     def _judge(self, p_stream: int, c_stream: int) -> np.ndarray | None:
         producer, p_rows, consumer, c_rows = self._ends
-        result, read = p_rows[self._p.first[p_stream]], c_rows[self._c.first[c_stream]]
+        result, read = p_rows[self._p.streams[1][p_stream]], c_rows[self._c.streams[1][c_stream]]
         steps = net_steps(edge_tms(producer, result, consumer, self._port, read))
         chain = chain_of(steps)
         if not chain.stacked:
             return None
         after = shape_after(stored_shape(producer, result), steps)
         t = int(result["t"])
-        sizes = p_rows["buf_size_mb"][self._p.fact_rows].astype(np.int64)
+        sizes = p_rows["buf_size_mb"][self._p.buffers[1]].astype(np.int64)
         slots = Source((1, 1), t, (1, 1), (1, 1), "r", sizes).slots(self._count)
         in_phases = phased(chain, t, slots)
         if not in_phases.any():
             return None
-        mine = np.flatnonzero(self._c.streams[self._c.fact_rows] == c_stream)
-        rows = c_rows[self._c.fact_rows[mine]]
+        layouts = self._c.layouts[1]
+        mine = np.flatnonzero(self._c.streams[0][layouts] == c_stream)
+        rows = c_rows[layouts[mine]]
         seen = view(reader(consumer, self._port, rows, self._order), after)
         verdict = phases(chain, slots[:, None], after[1:], (0, 0), seen)
         rule = np.where(verdict.rule == 0, np.where(verdict.uneven, int(RouteRule.UNFED_CORE), 0), verdict.rule)
-        block = np.zeros((len(sizes), len(self._c.fact_rows)), np.uint8)
+        block = np.zeros((len(sizes), len(layouts)), np.uint8)
         block[:, mine] = np.where(in_phases[:, None], rule, 0)
         return block
 
@@ -179,21 +195,19 @@ class Routes:
     def __init__(self, input_count: int) -> None:
         self._count = input_count
         self._tables: dict[tuple[str, str, int, str], RouteTable] = {}
-        self._rows_by_op: dict[str, _Streamings] = {}
-        self._read: dict[str, _Streamings] = {}
+        self._rows: dict[str, _Rows] = {}
 
     def table(self, producer: OpModels, consumer: OpModels, port: int, order: str) -> RouteTable:
         """The table of an edge; order: of the reader's ublocks."""
         key = producer.signature, consumer.signature, port, order
         entry = self._tables.get(key)
         if entry is None:
-            cached, read = self._rows_by_op.get(key[0]), self._read.get(key[1])
-            if cached is None:
-                rows = producer.rows
-                cached = _Streamings(*_distinct(rows, _STREAM), *_distinct(rows, ("buf_size_mb",)))
-                self._rows_by_op[key[0]] = cached
-            if read is None:
-                rows = consumer.rows
-                read = self._read[key[1]] = _Streamings(*_distinct(rows, _STREAM), *_distinct(rows, _LAYOUT))
-            entry = self._tables[key] = RouteTable(producer, cached, consumer, read, port, order, self._count)
+            ends = self._rows_of(producer), self._rows_of(consumer)
+            entry = self._tables[key] = RouteTable(producer, ends[0], consumer, ends[1], port, order, self._count)
+        return entry
+
+    def _rows_of(self, table: OpModels) -> _Rows:
+        entry = self._rows.get(table.signature)
+        if entry is None:
+            entry = self._rows[table.signature] = _Rows(table.rows)
         return entry

@@ -12,17 +12,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.types import Candidate
 from tbuda_lab.core.graph import TM, TileShape, apply_shape
 from tbuda_lab.core.graph.tm import broadcast, hslice, hstack, vslice, vstack
 
 
-def stored_shape(profile: OpProfile, row: np.void) -> TileShape:
+def stored_shape(profile: OpProfile, row: Candidate) -> TileShape:
     """(t, rt, ct) of an op's output as it leaves the cores (and as an epoch-to-epoch queue holds it)."""
     z, rt, ct = profile.out
     return z * int(row["stream_r"]) * int(row["stream_c"]), rt // int(row["stream_r"]), ct // int(row["stream_c"])
 
 
-def unstream_tms(profile: OpProfile, row: np.void) -> tuple[TM, ...]:
+def unstream_tms(profile: OpProfile, row: Candidate) -> tuple[TM, ...]:
     """TMs from the stored form of a producer's output to its logical tensor."""
     z = profile.out[0]
     fr, fc = int(row["stream_r"]), int(row["stream_c"])
@@ -36,7 +37,7 @@ def unstream_tms(profile: OpProfile, row: np.void) -> tuple[TM, ...]:
     return tms
 
 
-def stream_tms(profile: OpProfile, port: int, row: np.void) -> tuple[TM, ...]:
+def stream_tms(profile: OpProfile, port: int, row: Candidate) -> tuple[TM, ...]:
     """TMs that follow the edge's own: they cut an operand for the streaming of its reader."""
     fr, fc = int(row["stream_r"]), int(row["stream_c"])
     operand = profile.operands[port]
@@ -108,7 +109,7 @@ def simplify(tms: Sequence[TM]) -> tuple[TM, ...]:
 
 
 def edge_tms(
-    producer: OpProfile | None, producer_row: np.void | None, consumer: OpProfile, port: int, consumer_row: np.void
+    producer: OpProfile | None, producer_row: Candidate | None, consumer: OpProfile, port: int, consumer_row: Candidate
 ) -> tuple[TM, ...]:
     """All TMs between what the producer stores and what the consumer's cores read: the netlist's `input_N_tms`.
 

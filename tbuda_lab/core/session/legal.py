@@ -381,7 +381,7 @@ def edge_refusals(
     for producer, reader, port in near:
         own = flat["row"][legal].astype(np.int64)
         other = np.full(own.shape, rows.get(reader if producer == op else producer, 0), np.int64)
-        routes = problem.costs.routes.table(
+        routes = problem.costs.edges.routes.table(
             problem.tables[producer], problem.tables[reader], port, problem.orders[problem.order[reader]]
         )
         rules = routes.rules(own, other) if producer == op else routes.rules(other, own)

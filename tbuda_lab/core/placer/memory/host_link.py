@@ -12,7 +12,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import HOST
 from tbuda_lab.core.balancer.edges import MAX_PREFETCH_STREAMS
-from tbuda_lab.core.balancer.layout import walk_back
+from tbuda_lab.core.balancer.layout import read_walk, walk_back
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.graph.tm import TileShape
@@ -84,7 +84,7 @@ Reader = tuple[OpProfile, int, np.void]
 def buffers_read(reader: Reader, stored: TileShape, grid: tuple[int, int]) -> int:
     """Buffers of a queue of `stored` tiles (t, rows, columns) on `grid` that the busiest core of a reader reads."""
     profile, port, row = reader
-    walk = walk_back(edge_tms(None, None, profile, port, row), stored, profile, port, row, "r", None)
+    walk = walk_back(edge_tms(None, None, profile, port, row), stored, read_walk(profile, port, row, "r"))
     cell = walk.r // (stored[1] // grid[0]) * grid[1] + walk.c // (stored[2] // grid[1])
     read = np.zeros((len(cell), grid[0] * grid[1] + 1), dtype=bool)
     real = cell if walk.real is None else np.where(walk.real, cell, -1)

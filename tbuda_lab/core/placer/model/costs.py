@@ -13,7 +13,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, EpochLoad, Traffic, demands, dram_divider, traffic
 from tbuda_lab.core.balancer.blocks import group_numbers
-from tbuda_lab.core.balancer.edges import EdgeCache, EdgeCost
+from tbuda_lab.core.balancer.edges import EdgeCache
 from tbuda_lab.core.balancer.l1 import preloads, preloads_encoding
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.routes import Routes
@@ -161,8 +161,8 @@ class CostCache:
     """Costs of candidates. Every key holds the signature of a table and what the cost depends on besides, never the
     number of an op: problems with other orders, pins or graphs share one cache.
 
-    legal: by signature, the legal rows of a table. edges, routes, edge_costs: of pairs of candidates (`edge_costs`
-    stands in front of the other two). preloaded: by (signature, row, port), whether a candidate preloads an operand.
+    legal: by signature, the legal rows of a table. edges: of pairs of candidates. preloaded: by (signature, row, port),
+    whether a candidate preloads an operand.
     tile_orders: of the simulator. throughputs: of epochs (`epoch_throughput`). prices: of epochs after repair
     (`stall_repair`). answers: of any other question about candidates; the first part of its key names the question.
     recent_runs: the last simulations, each with the number of its epochs by their keys (`epoch_throughput`).
@@ -171,9 +171,7 @@ class CostCache:
     def __init__(self, device: DeviceSpec, options: CompileOptions) -> None:
         self.device, self.options = device, options
         self.legal: dict[str, np.ndarray] = {}
-        self.edges = EdgeCache()
-        self.routes = Routes(options.microbatch)
-        self.edge_costs: dict[tuple[object, ...], EdgeCost] = {}
+        self.edges = EdgeCache(Routes(options.microbatch))
         self.preloaded: dict[tuple[str, int, int], bool] = {}
         self.tile_orders = TileOrderCache(self.edges.reads)
         self.throughputs: dict[tuple[object, ...], object] = {}

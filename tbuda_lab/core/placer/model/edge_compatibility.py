@@ -16,7 +16,6 @@ from tbuda_lab.core.balancer.edges import (
     MAX_USERS,
     EdgeCost,
     EdgeReason,
-    refusal,
 )
 from tbuda_lab.core.balancer.routes import net_steps
 from tbuda_lab.core.netlist.routing.edge import EXTRA_STREAMS, streams_of
@@ -42,7 +41,9 @@ def refusal_text(problem: Problem, producer: int, consumer: int, reason: EdgeRea
     return f"{names}: {reason.value}; {rule.fix}"
 
 
-Repair = tuple[dict[int, int], "tuple[int, int, EdgeReason] | None"]
+Refused = tuple[int, int, EdgeReason | EdgeCost]
+"""The two ops of a refused edge and why it is refused, or the edge that says so."""
+Repair = tuple[dict[int, int], Refused | None]
 """Rows that replace others, none where none do; and the refusal that was met last."""
 
 
@@ -62,36 +63,20 @@ class EdgeCompatibility:
         self.problem, self.first, self.last, self.upstream_rows = problem, first, last, upstream_rows
         self.repairs = {} if repairs is None else repairs
         self.rows: dict[int, int] = {}
-        self.refusal: tuple[int, int, EdgeReason] | None = None  # (producer, consumer, reason) of the last failure
+        self.refused: Refused | None = None
 
-    def edge(self, producer: int, p_row: int, consumer: int, port: int, c_row: int, *, queue: bool = False) -> EdgeCost:
-        """What an edge between two candidates takes, or why they do not go together. queue: it goes through DRAM."""
-        problem = self.problem
-        a, b = problem.order[producer], problem.order[consumer]
-        first, second = problem.tables[producer], problem.tables[consumer]
-        order, read_order = problem.orders[a], problem.read_orders[b]
-        key = (first.signature, p_row, order, second.signature, port, c_row, read_order, queue)
-        entry = problem.costs.edge_costs.get(key)
-        if entry is None:
-            rule = RouteRule.OK if queue else problem.costs.routes.table(first, second, port, problem.orders[b]).rule(
-                p_row, c_row
-            )
-            entry = EdgeCost(refusal(rule)) if rule else problem.costs.edges.cost(
-                problem.profiles[producer],
-                first.rows[p_row],
-                order,
-                problem.profiles[consumer],
-                port,
-                second.rows[c_row],
-                read_order,
-                from_queue=queue,
-            )
-            problem.costs.edge_costs[key] = entry
-        return entry
+    @property
+    def refusal(self) -> tuple[int, int, EdgeReason] | None:
+        """(producer, consumer, reason) of the last failure."""
+        if self.refused is None:
+            return None
+        producer, consumer, why = self.refused
+        return producer, consumer, why if isinstance(why, EdgeReason) else why.reason
 
     def reason(self) -> EdgeReason | None:
         """Why the last candidate was refused, if one was."""
-        return None if self.refusal is None else self.refusal[2]
+        refusal = self.refusal
+        return None if refusal is None else refusal[2]
 
     def seen(self, op: int) -> tuple[object, ...]:
         """Everything that `check` of an op, or of one of its producers, sees of the rows chosen so far."""
@@ -127,21 +112,21 @@ class EdgeCompatibility:
             if producer < 0:
                 dram_in += 1
             elif producer in self.rows and self.joined(op, port):
-                cost = self.edge(producer, self.rows[producer], op, port, row)
-                if cost.reason is not EdgeReason.LEGAL:
-                    self.refusal = (producer, op, cost.reason)
+                cost = problem.edges(op, port).cost(self.rows[producer], row)
+                if cost.verdict is not EdgeReason.LEGAL:
+                    self.refused = (producer, op, cost)
                     return False
                 phases += cost.consumer_phases
                 if not self._room(producer, self.rows[producer], (op, port), cost):
                     return False
             elif (p_row := self.rows.get(producer, self.upstream_rows.get(producer))) is not None:
-                cost = self.edge(producer, p_row, op, port, row, queue=True)
+                cost = problem.edges(op, port, True).cost(p_row, row)
                 dram_in += cost.fan_in
                 if dram_in > MAX_DRAM_IN_QUEUES:
-                    self.refusal = (producer, op, EdgeReason.DRAM_QUEUES)
+                    self.refused = (producer, op, EdgeReason.DRAM_QUEUES)
                     return False
         if phases > MAX_PHASES:
-            self.refusal = (op, op, EdgeReason.PHASES)
+            self.refused = (op, op, EdgeReason.PHASES)
             return False
         streams = written = 0  # streams out of the op's cores, and phases of them
         for reader, port in fact.readers:
@@ -149,12 +134,12 @@ class EdgeCompatibility:
                 continue
             if not self.joined(reader, port):
                 if self._buffers(reader, {op: row}) > MAX_DRAM_IN_QUEUES:
-                    self.refusal = (op, reader, EdgeReason.DRAM_QUEUES)
+                    self.refused = (op, reader, EdgeReason.DRAM_QUEUES)
                     return False
             else:
-                cost = self.edge(op, row, reader, port, self.rows[reader])
-                if cost.reason is not EdgeReason.LEGAL:
-                    self.refusal = (op, reader, cost.reason)
+                cost = problem.edges(reader, port).cost(row, self.rows[reader])
+                if cost.verdict is not EdgeReason.LEGAL:
+                    self.refused = (op, reader, cost)
                     return False
                 streams += cost.fan_out
                 written += cost.producer_phases
@@ -168,7 +153,7 @@ class EdgeCompatibility:
             if producer < 0:
                 total += 1
             elif row is not None and not self.joined(op, port):
-                total += self.edge(producer, row, op, port, self.rows[op], queue=True).fan_in
+                total += self.problem.edges(op, port, True).cost(row, self.rows[op]).fan_in
         return total
 
     def _queues(self, op: int) -> int:
@@ -187,7 +172,7 @@ class EdgeCompatibility:
         for port, producer in enumerate(producers):
             p_row = self.rows.get(producer)
             if p_row is not None and self.joined(op, port):
-                gathers.append(self.edge(producer, p_row, op, port, row).fan_in)
+                gathers.append(self.problem.edges(op, port).cost(p_row, row).fan_in)
             else:
                 dram += 1
         return dram + streams_of(gathers, self.problem.device.arch)
@@ -197,10 +182,10 @@ class EdgeCompatibility:
         if streams > MAX_FAN_OUT_STREAMS - 2 or more:  # with fewer there is room for both queues
             streams += self._queues(op)
         if streams > MAX_FAN_OUT_STREAMS or streams - 1 + more > EXTRA_STREAMS:
-            self.refusal = (op, op, EdgeReason.FAN_OUT)
+            self.refused = (op, op, EdgeReason.FAN_OUT)
             return False
         if phases > MAX_PHASES:
-            self.refusal = (op, op, EdgeReason.PHASES)
+            self.refused = (op, op, EdgeReason.PHASES)
             return False
         return True
 
@@ -209,7 +194,7 @@ class EdgeCompatibility:
         fan_out, phases = cost.fan_out, cost.producer_phases
         for reader, port in self.problem.facts[producer].readers:
             if (reader, port) != new and reader in self.rows and self.joined(reader, port):
-                other = self.edge(producer, p_row, reader, port, self.rows[reader])
+                other = self.problem.edges(reader, port).cost(p_row, self.rows[reader])
                 fan_out += other.fan_out
                 phases += other.producer_phases
         return self._within(producer, p_row, fan_out, phases)
@@ -227,7 +212,7 @@ def repair_around(
 
     others: rows of its producers in the epoch, those that take the fewest cores first. The book is left as it was.
     """
-    selected, refusal = {producer: book.rows[producer] for producer in others}, book.refusal
+    selected, refused = {producer: book.rows[producer] for producer in others}, book.refused
     for row in options[:_OPTIONS]:
         book.rows[op] = row
         for producer, theirs in others.items():
@@ -249,5 +234,5 @@ def repair_around(
             continue
         del book.rows[op]
         book.rows.update(selected)
-    book.refusal = refusal
+    book.refused = refused
     return {}

@@ -11,6 +11,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, EpochLoad, Traffic
 from tbuda_lab.core.balancer.blocks import order_for, read_order, ublock_orders
+from tbuda_lab.core.balancer.edges import OperandEdges
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
@@ -302,6 +303,22 @@ class Problem:
 
     def shapes(self, op: int) -> np.ndarray:
         return self.costs.shapes(self.tables[op])
+
+    @functools.cached_property
+    def _edges(self) -> dict[tuple[int, int, bool], OperandEdges]:
+        """Of the operands that were asked for."""
+        return {}
+
+    def edges(self, op: int, port: int, from_queue: bool = False) -> OperandEdges:
+        """The edges of an operand that another op gives. from_queue: it comes through DRAM."""
+        entry = self._edges.get((op, port, from_queue))
+        if entry is None:
+            producer, names, tables = self.facts[op].producers[port], self.order, self.tables
+            entry = self._edges[op, port, from_queue] = self.costs.edges.operand(
+                tables[producer], self.orders[names[producer]], tables[op], port, self.orders[names[op]],
+                self.read_orders[names[op]], from_queue=from_queue,
+            )  # fmt: skip
+        return entry
 
     # -- equal runs -----------------------------------------------------------------------------------------------
     @functools.cached_property

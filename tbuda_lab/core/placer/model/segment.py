@@ -75,7 +75,7 @@ def choose_rows(
     book = EdgeCompatibility(problem, first, last, upstream_rows, repairs)
     crowded = book.users_ok()
     if crowded is not None and last - first > 1:
-        book.refusal = (crowded, crowded, EdgeReason.USERS)
+        book.refused = (crowded, crowded, EdgeReason.USERS)
         return None, book
     for op in range(first, last):
         if book.check(op, picked[op]):
@@ -122,9 +122,9 @@ def _repair(
     key = (op, picked, tuple(options), tuple(map(tuple, others.values())), book.seen(op))
     entry = book.repairs.get(key)
     if entry is None:
-        entry = _repaired(problem, book, op, picked, options, others), book.refusal
+        entry = _repaired(problem, book, op, picked, options, others), book.refused
         book.repairs[key] = entry
-    best, book.refusal = entry
+    best, book.refused = entry
     book.rows.update(best)
     return bool(best)
 
@@ -178,10 +178,10 @@ def _repair_two(
     if not pairs:
         return None
     old_row = book.rows.pop(producer)
-    message = book.refusal
+    message = book.refused
     # the pair whose producer takes the fewest cores has the rows of all others
     alone = {row for row in max((rows for _, _, rows in pairs), key=len) if book.check(op, row)}
-    book.refusal = message
+    book.refused = message
     result: tuple[dict[int, int], int] | None = None
     last: tuple[int, int] | None = None  # a pair passed over after the last refusal
     for other, more, rows in pairs if alone else pairs[-1:]:

@@ -56,7 +56,7 @@ class OpenEpoch:
             crowded = self.book.users_ok()
             if crowded is not None:
                 self.book.last = op
-                self.book.refusal = (crowded, crowded, EdgeReason.USERS)
+                self.book.refused = (crowded, crowded, EdgeReason.USERS)
                 self.refusal = self._edge()
                 return False
         return True
