@@ -119,10 +119,7 @@ def stream_verdict(
     return EdgeReason.LEGAL
 
 
-_BUFFERS = (
-    "grid_r", "grid_c", "cores", "t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "buf_size_mb"
-)  # fmt: skip
-"""What of a producer's candidate counts for a pipe, beside its streaming."""
+_BUFFERS = ("grid_r", "grid_c", "cores", "t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "buf_size_mb")
 
 
 def _runs(change: np.ndarray) -> np.ndarray:
@@ -210,7 +207,7 @@ class EdgeCache:
         self.reads = BufferReads()
         self.pipes: dict[tuple[object, ...], EdgeCost] = {}
         self._operands: dict[tuple[object, ...], OperandEdges] = {}
-        self._rows: dict[tuple[str, int], Candidate] = {}
+        self._rows: dict[tuple[str, int], tuple[Candidate, tuple[int, ...]]] = {}
         self._numbers: dict[tuple[tuple[TM, ...], TileShape], int] = {}
 
     def operand(
@@ -235,12 +232,14 @@ class EdgeCache:
             self._operands[key] = entry
         return entry
 
-    def row(self, table: OpModels, row: int) -> Candidate:
-        """The fields of a candidate as Python's numbers."""
+    def row(self, table: OpModels, row: int) -> tuple[Candidate, tuple[int, ...]]:
+        """The fields of a candidate as Python's numbers, and those that count for a pipe out of it, beside its
+        streaming."""
         key = table.signature, row
         entry = self._rows.get(key)
         if entry is None:
-            entry = self._rows[key] = dict(zip(CANDIDATE.names or (), table.rows[row].item(), strict=True))
+            fields = dict(zip(CANDIDATE.names or (), table.rows[row].item(), strict=True))
+            entry = self._rows[key] = fields, tuple([fields[name] for name in _BUFFERS])
         return entry
 
     def number(self, tms: tuple[TM, ...], stored: TileShape) -> int:
@@ -279,6 +278,7 @@ class OperandEdges:
         self._orders = p_order, c_order
         self._port, self._routes, self._from_queue = port, routes, from_queue
         self._costs: dict[tuple[int, int], EdgeCost] = {}
+        self._reads: dict[tuple[int, bool], tuple[Walk, int]] = {}
         self._streamings: dict[tuple[int, int], _Streaming] = {}
 
     def cost(self, p_row: int, c_row: int) -> EdgeCost:
@@ -291,29 +291,34 @@ class OperandEdges:
         return cost
 
     def _work_out(self, p_row: int, c_row: int) -> EdgeCost:
-        p, c = self._cache.row(self._producer, p_row), self._cache.row(self._consumer, c_row)
-        streaming = self._streaming(p_row, p, c_row, c)
+        streaming = self._streaming(p_row, c_row)
         if not self._from_queue:
             if streaming.verdict is not EdgeReason.LEGAL:  # the rules of stacks come first, but take longer
                 return EdgeCost(lambda: refusal(self._routes.rule(p_row, c_row), streaming.verdict))
             rule = self._routes.rule(p_row, c_row)
             if rule:
                 return EdgeCost(refusal(rule))
-        (_, consumer), (p_order, c_order) = self._profiles, self._orders
-        walk, slices = _walk(p, consumer, self._port, c, c_order, self._from_queue), _slices(consumer, c)
-        key = (streaming.number, walk, slices, p_order, self._from_queue, *(p[name] for name in _BUFFERS))
+        p, layout = self._cache.row(self._producer, p_row)
+        reader = c_row, p["t"] > 1
+        reads = self._reads.get(reader)
+        if reads is None:
+            consumer, c = self._profiles[1], self._cache.row(self._consumer, c_row)[0]
+            walk = _walk(p, consumer, self._port, c, self._orders[1], self._from_queue)
+            reads = self._reads[reader] = walk, _slices(consumer, c)
+        key = streaming.number, *reads, self._orders[0], self._from_queue, layout
         cost = self._cache.pipes.get(key)
         if cost is None:
-            reads = self._cache.reads
-            read = reads.of(streaming.tms, streaming.stored, walk)
-            buffers = reads.buffers(p, p_order, streaming.stored)
-            cost = self._cache.pipes[key] = _taken(p, buffers, read, slices, self._from_queue)
+            cache = self._cache.reads
+            read = cache.of(streaming.tms, streaming.stored, reads[0])
+            buffers = cache.buffers(p, self._orders[0], streaming.stored)
+            cost = self._cache.pipes[key] = _taken(p, buffers, read, reads[1], self._from_queue)
         return cost
 
-    def _streaming(self, p_row: int, p: Candidate, c_row: int, c: Candidate) -> _Streaming:
+    def _streaming(self, p_row: int, c_row: int) -> _Streaming:
         key = self._routes.streamings(p_row, c_row)
         entry = self._streamings.get(key)
         if entry is None:
+            p, c = self._cache.row(self._producer, p_row)[0], self._cache.row(self._consumer, c_row)[0]
             producer, consumer = self._profiles
             tms, stored = edge_tms(producer, p, consumer, self._port, c), stored_shape(producer, p)
             verdict = stream_verdict(producer, p, consumer, self._port, c)

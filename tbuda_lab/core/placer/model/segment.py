@@ -97,7 +97,23 @@ def spread_rows(rows: np.ndarray, shapes: np.ndarray, limit: int) -> list[int]:
     np.minimum.at(first, of, np.arange(len(rows)))
     leading = np.sort(first)[:limit]
     leading = leading[leading < len(rows)]
-    return [int(r) for r in rows[leading]] + [int(r) for r in rows[: limit // 2]]
+    spread: list[int] = rows[leading].tolist() + rows[: limit // 2].tolist()
+    return spread
+
+
+def _few_alternatives(
+    problem: Problem, op: int, first: int, last: int, load: int, target: float, kernel: float, apart: bool
+) -> list[int]:
+    """Of the alternatives of an op those that are tried when its edges are illegal, each once."""
+    divider = dram_divider(problem.device, load)
+    places = problem.places(op, first, last)
+    key = ("few alternatives", problem.tables[op].signature, places, divider, target, kernel, apart)
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, list):
+        rows = alternatives(problem, op, first, last, load, target, kernel, apart)
+        entry = list(dict.fromkeys(spread_rows(rows, problem.shapes(op), MOST_ALTERNATIVES)))
+        problem.costs.answers[key] = entry
+    return entry
 
 
 def _repair(
@@ -114,8 +130,7 @@ def _repair(
     whichever takes the fewest cores."""
 
     def rows(op: int) -> list[int]:
-        rows = alternatives(problem, op, book.first, book.last, load, target, kernel, apart)
-        return list(dict.fromkeys(spread_rows(rows, problem.shapes(op), MOST_ALTERNATIVES)))
+        return _few_alternatives(problem, op, book.first, book.last, load, target, kernel, apart)
 
     options = rows(op)
     others = {p: rows(p) for p in dict.fromkeys(problem.facts[op].producers) if p in book.rows}

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import EpochLoad
-from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.policies.spare_cores import first_results
+from tbuda_lab.core.placer.policies.legal_rows import legal_rows, no_heavier
 from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, full_edges, throughput, throughputs
 from tbuda_lab.core.placer.stalls.stall_repair import priced
 
@@ -53,15 +52,16 @@ class PromisingRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Beginning:
-    """Rows of the first ops of an epoch. at: which of the rows tried each has; depth: when its first tiles leave;
-    end: when the first input is through all of them; cores: what they take together."""
+class _Beginnings:
+    """Choices of rows for the first ops of an epoch, side by side. rows: by op; at: (choices, ops) which of the rows
+    tried each has; depth: (choices, ops) when its first tiles leave; end: (choices,) when the first input is through
+    all of them; cores: (choices,) what they take together."""
 
-    rows: dict[int, int]
-    at: tuple[int, ...]
-    depth: tuple[float, ...]
-    end: float
-    cores: int
+    rows: list[dict[int, int]]
+    at: np.ndarray
+    depth: np.ndarray
+    end: np.ndarray
+    cores: np.ndarray
 
 
 def pipelined(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]) -> Segment:
@@ -141,27 +141,35 @@ def proposals(
     load = measure(problem, first, last, now)[2]
     per_core = price * limit * math.sqrt(last - first) / problem.cores
     tried: dict[int, PromisingRows] = {}
+    of_equals: dict[tuple[object, ...], PromisingRows | None] = {}
     for op in now:
-        if op in ops:
-            rows = promising_rows(problem, op, first, last, now[op], load, limit, kernel, per_core)
-        else:
-            rows = _row_as_it_is(problem, op, first, last, now[op], load, limit)
+        equals = problem.tables[op].signature, problem.orders[problem.order[op]], problem.places(op, first, last)
+        key = (*equals, now[op], op in ops)
+        if key not in of_equals:
+            if op in ops:
+                rows = promising_rows(problem, op, first, last, now[op], load, limit, kernel, per_core)
+            else:
+                rows = _row_as_it_is(problem, op, first, last, now[op], load, limit)
+            of_equals[key] = rows
+        rows = of_equals[key]
         if rows is None:
             return []
         tried[op] = rows
-    beginnings = [_Beginning({}, (), (), 0.0, 0)]
+    none = np.zeros((1, 0))
+    beginnings = _Beginnings([{}], none.astype(np.int64), none, np.zeros(1), np.zeros(1, dtype=np.int64))
     fewest = [int(tried[op].cores.min()) for op in range(first, last)]
     left = problem.cores - sum(fewest)
+    book = EdgeCompatibility(problem, first, last, upstream_rows)
     for op in range(first, last):
         left += fewest[op - first]  # of which all later ops take the fewest that they can
-        beginnings = _longer(problem, op, first, last, beginnings, tried, upstream_rows, per_core, drawn, left)
-        if not beginnings:
+        beginnings = _longer(book, op, beginnings, tried, per_core, drawn, left)
+        if not beginnings.rows:
             return []
     result: list[Segment] = []
-    for one in beginnings:
-        if one.rows == now:
+    for chosen in beginnings.rows:
+        if chosen == now:
             continue
-        placed = place_rows(problem, first, last, one.rows)
+        placed = place_rows(problem, first, last, chosen)
         if placed is not None and placed.limiter_cycles <= limit and placed.kernel_cycles <= kernel:
             result.append(placed)
             if len(result) == most:
@@ -173,14 +181,15 @@ def _row_as_it_is(
     problem: Problem, op: int, first: int, last: int, row: int, load: EpochLoad, limit: float
 ) -> PromisingRows | None:
     """The one row of an op that stays as it is; None where it takes longer than the limit."""
-    table = problem.tables[op]
     cycles = problem.row_limits(op, *problem.places(op, first, last), load)[row : row + 1]
     if math.ceil(cycles[0]) > limit:
         return None
-    results, at = first_results(problem, op), np.searchsorted(problem.legal[table.signature], [row])
-    needs = np.stack([n[at] for n in results.needs]) if results.needs else np.zeros((1, 1))
-    cores = table.rows["cores"][[row]].astype(np.int64)
-    return PromisingRows(np.array([row]), cores, cycles, cycles * results.first[at], needs, np.zeros(1, dtype=np.int64))
+    rows = legal_rows(problem, op)
+    at = [rows.at(row)]
+    first_tiles = cycles * rows.first[at]
+    return PromisingRows(
+        np.array([row]), rows.cores[at], cycles, first_tiles, rows.needs[:, at], np.zeros(1, dtype=np.int64)
+    )
 
 
 def promising_rows(
@@ -190,89 +199,91 @@ def promising_rows(
     """Of the legal rows within the limits, with what the op preloads now and no more cores on DRAM, those of each
     streaming that begin first, a core counted as `per_core` cycles; None where there is none."""
     where, output = problem.places(op, first, last)
-    table = problem.tables[op]
-    legal = problem.legal[table.signature]
-    cycles = problem.row_limits(op, where, output, load)[legal]
-    dram = problem.dram_cores(op, where, output)
-    keep = (np.ceil(cycles) <= limit) & (table.rows["cycles"][legal] <= kernel)
-    keep &= table.rows["prologue"][legal] == table.rows["prologue"][now]
-    keep &= dram[legal] <= dram[now]
-    keep &= table.rows["t"][legal] <= _CONSTANTS.max_steps  # steps of the simulator are no coarser than its blocks
-    keep |= (legal == now) & (np.ceil(cycles) <= limit)
+    rows = legal_rows(problem, op)
+    cycles = problem.row_limits(op, where, output, load)[rows.number]
+    keep = no_heavier(problem, op, where, output, now) & rows.simulated & (rows.kernel <= kernel)
+    keep |= rows.number == now
+    keep &= cycles <= np.floor(limit)
     at = np.flatnonzero(keep)
     if not len(at):
         return None
-    results = first_results(problem, op)
-    rows, cycles = legal[at], cycles[at]
-    cores = table.rows["cores"][rows].astype(np.int64)
-    begun = cycles * results.first[at]
-    needs = np.stack([n[at] for n in results.needs]) if results.needs else np.zeros((1, len(at)))
-    data = table.rows[rows]
-    streaming = group_numbers(data["stream_r"], data["stream_c"], data["stream"] == "rz")
-    score = begun + 0.1 * cycles + 0.3 * limit * needs.max(axis=0) + per_core * cores
-    score = score + np.where(table.rows["buf_size_mb"][rows] == 1, 0.2 * limit, 0.0)  # op and reader take turns
-    order = np.lexsort((rows, score))
-    rank = np.zeros(len(order), dtype=np.int64)  # of each row among those that stream alike
-    for kind in range(int(streaming.max()) + 1):
-        mine = order[streaming[order] == kind]
-        rank[mine] = np.arange(len(mine))
-    chosen = order[(rank[order] < _PER_STREAMING) | (rows[order] == now)][:_ROWS]
+    cycles, cores = cycles[at], rows.cores[at]
+    begun = cycles * rows.first[at]
+    score = begun + 0.1 * cycles + 0.3 * limit * rows.most[at] + per_core * cores
+    score = score + np.where(rows.in_turns[at], 0.2 * limit, 0.0)
+    order = np.argsort(score, kind="stable")
+    streaming = rows.streaming[at]
+    alike = np.argsort(streaming[order], kind="stable")  # those that stream alike, the best first
+    kind = streaming[order[alike]]
+    begins = np.flatnonzero(np.diff(kind, prepend=-1))
+    rank = np.arange(len(kind)) - begins.repeat(np.diff(begins, append=len(kind)))
+    best = np.zeros(len(order), dtype=bool)
+    best[alike[rank < _PER_STREAMING]] = True
+    best |= rows.number[at[order]] == now
+    chosen = order[best][:_ROWS]
+    at = at[chosen]
     return PromisingRows(
-        rows[chosen], cores[chosen], cycles[chosen], begun[chosen], needs[:, chosen], streaming[chosen]
+        rows.number[at], cores[chosen], cycles[chosen], begun[chosen], rows.needs[:, at], streaming[chosen]
     )
 
 
 def _longer(
-    problem: Problem,
+    book: EdgeCompatibility,
     op: int,
-    first: int,
-    last: int,
-    beginnings: Sequence[_Beginning],
+    beginnings: _Beginnings,
     tried: Mapping[int, PromisingRows],
-    upstream_rows: Mapping[int, int],
     per_core: float,
     drawn: random.Random | None,
     left: int,
-) -> list[_Beginning]:
+) -> _Beginnings:
     """The best beginnings with one op more, with no more cores than `left`."""
-    mine = tried[op]
-    feeds = [(port, p) for port, p in enumerate(problem.facts[op].producers) if first <= p < last]
+    mine, first, last = tried[op], book.first, book.last
     # (beginnings, rows of the op) each
-    depths = np.repeat((_READY + mine.begun)[None], len(beginnings), axis=0)
-    for port, p in feeds:
-        took = tried[p].cycles[[one.at[p - first] for one in beginnings]]
+    depths = np.repeat((_READY + mine.begun)[None], len(beginnings.rows), axis=0)
+    for port, p in enumerate(book.problem.facts[op].producers):
+        if not first <= p < last:
+            continue
+        took = tried[p].cycles[beginnings.at[:, p - first]]
         came = np.maximum(mine.needs[port] * took[:, None], mine.begun)
-        np.maximum(depths, np.array([one.depth[p - first] for one in beginnings])[:, None] + came + _HOP, out=depths)
-    ends = np.maximum(np.array([one.end for one in beginnings])[:, None], depths + mine.cycles - mine.begun)
-    cores = np.array([one.cores for one in beginnings])[:, None] + mine.cores
+        np.maximum(depths, beginnings.depth[:, p - first, None] + came + _HOP, out=depths)
+    ends = np.maximum(beginnings.end[:, None], depths + mine.cycles - mine.begun)
+    cores = beginnings.cores[:, None] + mine.cores
     # the op's own way is what comes next; the end alone would not tell two of them apart
     flat = np.where(cores <= left, 0.5 * (depths + ends) + per_core * cores, np.inf).reshape(-1)
     if drawn is not None:
         flat = flat * np.array([drawn.lognormvariate(0.0, 0.02) for _ in range(len(flat))])
-    result: list[_Beginning] = []
+    rows, streaming = mine.row.tolist(), mine.streaming.tolist()
+    chosen: list[int] = []
+    result: list[dict[int, int]] = []
     alike: dict[int, int] = {}
     seen: set[tuple[float, float, int, int]] = set()
-    checks = 0
-    count = len(mine.row)
+    checks, count = 0, len(rows)
     for index in np.argsort(flat, kind="stable").tolist():
         if not math.isfinite(flat[index]) or len(result) == _WIDTH or checks == _CHECKS * (1 + (not result) * 3):
             break
         which, at = divmod(index, count)
-        one, kind = beginnings[which], int(mine.streaming[at])
-        same = float(depths[which][at]), float(ends[which][at]), one.cores + int(mine.cores[at]), kind
-        if (count > 1 and alike.get(kind, 0) >= _ALIKE) or same in seen:
+        kind = streaming[at]
+        if count > 1 and alike.get(kind, 0) >= _ALIKE:
             continue
-        book = EdgeCompatibility(problem, first, last, upstream_rows)
-        book.rows = one.rows
+        same = depths.item(index), ends.item(index), cores.item(index), kind
+        if same in seen:
+            continue
+        book.rows = beginnings.rows[which]
         checks += 1
-        if not book.check(op, int(mine.row[at])):
+        if not book.check(op, rows[at]):
             continue
         alike[kind] = alike.get(kind, 0) + 1
         seen.add(same)
-        result.append(
-            _Beginning({**one.rows, op: int(mine.row[at])}, (*one.at, at), (*one.depth, same[0]), same[1], same[2])
-        )
-    return result
+        chosen.append(index)
+        result.append({**book.rows, op: rows[at]})
+    which, at = np.divmod(np.array(chosen, dtype=np.int64), count)
+    return _Beginnings(
+        result,
+        np.column_stack([beginnings.at[which], at]),
+        np.column_stack([beginnings.depth[which], depths[which, at]]),
+        ends[which, at],
+        cores[which, at],
+    )
 
 
 _FLOWS = 1.02

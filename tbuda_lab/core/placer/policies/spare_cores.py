@@ -21,8 +21,8 @@ from tbuda_lab.core.balancer.l1 import load_times
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
+from tbuda_lab.core.placer.policies.legal_rows import legal_rows, no_heavier
 from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, throughputs
-from tbuda_lab.core.placer.stalls.first_results import FirstResults, first_results_of
 
 _PARTS = np.geomspace(0.9, 0.05, 14)
 """Of the cycles of the slowest op, what all others are asked to stay within."""
@@ -272,33 +272,26 @@ class SpareCoreFill:
         entry = problem.costs.answers.get(key)
         if isinstance(entry, _Shapes):
             return entry
-        legal = problem.legal[table.signature]
-        limiter = problem.row_limits(op, where, output, EpochLoad(self.load.dram_cores, self.load.host_cores))[legal]
-        keep = (np.ceil(limiter) <= limit) & (table.rows["cycles"][legal] <= kernel)
-        keep &= table.rows["prologue"][legal] == prologue
-        keep &= problem.dram_cores(op, where, output)[legal] <= problem.dram_cores(op, where, output)[self.now[op]]
-        results = first_results(problem, op)
-        at = np.flatnonzero(keep)
-        cycles, cores = limiter[at], table.rows["cores"][legal[at]].astype(np.int64)
-        begun = cycles * results.first[at]
-        needs = np.stack([n[at] for n in results.needs]) if results.needs else np.zeros((1, len(at)))
-        rows: list[np.ndarray] = []
-        for weight in (0.0, 0.1, 1.0):
-            score = begun + weight * cycles + needs.max(axis=0) * limit * weight
-            order = np.lexsort((score, cores))
-            rows.append(order[np.unique(cores[order], return_index=True)[1]])
-        best = np.unique(np.concatenate(rows)) if len(at) else np.zeros(0, dtype=np.int64)
-        shapes = _Shapes(legal[at[best]], cores[best], cycles[best], begun[best], needs[:, best])
+        rows = legal_rows(problem, op)
+        now = self.now[op]
+        limiter = problem.row_limits(op, where, output, EpochLoad(self.load.dram_cores, self.load.host_cores))
+        keep = no_heavier(problem, op, where, output, now) & (rows.kernel <= kernel)
+        at = rows.by_cores[keep[rows.by_cores]]
+        cycles = limiter[rows.number[at]]
+        at = at[cycles <= np.floor(limit)]
+        cycles = limiter[rows.number[at]]
+        begun, most = cycles * rows.first[at], rows.most[at]
+        begins = np.flatnonzero(np.diff(rows.cores[at], prepend=-1))  # of the rows of each number of cores
+        sizes = np.diff(begins, append=len(at))
+        group = np.arange(len(begins)).repeat(sizes)
+        best = np.zeros(len(at), dtype=bool)
+        for weight in (0.0, 0.1, 1.0) if len(at) else ():
+            score = begun + weight * cycles + most * limit * weight
+            least = np.minimum.reduceat(score, begins).repeat(sizes)
+            hits = np.flatnonzero(score == least)
+            best[hits[np.flatnonzero(np.diff(group[hits], prepend=-1))]] = True
+        best = np.flatnonzero(best)[np.argsort(at[best])]  # in the order of the table
+        at = at[best]
+        shapes = _Shapes(rows.number[at], rows.cores[at], cycles[best], begun[best], rows.needs[:, at])
         problem.costs.answers[key] = shapes
         return shapes
-
-
-def first_results(problem: Problem, op: int) -> FirstResults:
-    """Of the legal rows of an op."""
-    table, order = problem.tables[op], problem.orders[problem.order[op]]
-    key = ("first results", table.signature, order)
-    entry = problem.costs.answers.get(key)
-    if not isinstance(entry, FirstResults):
-        rows = table.rows[problem.legal[table.signature]]
-        entry = problem.costs.answers[key] = first_results_of(problem.profiles[op], rows, order, problem.device)
-    return entry
