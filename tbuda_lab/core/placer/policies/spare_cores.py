@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -58,6 +58,67 @@ class _Shapes:
     def numbers(self) -> tuple[list[float], list[float], list[list[float]]]:
         """(cycles, begun, needs) as Python's numbers, which are quicker to take one by one."""
         return self.cycles.tolist(), self.begun.tolist(), self.needs.tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Neighbours:
+    """The n-th neighbour of every op that has so many, as (op, operand, neighbour). of: which of all shapes are those
+    ops', and as how many each neighbour counts (`counts`)."""
+
+    uses: list[tuple[int, int, int]]
+    of: np.ndarray
+    counts: np.ndarray
+
+
+class _Ways:
+    """All shapes of all ops of an epoch side by side: (shapes,) which op each is of, counted from the first, and its
+    cores; (ops,) where those of each begin. before, after: by op, its (operand, producer) and its (reader, operand);
+    ready: when its parameters are there."""
+
+    def __init__(
+        self,
+        shapes: Mapping[int, _Shapes],
+        before: Mapping[int, Sequence[tuple[int, int]]],
+        after: Mapping[int, Sequence[tuple[int, int]]],
+        ready: Mapping[int, float],
+    ) -> None:
+        self._shapes = shapes
+        self._counts = np.array([len(s.row) for s in shapes.values()])
+        self.op, self.begins = np.arange(len(shapes)).repeat(self._counts), self._counts.cumsum() - self._counts
+        self.cores = np.concatenate([s.cores for s in shapes.values()])
+        self._cycles = np.concatenate([s.cycles for s in shapes.values()])
+        self._begun = np.concatenate([s.begun for s in shapes.values()])
+        self._start = np.array([ready[op] for op in shapes])[self.op] + self._begun
+        self._before = self._ranked(before)
+        self._after = self._ranked({op: [(port, r) for r, port in readers] for op, readers in after.items()})
+        self._needs = [np.concatenate([shapes[op].needs[port] for op, port, _ in n.uses]) for n in self._before]
+
+    def _ranked(self, neighbours: Mapping[int, Sequence[tuple[int, int]]]) -> list[_Neighbours]:
+        ranked = []
+        for n in range(max(map(len, neighbours.values()), default=0)):
+            uses = [(op, *others[n]) for op, others in neighbours.items() if len(others) > n]
+            having = np.array([len(others) > n for others in neighbours.values()])
+            ranked.append(_Neighbours(uses, np.flatnonzero(having[self.op]), self._counts[having]))
+        return ranked
+
+    def through(self, at: Mapping[int, int], depth: Mapping[int, float], tail: Mapping[int, float]) -> np.ndarray:
+        """(shapes,) the longest way through an op for each of its shapes, the others as they are. at: their shapes;
+        depth, tail: of these."""
+        numbers = {op: shape.numbers for op, shape in self._shapes.items()}
+        start, rest = self._start.copy(), self._cycles - self._begun
+        for some, needs in zip(self._before, self._needs, strict=True):
+            took = np.array([numbers[p][0][at[p]] for _, _, p in some.uses]).repeat(some.counts)
+            left = np.array([depth[p] for _, _, p in some.uses]).repeat(some.counts)
+            came = left + np.maximum(needs * took, self._begun[some.of]) + _HOP
+            start[some.of] = np.maximum(start[some.of], came)
+        for some in self._after:
+            part = np.array([numbers[r][2][port][at[r]] for _, port, r in some.uses]).repeat(some.counts)
+            theirs = np.array([numbers[r][1][at[r]] for _, _, r in some.uses]).repeat(some.counts)
+            follows = np.array([tail[r] for _, _, r in some.uses]).repeat(some.counts)
+            came = np.maximum(part * self._cycles[some.of], theirs) + _HOP + follows
+            rest[some.of] = np.maximum(rest[some.of], came)
+        through: np.ndarray = start + rest
+        return through
 
 
 def use_spare_cores(
@@ -178,23 +239,23 @@ class SpareCoreFill:
                 break
             free -= more
             at[op] = index
+        ways = _Ways(shapes, self.before, self.after, ready)
         for _ in range(_SWAPS - len(changes)):
             depth, tail = self._times(shapes, at, ready)
-            through = {op: depth[op] + tail[op] for op in at}
-            longest = max(through.values())
-            best: tuple[float, int, int] | None = None
-            for op in (op for op, cycles in through.items() if cycles >= 0.999 * longest):
-                shape = shapes[op]
-                gain = longest - self._through(op, shape, shapes, at, depth, tail, ready)
-                more = shape.cores - shape.cores[at[op]]
-                worth = np.where((more <= free) & (gain > 1.0), gain / np.maximum(more, 0.25), 0.0)
-                index = int(worth.argmax())
-                value = float(worth[index]) * (1.0 if not noise or drawn is None else drawn.lognormvariate(0.0, noise))
-                if value > 0.0 and (best is None or value > best[0]):
-                    best = value, op, index
-            if best is None:
+            through = np.array([depth[op] + tail[op] for op in at])
+            longest = float(through.max())
+            critical = through >= 0.999 * longest
+            gain = longest - ways.through(at, depth, tail)
+            more = ways.cores - np.array([int(shapes[op].cores[i]) for op, i in at.items()])[ways.op]
+            worth = np.where((more <= free) & (gain > 1.0) & critical[ways.op], gain / np.maximum(more, 0.25), 0.0)
+            best = np.maximum.reduceat(worth, ways.begins)  # of each op
+            if noise and drawn is not None:
+                best[critical] *= [drawn.lognormvariate(0.0, noise) for _ in range(np.count_nonzero(critical))]
+            number = int(best.argmax())
+            if best[number] <= 0.0:
                 break
-            _, op, index = best
+            op = self.first + number
+            index = int(worth[ways.begins[number] :][: len(shapes[op].row)].argmax())
             free -= int(shapes[op].cores[index] - shapes[op].cores[at[op]])
             at[op] = index
             changes.append((op, index))
@@ -223,29 +284,6 @@ class SpareCoreFill:
                 longest = max(longest, max(needs[port][at[r]] * cycles[i], theirs[at[r]]) + _HOP + tail[r])
             tail[op] = longest
         return depth, tail
-
-    def _through(
-        self,
-        op: int,
-        shape: _Shapes,
-        shapes: Mapping[int, _Shapes],
-        at: Mapping[int, int],
-        depth: Mapping[int, float],
-        tail: Mapping[int, float],
-        ready: Mapping[int, float],
-    ) -> np.ndarray:
-        """(rows,) the longest way through an op for each of its shapes, the others as they are."""
-        start = ready[op] + shape.begun
-        for port, p in self.before[op]:
-            came = shape.needs[port] * shapes[p].numbers[0][at[p]]
-            start = np.maximum(start, depth[p] + np.maximum(came, shape.begun) + _HOP)
-        rest = shape.cycles - shape.begun
-        for r, port in self.after[op]:
-            _, theirs, needs = shapes[r].numbers
-            came = needs[port][at[r]] * shape.cycles
-            rest = np.maximum(rest, np.maximum(came, theirs[at[r]]) + _HOP + tail[r])
-        through: np.ndarray = start + rest
-        return through
 
     def ready(self, rows: Mapping[int, int]) -> dict[int, float]:
         """By op, when its parameters are there, all loads sharing DRAM evenly."""
