@@ -115,8 +115,6 @@ def as_read(profile: OpProfile, port: int, rows: Rows) -> Rows:
     assert isinstance(profile.op, HwFused)
     m, n, u, v = (rows[field] for field in _BLOCK)
     blocks = step_block(profile.op, profile.uses[port].narrow, (m, n, u, v), rows["m_k"], rows["u_kt"])
-    if isinstance(rows, Mapping):
-        return {**rows, **dict(zip(_BLOCK, blocks, strict=True))}
     changed = rows.copy()
     for field, value in zip(_BLOCK, blocks, strict=True):
         changed[field] = value

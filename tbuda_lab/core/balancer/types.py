@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ CANDIDATE = np.dtype(
 )
 """One row per candidate of an op; refused ones stay in the table with their reason."""
 
-Candidate = np.void | Mapping[str, Any]
+Candidate = np.void | dict[str, Any]
 """One row of such a table, or its fields by name as Python's numbers, which are quicker to take one by one."""
 
 

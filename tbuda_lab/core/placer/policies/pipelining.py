@@ -91,10 +91,15 @@ def streamed_anew(
     best = segment
     if segment.last - segment.first < 2 or segment.stall_cycles <= _FILLED * segment.limiter_cycles:
         return segment
+    others = []
     for part, price in limits_and_prices:
         limit = part * segment.limiter_cycles
         other = proposal(problem, segment, upstream_rows, limit, limit, price)
-        if other is None or other.limiter_cycles >= _WORTH * _interval(best):
+        if other is not None and other.limiter_cycles < _WORTH * _interval(segment):
+            others.append(other)
+    throughputs([(problem, other) for other in others], problem.overrides)  # side by side, before they are priced
+    for other in others:
+        if other.limiter_cycles >= _WORTH * _interval(best):
             continue
         other = priced(problem, other, upstream_rows)
         if _interval(other) < _WORTH * _interval(best):
