@@ -12,6 +12,7 @@ from torch import nn
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.edges import EdgeReason, pipe, stream_verdict
 from tbuda_lab.core.balancer.layout import BufferReads
+from tbuda_lab.core.balancer.routes import Routes
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.frontend import from_torch
@@ -165,6 +166,34 @@ def test_reads_that_are_cached_change_no_edge(name: str) -> None:
                     assert keep == pipe(*overrides, from_queue=queue is not EdgeReason.LEGAL)
                     seen.add(keep.reason)
     assert EdgeReason.LEGAL in seen
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_edges_that_are_kept_are_those_worked_out_alone(name: str) -> None:
+    """By the router's rules, then those of streams, then the walk over tiles; for each pair of candidates anew."""
+    problem, rng = problem_of(name), np.random.default_rng(6)
+    reasons = set()
+    for op, fact in enumerate(problem.facts):
+        for port, producer in enumerate(fact.producers):
+            if producer < 0:
+                continue
+            ends = problem.tables[producer], problem.tables[op]
+            orders = problem.orders[problem.order[producer]], problem.read_orders[fact.name]
+            routes = Routes(problem.options.microbatch).table(*ends, port, problem.orders[fact.name])
+            for a in rng.choice(problem.legal[ends[0].signature], 4).tolist():
+                for b in rng.choice(problem.legal[ends[1].signature], 4).tolist():
+                    p, c = ends[0].rows[a], ends[1].rows[b]
+                    pair = problem.profiles[producer], p, problem.profiles[op], port, c
+                    walked = (*pair[:2], orders[0], *pair[2:], orders[1])
+                    assert problem.edges(op, port, from_queue=True).cost(a, b) == pipe(*walked, from_queue=True)
+                    cost, rule = problem.edges(op, port).cost(a, b), routes.rule(a, b)
+                    reason = EdgeReason[rule.name] if rule else stream_verdict(*pair)
+                    if reason is EdgeReason.LEGAL:
+                        assert cost == pipe(*walked)
+                    else:
+                        assert cost.reason is reason and cost.fan_in == 0
+                    reasons.add(cost.reason)
+    assert EdgeReason.LEGAL in reasons and len(reasons) > 1
 
 
 class Gathers(nn.Module):
