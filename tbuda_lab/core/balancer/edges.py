@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -119,9 +120,6 @@ def stream_verdict(
     return EdgeReason.LEGAL
 
 
-_BUFFERS = ("grid_r", "grid_c", "cores", "t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "buf_size_mb")
-
-
 def _runs(change: np.ndarray) -> np.ndarray:
     """Number of runs per line, given where neighbours differ."""
     runs: np.ndarray = change.sum(axis=1) + 1
@@ -198,6 +196,29 @@ def _taken(p: Candidate, buffers: Buffers, read: BufferRead, slices: int, from_q
     return EdgeCost(reason, fan_out, fan_in, producer_phases, consumer_phases)
 
 
+class _Row(NamedTuple):
+    """A candidate as Python's numbers; its streaming; and what else of it counts for a pipe that it gives, see
+    `_buffer`."""
+
+    fields: Candidate
+    streaming: tuple[object, ...]
+    buffer: tuple[int, ...]
+
+
+_STREAMING = ("stream", "stream_r", "stream_c")
+
+
+def _buffer(row: Candidate) -> tuple[int, ...]:
+    """What says where the tiles of a producer lie and when they are gone, the same where that is the same."""
+    m, n, u, v = (row[name] for name in ("mblock_m", "mblock_n", "ublock_r", "ublock_c"))
+    if n == 1:
+        m, u = 1, m * u  # ublocks on top of each other are as one
+    elif m == u == 1:
+        n, v = 1, n * v
+    size = row["buf_size_mb"] if row["t"] > 1 else min(2, row["buf_size_mb"])
+    return row["grid_r"], row["grid_c"], row["cores"], row["t"], m, n, u, v, size
+
+
 class EdgeCache:
     """Edges of all operands that are asked for. What a pipe takes is worked out once for equal ones: other candidates
     may be laid out and read alike. routes: the router's rules."""
@@ -207,7 +228,7 @@ class EdgeCache:
         self.reads = BufferReads()
         self.pipes: dict[tuple[object, ...], EdgeCost] = {}
         self._operands: dict[tuple[object, ...], OperandEdges] = {}
-        self._rows: dict[tuple[str, int], tuple[Candidate, tuple[int, ...]]] = {}
+        self._rows: dict[tuple[str, int], _Row] = {}
         self._numbers: dict[tuple[tuple[TM, ...], TileShape], int] = {}
 
     def operand(
@@ -232,14 +253,14 @@ class EdgeCache:
             self._operands[key] = entry
         return entry
 
-    def row(self, table: OpModels, row: int) -> tuple[Candidate, tuple[int, ...]]:
-        """The fields of a candidate as Python's numbers, and those that count for a pipe out of it, beside its
-        streaming."""
+    def row(self, table: OpModels, row: int) -> _Row:
+        """A candidate of a table."""
         key = table.signature, row
         entry = self._rows.get(key)
         if entry is None:
             fields = dict(zip(CANDIDATE.names or (), table.rows[row].item(), strict=True))
-            entry = self._rows[key] = fields, tuple([fields[name] for name in _BUFFERS])
+            streaming = tuple([fields[name] for name in _STREAMING])
+            entry = self._rows[key] = _Row(fields, streaming, _buffer(fields))
         return entry
 
     def number(self, tms: tuple[TM, ...], stored: TileShape) -> int:
@@ -279,7 +300,7 @@ class OperandEdges:
         self._port, self._routes, self._from_queue = port, routes, from_queue
         self._costs: dict[tuple[int, int], EdgeCost] = {}
         self._reads: dict[tuple[int, bool], tuple[Walk, int]] = {}
-        self._streamings: dict[tuple[int, int], _Streaming] = {}
+        self._streamings: dict[tuple[object, ...], _Streaming] = {}
 
     def cost(self, p_row: int, c_row: int) -> EdgeCost:
         """What the edge between a candidate of the producer and one of the reader takes, or why they do not go
@@ -291,37 +312,33 @@ class OperandEdges:
         return cost
 
     def _work_out(self, p_row: int, c_row: int) -> EdgeCost:
-        streaming = self._streaming(p_row, c_row)
+        p, c = self._cache.row(self._producer, p_row), self._cache.row(self._consumer, c_row)
+        streaming = self._streamings.get((p.streaming, c.streaming))
+        if streaming is None:
+            streaming = self._streamings[p.streaming, c.streaming] = self._streaming(p.fields, c.fields)
         if not self._from_queue:
             if streaming.verdict is not EdgeReason.LEGAL:  # the rules of stacks come first, but take longer
                 return EdgeCost(lambda: refusal(self._routes.rule(p_row, c_row), streaming.verdict))
             rule = self._routes.rule(p_row, c_row)
             if rule:
                 return EdgeCost(refusal(rule))
-        p, layout = self._cache.row(self._producer, p_row)
-        reader = c_row, p["t"] > 1
+        reader = c_row, p.fields["t"] > 1
         reads = self._reads.get(reader)
         if reads is None:
-            consumer, c = self._profiles[1], self._cache.row(self._consumer, c_row)[0]
-            walk = _walk(p, consumer, self._port, c, self._orders[1], self._from_queue)
-            reads = self._reads[reader] = walk, _slices(consumer, c)
-        key = streaming.number, *reads, self._orders[0], self._from_queue, layout
+            consumer, c_order = self._profiles[1], self._orders[1]
+            walk = _walk(p.fields, consumer, self._port, c.fields, c_order, self._from_queue)
+            reads = self._reads[reader] = walk, _slices(consumer, c.fields)
+        p_order = self._orders[0]
+        key = streaming.number, *reads, p_order, self._from_queue, p.buffer
         cost = self._cache.pipes.get(key)
         if cost is None:
-            cache = self._cache.reads
-            read = cache.of(streaming.tms, streaming.stored, reads[0])
-            buffers = cache.buffers(p, self._orders[0], streaming.stored)
-            cost = self._cache.pipes[key] = _taken(p, buffers, read, reads[1], self._from_queue)
+            read = self._cache.reads.of(streaming.tms, streaming.stored, reads[0])
+            buffers = self._cache.reads.buffers(p.fields, p_order, streaming.stored)
+            cost = self._cache.pipes[key] = _taken(p.fields, buffers, read, reads[1], self._from_queue)
         return cost
 
-    def _streaming(self, p_row: int, c_row: int) -> _Streaming:
-        key = self._routes.streamings(p_row, c_row)
-        entry = self._streamings.get(key)
-        if entry is None:
-            p, c = self._cache.row(self._producer, p_row)[0], self._cache.row(self._consumer, c_row)[0]
-            producer, consumer = self._profiles
-            tms, stored = edge_tms(producer, p, consumer, self._port, c), stored_shape(producer, p)
-            verdict = stream_verdict(producer, p, consumer, self._port, c)
-            entry = _Streaming(verdict, tms, stored, self._cache.number(tms, stored))
-            self._streamings[key] = entry
-        return entry
+    def _streaming(self, p: Candidate, c: Candidate) -> _Streaming:
+        producer, consumer = self._profiles
+        tms, stored = edge_tms(producer, p, consumer, self._port, c), stored_shape(producer, p)
+        verdict = stream_verdict(producer, p, consumer, self._port, c)
+        return _Streaming(verdict, tms, stored, self._cache.number(tms, stored))

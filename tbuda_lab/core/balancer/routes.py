@@ -134,14 +134,10 @@ class RouteTable:
 
     def rule(self, p_row: int, c_row: int) -> RouteRule:
         """The rule that a pair of rows breaks."""
-        block = self._block(*self.streamings(p_row, c_row))
+        block = self._block(int(self._p.streams[0][p_row]), int(self._c.streams[0][c_row]))
         if block is None:
             return RouteRule.OK
         return RouteRule(int(block[self._p.buffers[0][p_row], self._c.layouts[0][c_row]]))
-
-    def streamings(self, p_row: int, c_row: int) -> tuple[int, int]:
-        """The numbers of a pair's streamings among those of their tables."""
-        return int(self._p.streams[0][p_row]), int(self._c.streams[0][c_row])
 
     def rules(self, p_rows: Ids, c_rows: Ids) -> Ids:
         """The rule of each pair (n,) of rows; arrays that broadcast."""
