@@ -13,7 +13,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.l1 import late_tiles
-from tbuda_lab.core.balancer.layout import BufferReads
+from tbuda_lab.core.balancer.layout import BufferReads, read_walk
 from tbuda_lab.core.balancer.pickers import streamed_picker
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
@@ -216,7 +216,7 @@ def edge_walk(producer: CutOp, consumer: CutOp, port: int, known: BufferReads) -
     back before."""
     shape = stored_shape(producer.profile, producer.row)
     tms = edge_tms(producer.profile, producer.row, consumer.profile, port, consumer.row)
-    walk = known.of(tms, shape, consumer.profile, port, consumer.row, consumer.read_order, None)
+    walk = known.of(tms, shape, read_walk(consumer.profile, port, consumer.row, consumer.read_order))
     core, address = known.buffers(producer.row, producer.order, shape).find(walk)
     total = producer.steps.blocks * producer.steps.tiles
     early = address
