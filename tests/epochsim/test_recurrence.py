@@ -177,6 +177,16 @@ def test_written_down_periods_are_what_would_have_been_computed(network: Network
         assert (long.start == starts(network, 300)).all()
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(networks(), min_size=2, max_size=4), st.integers(1, 40))
+def test_networks_side_by_side_run_as_each_alone(several: list[Network], batch: int) -> None:
+    graph, deadlocks = event_graph(*several)
+    alone = [event_graph(network) for network in several]
+    expected = np.concatenate([solve(one, batch).start for one, _ in alone])
+    assert (solve(graph, batch).start == expected).all()
+    assert len(deadlocks) == sum(len(stuck) for _, stuck in alone)
+
+
 @settings(max_examples=30, deadline=None)
 @given(networks(), st.integers(1, 6))
 def test_what_is_known_of_an_edge_serves_any_capacity(network: Network, batch: int) -> None:

@@ -178,9 +178,11 @@ def _constraints(networks: Sequence[Network], roomy: set[int]) -> EventGraph:
         for values, value in zip(table, column, strict=True):
             values[start:end] = value
         start = end
-    table = table.take(sorted_order(table[1] * len(WaitReason) + table[4], nodes * len(WaitReason)), axis=1)
+    by = sorted_order(table[1] * len(WaitReason) + table[4], nodes * len(WaitReason))
+    source, target, lag, weight, reason, edge = table.take(by, axis=1)
     op = np.repeat(np.arange(count, dtype=np.int64), steps)
-    return EventGraph(base, op, duration, *table, _components(count, ends[:, :2].tolist())[op])
+    component = _components(count, ends[:, :2].tolist())[op]
+    return EventGraph(base, op, duration, source, target, lag, weight, reason, edge, component)
 
 
 def _edges_of(networks: Sequence[Network], roomy: set[int]) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -78,10 +78,11 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
             values = take(reads)
             values += weights
             now[low:high] = most(values, parts)
-        result = checker.period(row)
-        if result is not None and row - reach - deepest + 1 < batch:
+        complete = row - reach - deepest + 1  # inputs that every node has taken
+        result = checker.period(row) if complete < batch else None
+        if result is not None:
             _extend(times, row, *result)
-            computed = row - reach - deepest + 1
+            computed = complete
             break
     start = np.empty((nodes, batch), dtype=np.int64)
     turns = turn[reduced.follows]

@@ -29,7 +29,7 @@ from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem, inputs_on_host
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.stalls.fork_join import buffer
+from tbuda_lab.core.placer.stalls.fork_join import buffer, row_tiles
 
 _TOGETHER = 16
 """Epochs simulated as one network, at most: beyond, little is gained and the arrays grow."""
@@ -252,8 +252,7 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
     span = range(segment.first, segment.last)
     placed: dict[str, OpPlacement] = {}
     for op, row, (top, left, turned) in zip(span, segment.rows, segment.spots, strict=True):
-        record = problem.tables[op].rows[row]
-        rows, cols = int(record["grid_r"]), int(record["grid_c"])
+        rows, cols = row_tiles(problem, op, row).grid
         name = problem.order[op]
         placed[name] = _placed(name, 0, top, left, *((cols, rows) if turned else (rows, cols)), turned, row)
     epoch = Epoch(0, 0, 0, tuple(placed), problem.direction(segment.first))

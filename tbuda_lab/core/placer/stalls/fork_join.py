@@ -169,10 +169,11 @@ def _cores(profile: OpProfile, port: int, row: np.void) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class _RowTiles:
+class RowTiles:
     """What a candidate takes and holds (placement.md#forks-and-joins). In tiles: volume, of its output; block, of one
     core's block of it; buffered, of the output buffers of all cores; widest, by operand, of all of it; inputs, by
-    operand, of a core's input buffer. cores: by operand, that hold a different part of it.
+    operand, of a core's input buffer. grid: rows and columns of cores; cores: by operand, that hold a different part of
+    it.
 
     As parts of a whole: passes, of the output in the output buffers; holds, by operand, in the input buffers; needs, by
     operand, that has to arrive before the op goes on: two slices of a matmul's or reduction's, as many together as a
@@ -181,6 +182,7 @@ class _RowTiles:
     """
 
     t: int
+    grid: tuple[int, int]
     l1_total: int
     volume: int
     block: int
@@ -194,7 +196,7 @@ class _RowTiles:
     joins: tuple[float, ...]
 
     @classmethod
-    def of(cls, profile: OpProfile, row: np.void) -> _RowTiles:
+    def of(cls, profile: OpProfile, row: np.void) -> RowTiles:
         """Of one candidate of an op."""
         z, rt, ct = profile.out
         volume = max(1, z * rt * ct)
@@ -214,9 +216,8 @@ class _RowTiles:
             needs = tuple(min(1.0, buffered / volume) for _ in ports)
             joins = tuple(min(1.0, 2.0 * block * all_cores / max(1, w)) for w in widest)
         passes = min(1.0, buffered / volume)
-        return cls(
-            times, int(row["l1_total"]), volume, block, buffered, passes, widest, inputs, cores, holds, needs, joins
-        )
+        grid, l1_total = (int(row["grid_r"]), int(row["grid_c"])), int(row["l1_total"])
+        return cls(times, grid, l1_total, volume, block, buffered, passes, widest, inputs, cores, holds, needs, joins)
 
 
 def _slices(profile: OpProfile, port: int) -> int:
@@ -230,13 +231,13 @@ def _together(profile: OpProfile, port: int) -> int:
     return max(sliced, *profile.user_stacks, 1)
 
 
-def _row_tiles(problem: Problem, op: int, row: int) -> _RowTiles:
+def row_tiles(problem: Problem, op: int, row: int) -> RowTiles:
     """Of the candidate in row `row` of an op's table, once for all that share the table."""
     table = problem.tables[op]
     key = ("row tiles", table.signature, row)
     entry = problem.costs.answers.get(key)
-    if not isinstance(entry, _RowTiles):
-        entry = problem.costs.answers[key] = _RowTiles.of(problem.profiles[op], table.rows[row])
+    if not isinstance(entry, RowTiles):
+        entry = problem.costs.answers[key] = RowTiles.of(problem.profiles[op], table.rows[row])
     return entry
 
 
@@ -246,7 +247,7 @@ class _Epoch:
     def __init__(self, problem: Problem, segment: Segment) -> None:
         self.problem, self.segment = problem, segment
         self.ops = range(segment.first, segment.last)
-        self.tiles = {op: _row_tiles(problem, op, row) for op, row in zip(self.ops, segment.rows, strict=True)}
+        self.tiles = {op: row_tiles(problem, op, row) for op, row in zip(self.ops, segment.rows, strict=True)}
         self.l1 = int(L1_SHARE * problem.device.l1_usable)
 
     def last_reader(self, op: int) -> int:
@@ -255,7 +256,7 @@ class _Epoch:
         return readers[-1][0] if readers else -1
 
     def needs(self, op: int, port: int) -> float:
-        """As `_RowTiles` has it; an inserted nop passes on whatever comes."""
+        """As `RowTiles` has it; an inserted nop passes on whatever comes."""
         problem = self.problem
         return 0.0 if BETWEEN in problem.graph[problem.order[op]].attrs else self.tiles[op].needs[port]
 
