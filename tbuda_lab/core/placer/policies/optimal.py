@@ -284,6 +284,9 @@ class Optimal:
                     break
                 sceptical = True  # now as if every bound could be kept, for a few runs more
                 continue
+            if sceptical and len(todo) >= more and not any(span in self.real for span in todo):
+                path, _ = self._path(None)  # none of them would be finished
+                break
             for span in todo:
                 self._advance(*span)
                 budget -= 1
