@@ -34,6 +34,7 @@ from tbuda_lab.core.placer.policies.layers import (
 )
 from tbuda_lab.core.placer.policies.op_runs import (
     KERNEL_WEIGHT,
+    MANY,
     Attempt,
     CheapestCuts,
     CostBound,
@@ -54,10 +55,10 @@ from tbuda_lab.core.placer.stalls.stall_repair import at_best, held_up, priced
 _DRAM_PRICES = (4, 8)
 """Cores that one on DRAM counts for, when an epoch that is settled is looked at again: larger grids may keep parameters
 in L1 that smaller ones stream, and fewer cores on DRAM leave more bandwidth to each."""
-_MORE, _MORE_OF_MANY, _MANY = 10, 4, 64
+_MORE, _MORE_OF_MANY = 10, 4
 """Runs made real after the path is settled, in case another one is better than it was thought; fewer for a batch of at
-least so many inputs, of which filling is a small part. Of 20 placements of ten models at 64 all are the same with 4 as
-with 10, and ResNet-50 on grayskull is compiled in a tenth less time; at 8 its epochs would take 7 % more."""
+least `MANY` inputs. Of 20 placements of ten models at 64 all are the same with 4 as with 10, and ResNet-50 on grayskull
+is compiled in a tenth less time; at 8 its epochs would take 7 % more."""
 _STEPS = (1, 1, 1, 2, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 _REPEATED = 1.02
 """Times the cost of the cheapest cuts that cuts which repeat from layer to layer may cost."""
@@ -269,7 +270,7 @@ class Optimal:
         self.layer(most)  # what equal layers turn out to cost decides where to cut what is before and behind them
         n = len(problem.order)
         budget = 60 + 3 * n
-        sceptical, more = False, _MORE_OF_MANY if problem.options.inputs_counted >= _MANY else _MORE
+        sceptical, more = False, _MORE_OF_MANY if problem.options.inputs_counted >= MANY else _MORE
         while True:
             guess = RunEstimate(1.0, 1.0) if sceptical else self._guess()
             path, cost = self._path(guess)
