@@ -1,0 +1,74 @@
+"""What a trace of a torch module comes to, whichever way it was traced."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import ModelError, UnsupportedOp
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """What a placeholder stands for: a tensor that the forward is given, one that the module holds under the name
+    `target` (a parameter or buffer if `stored`, else a constant), or a value that is no tensor."""
+
+    given: bool = False
+    target: str = ""
+    tensor: torch.Tensor | None = None
+    stored: bool = False
+    value: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Calls of aten, with fixed shapes: those of `graph`, and those of regions that are submodules of `module`.
+
+    leaves: one of each placeholder, in order. returned: which outputs of the graph the forward returns. out_spec: the
+    structure in which it returns them.
+    """
+
+    graph: torch.fx.Graph
+    leaves: tuple[Leaf, ...]
+    returned: tuple[bool, ...]
+    out_spec: pytree.TreeSpec | None
+    module: torch.fx.GraphModule | None = None
+
+    @classmethod
+    def of(cls, program: ExportedProgram) -> Program:
+        """What `torch.export` made. Raises `UnsupportedOp` for a model that writes to what it holds or is given, and
+        `ModelError` for inputs of other kinds."""
+        placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+        signature = program.graph_signature
+        leaves = tuple(_leaf(n, s, program) for n, s in zip(placeholders, signature.input_specs, strict=True))
+        outputs = signature.output_specs
+        mutations = OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION
+        changed = [spec.target for spec in outputs if spec.kind in mutations]
+        if changed:
+            raise UnsupportedOp(
+                f"the model writes to {', '.join(map(str, changed))} while it runs; return the new value as an output"
+            )
+        returned = tuple(spec.kind is OutputKind.USER_OUTPUT for spec in outputs)
+        return cls(program.graph, leaves, returned, program.call_spec.out_spec, program.graph_module)
+
+
+def _leaf(node: torch.fx.Node, spec: InputSpec, program: ExportedProgram) -> Leaf:
+    if spec.kind is InputKind.USER_INPUT:
+        if isinstance(spec.arg, ConstantArgument):
+            return Leaf(value=spec.arg.value)
+        value = node.meta.get("val")
+        return Leaf(given=True) if isinstance(value, torch.Tensor) else Leaf(value=value)
+    target = str(spec.target)
+    if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+        source = program.constants if spec.persistent is False else program.state_dict
+        return Leaf(target=target, tensor=source[target], stored=True)
+    if spec.kind is InputKind.CONSTANT_TENSOR:
+        return Leaf(target=target, tensor=program.constants[target])
+    if spec.kind in (InputKind.CUSTOM_OBJ, InputKind.TOKEN):
+        return Leaf()  # a random generator, say; the op that draws from it is refused
+    raise ModelError(f"the model needs an input of kind {spec.kind.name}, which is not supported")
