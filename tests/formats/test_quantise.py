@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tbuda_lab.core.errors import InputError, NetlistError
 from tbuda_lab.core.formats import DataFormat, MathFidelity, cut_blocks, parse_fidelity, parse_format, quantise, tf32
-from tbuda_lab.core.formats.chunks import CHUNK
+from tbuda_lab.core.formats.chunks import CHUNK, within
 from tests.formats import reference
 from tests.sim import reference_formats
 
@@ -217,3 +217,21 @@ def test_the_reference_reader_of_netlists_converts_alike(df: DataFormat) -> None
         codes = [reference.block_codes(row, df, cut=True) for row in x.tolist()]
         expected = [v for shared, block in codes for v in reference.block_values(shared, block, df)]
         assert same(reference_formats.cut(x, df).astype(np.float32).ravel(), expected)
+
+
+@pytest.mark.parametrize("largest", [0.0, 1.0, 60_000.0, 65_536.0, 70_000.0, 1e30, np.inf, np.nan])
+@pytest.mark.parametrize("shape", [(), (3,), (40, 50), (0,)])
+def test_a_norm_tells_whether_all_is_within_a_bound(largest: float, shape: tuple[int, ...]) -> None:
+    array = np.full(shape, -0.25, np.float32)
+    array.reshape(-1)[-1:] = largest
+    told = [within(array, bound) for bound in (0.5, 65_536.0, 1e19)]
+    true = [bool((np.abs(array) <= bound).all()) for bound in (0.5, 65_536.0, 1e19)]
+    assert all(actually or not claimed for claimed, actually in zip(told, true, strict=True))
+    assert told[2] or largest > 1e18 or np.isnan(largest)
+
+
+def test_a_norm_tells_nothing_of_other_arrays() -> None:
+    array = np.zeros((4, 5), np.float32)
+    assert within(array, 1.0)
+    assert not within(array.T, 1.0)
+    assert not within(array.astype(np.float64), 1.0)

@@ -1,5 +1,6 @@
 """Data formats, math fidelity and tile geometry."""
 
+from tbuda_lab.core.formats.chunks import within
 from tbuda_lab.core.formats.convert import INTEGER_RANGE, cut_blocks, quantise, round_to, tf32
 from tbuda_lab.core.formats.dataformat import FIDELITIES, DataFormat, MathFidelity, parse_fidelity, parse_format
 from tbuda_lab.core.formats.tiles import TILE_DIMS, exponent_bytes, pack_tiles, tile_bytes, unpack_tiles
@@ -20,4 +21,5 @@ __all__ = [
     "tf32",
     "tile_bytes",
     "unpack_tiles",
+    "within",
 ]

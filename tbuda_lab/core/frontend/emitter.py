@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.formats import within
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape
 
 FLOAT_LIMIT = float(np.finfo(np.float32).max)
+_ROOT = FLOAT_LIMIT**0.5
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
@@ -30,6 +32,8 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
     if plain.dtype == torch.bool or plain.is_floating_point():
         array = plain.to(torch.float32).numpy()
+        if within(array, _ROOT):
+            return array
         return np.clip(array, -FLOAT_LIMIT, FLOAT_LIMIT) if np.isinf(array).any() else array
     return np.asarray(plain.numpy())
 

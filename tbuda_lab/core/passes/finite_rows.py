@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.formats import within
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.ops import (
     Abs,
@@ -144,6 +145,8 @@ def _stored(node: Node) -> Bounds:
     value = node.value
     if value is None or value.size == 0:
         return (-LARGEST_WEIGHT, LARGEST_WEIGHT) if node.kind is NodeKind.PARAMETER else UNKNOWN
+    if node.kind is NodeKind.PARAMETER and within(value, LARGEST_WEIGHT):
+        return -LARGEST_WEIGHT, LARGEST_WEIGHT
     low, high = float(value.min()), float(value.max())
     if math.isnan(low) or math.isnan(high):
         return UNKNOWN

@@ -40,6 +40,8 @@ _LEFT_OUT = frozenset(
         torch.ops.aten._local_scalar_dense.default,
         torch.ops.aten.is_nonzero.default,
         torch.ops.aten.item.default,
+        torch.ops.aten.embedding_bag.default,  # other results on another device
+        torch.ops.aten.embedding_bag.padding_idx,
     }
 )
 _CHANGES_STATE = frozenset({torch._C._set_grad_enabled})
@@ -201,7 +203,7 @@ class _Recorder:
         """While the forward is called: its module holds tensors of the trace, and says that it is being exported."""
         flags = torch.compiler._is_compiling_flag, torch.compiler._is_exporting_flag
         stored = [(held, name, held[name]) for held, name, _ in swapped]
-        with self._places(), enable_python_dispatcher(), _Functions(self), _Calls(self):
+        with _portable(), self._places(), enable_python_dispatcher(), _Functions(self), _Calls(self):
             try:
                 torch.compiler._is_compiling_flag = torch.compiler._is_exporting_flag = True
                 for held, name, stand_in in swapped:
@@ -276,7 +278,7 @@ class _Recorder:
         writes = target._schema.is_mutable
         before = [_form(v) for v in metas] if writes else []
         with no_python_dispatcher():
-            plain = result_of(target, metas, named)
+            plain = result_of(target, metas, named) if self.device == torch.device("cpu") else None
             result = target(*metas, **named) if plain is None else plain
         if writes and [_form(v) for v in metas] != before:
             raise _NotRecorded
@@ -317,6 +319,18 @@ def warn_of(foreign: list[str]) -> None:
     if foreign:
         names = ", ".join(sorted(set(foreign)))
         LOG.warning("outputs of type %s hold no tensors that can be traced and are left out", names)
+
+
+@contextlib.contextmanager
+def _portable() -> Iterator[None]:
+    """Without kernels of one machine, as `torch.export` traces: calls do not say that they may use them."""
+    backends = torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn
+    before = [backend.set_flags(False) for backend in backends]
+    try:
+        yield
+    finally:
+        for backend, flags in zip(backends, before, strict=True):
+            backend.set_flags(*flags)
 
 
 def _form(value: Any) -> Any:

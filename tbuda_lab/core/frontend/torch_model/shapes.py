@@ -21,6 +21,8 @@ Rule = Callable[..., tuple[int, ...] | None]
 def result_of(target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
     """The result of a call, a tensor on the meta device; None where torch has to say what it is. args, kwargs: with
     tensors on the meta device."""
+    if target is aten.scaled_dot_product_attention.default:
+        return _attention(*args, **kwargs)
     rule = _RULES.get(target)
     if rule is None or kwargs:
         return None
@@ -88,6 +90,20 @@ def _mean(x: torch.Tensor, dims: list[int] | None, keepdim: bool = False) -> tup
     if keepdim:
         return tuple(1 if d in gone else n for d, n in enumerate(x.shape))
     return tuple(n for d, n in enumerate(x.shape) if d not in gone) or None
+
+
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, **kwargs: Any,
+) -> torch.Tensor | None:  # fmt: skip
+    """The result has the strides that the CPU's kernel gives it, where torch chooses that one."""
+    on_cpu = [None if t is None else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+              for t in (query, key, value, mask)]  # fmt: skip
+    chosen = torch._fused_sdp_choice(*on_cpu, dropout_p, is_causal, **kwargs)  # type: ignore[call-arg,arg-type]
+    if chosen != torch.nn.attention.SDPBackend.FLASH_ATTENTION.value:
+        return None
+    result: torch.Tensor = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)[0]
+    return result
 
 
 def _adaptive_pool(x: torch.Tensor, sizes: list[int]) -> tuple[int, ...] | None:
