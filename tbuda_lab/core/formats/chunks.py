@@ -61,8 +61,8 @@ def finish(flat_out: F32, result: F32) -> F32:
 def within(array: npt.NDArray[Any], bound: float) -> bool:
     """Whether no element of a float32 array is larger in magnitude than a bound, as far as its norm tells: in one pass
     over memory. False for some arrays that are, and for every array that is not."""
-    if array.dtype != np.float32 or not array.flags.c_contiguous:
+    if array.dtype != np.float32:
         return False
-    flat = array.reshape(-1)
+    flat = array.ravel(order="K")  # of a transposed array too it is a view
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.dot(flat, flat)) <= (0.999 * bound) ** 2
