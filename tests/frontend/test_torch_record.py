@@ -90,6 +90,31 @@ def test_ops_are_recorded_as_torch_exports_them() -> None:
     assert count > 0.8 * len(CASES)  # the others read tensors that are not of the module
 
 
+class Angles(nn.Module):
+    """Constants that are made without gradients, here and there, as positions of a transformer are."""
+
+    frequencies: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("frequencies", torch.arange(8).float())
+
+    @torch.no_grad()
+    def angles(self, x: torch.Tensor) -> torch.Tensor:
+        return (torch.arange(8, device=x.device) * self.frequencies).cos()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x) + torch.arange(8)
+        with torch.no_grad():
+            z = self.angles(x) + torch.arange(8)
+        return y * z + torch.arange(8)
+
+
+def test_regions_without_gradients_are_recorded() -> None:
+    assert same(Angles(), (torch.ones(4, 8),))
+
+
 class Shared(nn.Module):
     """One submodule under two names."""
 

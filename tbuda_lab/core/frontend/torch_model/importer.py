@@ -353,6 +353,9 @@ class _TorchImporter:
 
     # -- outputs ---------------------------------------------------------------------------------------------
     def _outputs(self, values: list[Any]) -> None:
+        if self.program.changed:
+            changed = ", ".join(self.program.changed)
+            raise UnsupportedOp(f"the model writes to {changed} while it runs; return the new value as an output")
         returned = [v for v, is_returned in zip(values, self.program.returned, strict=True) if is_returned]
         paths = _output_paths(self.program.out_spec, len(returned))
         count = 0

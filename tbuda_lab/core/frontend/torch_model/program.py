@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import ModelError, UnsupportedOp
+from tbuda_lab.core.errors import ModelError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Program:
     """Calls of aten, with fixed shapes: those of `graph`, and those of regions that are submodules of `module`.
 
     leaves: one of each placeholder, in order. returned: which outputs of the graph the forward returns. out_spec: the
-    structure in which it returns them.
+    structure in which it returns them. changed: what the forward writes to of what it holds or is given.
     """
 
     graph: torch.fx.Graph
@@ -38,23 +38,19 @@ class Program:
     returned: tuple[bool, ...]
     out_spec: pytree.TreeSpec | None
     module: torch.fx.GraphModule | None = None
+    changed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, program: ExportedProgram) -> Program:
-        """What `torch.export` made. Raises `UnsupportedOp` for a model that writes to what it holds or is given, and
-        `ModelError` for inputs of other kinds."""
+        """What `torch.export` made. Raises `ModelError` for inputs of other kinds."""
         placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
         signature = program.graph_signature
         leaves = tuple(_leaf(n, s, program) for n, s in zip(placeholders, signature.input_specs, strict=True))
         outputs = signature.output_specs
         mutations = OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION
-        changed = [spec.target for spec in outputs if spec.kind in mutations]
-        if changed:
-            raise UnsupportedOp(
-                f"the model writes to {', '.join(map(str, changed))} while it runs; return the new value as an output"
-            )
+        changed = tuple(str(spec.target) for spec in outputs if spec.kind in mutations)
         returned = tuple(spec.kind is OutputKind.USER_OUTPUT for spec in outputs)
-        return cls(program.graph, leaves, returned, program.call_spec.out_spec, program.graph_module)
+        return cls(program.graph, leaves, returned, program.call_spec.out_spec, program.graph_module, changed)
 
 
 def _leaf(node: torch.fx.Node, spec: InputSpec, program: ExportedProgram) -> Leaf:

@@ -44,7 +44,6 @@ _LEFT_OUT = frozenset(
         torch.ops.aten.embedding_bag.padding_idx,
     }
 )
-_CHANGES_STATE = frozenset({torch._C._set_grad_enabled})
 
 
 class _NotRecorded(Exception):
@@ -363,7 +362,7 @@ class _Calls(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Functions(TorchFunctionMode):
-    """Stops at what is no call of an op: indices that are values, changes of torch's state."""
+    """Stops at what is no call of an op: indices that are values, gradients in the forward."""
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
@@ -372,7 +371,7 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _CHANGES_STATE:
+        if func is torch._C._set_grad_enabled and args[0]:  # off it is already
             self.recorder.leave()
         picks = func is torch.Tensor.__getitem__
         if picks and any(isinstance(i, torch.Tensor) and not i.dim() for i in _indices(args[1])):
