@@ -288,7 +288,7 @@ class Optimal:
             if sceptical and len(todo) >= more and not any(span in self.real for span in todo):
                 path, _ = self._path(None)  # none of them would be finished
                 break
-            for span in todo:
+            for span in self._next(todo):
                 self._advance(*span)
                 budget -= 1
                 more -= sceptical
@@ -299,6 +299,16 @@ class Optimal:
                     break
                 budget, more = max(budget, n), max(more, n)
         return self.settle(path)
+
+    def _next(self, todo: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Runs of a path to look at before it is chosen again. Where equal layers are finished, of what is before and
+        behind them in a batch the costliest run alone: what it turns out to cost may lead elsewhere."""
+        ends = self.problem.options.inputs_counted > 1 and len(self._layers) == 1
+        if not ends or any(self.real.get(span) is None for span in todo):
+            return todo
+        if len({self.problem.structure(*span) for span in todo}) < len(todo):
+            return todo
+        return [max(todo, key=lambda span: self.bounds[span[0]][span[1]].cost)]
 
     def _guess(self) -> RunEstimate:
         """What bounds and placed epochs turn out to cost: of edges and packing half of the median so far, for other
