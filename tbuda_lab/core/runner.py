@@ -199,7 +199,7 @@ class Runner:
         def stepped(op: str, inputs: int) -> None:
             if watcher is not None:
                 watcher.stepped(op, inputs)
-            if control is not None and not control.free:
+            if control is not None:
                 control.ended("op")
 
         if watcher is not None or control is not None:

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from tbuda_lab.sim.arrays import Array
-from tbuda_lab.sim.io import Entry, Pending, QueueIo, RamIo
+from tbuda_lab.sim.io import Entry, Pending, QueueIo
 from tbuda_lab.sim.plan import EpochPlan, Write
 
 
@@ -57,34 +57,32 @@ def passed_on(plan: EpochPlan) -> dict[int, Write] | None:
 def execution(plan: EpochPlan, through: dict[int, Write], after: int, ended: Callable[[], None] | None) -> Execution:
     """Moves the pointers of an epoch as its inputs do, one after the other. after: the least level that is allowed.
     Raises `QueueError`."""
-    slots: list[list[int]] = [[] for _ in plan.reads]
+    reads: list[list[Entry]] = [[] for _ in plan.reads]
     pushes: list[list[int]] = [[] for _ in plan.writes]
+    for number, ram in plan.rams:
+        reads[number] = ram.read_entries(plan.input_count)
     for _ in range(plan.input_count):
-        for places, (io, number) in zip(slots, plan.reads, strict=True):
+        for number, fifo in plan.fifos:
             if number not in through:
-                places.append(io.read_slot())
+                reads[number].append(fifo.entry(fifo.read_slot()))
         for places, write in zip(pushes, plan.writes, strict=True):
             places.append(write.io.push_slot())
-        for places, (io, number) in zip(slots, plan.reads, strict=True) if through else ():
+        for number, fifo in plan.fifos if through else ():
             if number in through:
-                places.append(io.read_slot())
+                fifo.read_slot()
         pop_global(plan)
-    reads: list[list[Entry]] = []
-    stamps: list[object] = []
+    stamps: list[object] = [entries[0] if len(entries) == 1 else None for entries in reads]
+    for number, fifo in plan.fifos:
+        entries = reads[number]
+        if len(entries) > 1 and all(entry is entries[0] for entry in entries):
+            reads[number] = entries[:1]
+        still = len(reads[number]) == 1 and (fifo.prologue or not fifo.rd_autoinc)
+        stamps[number] = entries[0] if still else None
     level = after
-    for places, (io, number) in zip(slots, plan.reads, strict=True):
-        if number in through:
-            entries: list[Entry] = []
-        elif len(places) == 1 or len(set(places)) == 1:
-            entries = [io.entry(places[0])]
-        else:
-            entries = [io.entry(i) for i in places]
+    for entries in reads:
         for entry in entries:
             if isinstance(entry, Pending) and entry.value is None:
                 level = max(level, entry.level + 1)
-        reads.append(entries)
-        still = len(entries) == 1 and (isinstance(io, RamIo) or io.prologue or not io.rd_autoinc)
-        stamps.append(entries[0] if still else None)
     pushed = [[Pending(level) for _ in places] for places in pushes]
     if not plan.views:
         for write, places, pending in zip(plan.writes, pushes, pushed, strict=True):
@@ -95,9 +93,9 @@ def execution(plan: EpochPlan, through: dict[int, Write], after: int, ended: Cal
 
 def pop_global(plan: EpochPlan) -> None:
     """Moves the global read pointers of what an epoch reads, after one input."""
-    for io in plan.fifos:
-        for _ in range(io.global_rd_autoinc):
-            io.pop_slot()
+    for _, fifo in plan.fifos:
+        for _ in range(fifo.global_rd_autoinc):
+            fifo.pop_slot()
 
 
 def groups(waiting: Sequence[Execution]) -> list[list[Execution]]:
@@ -110,11 +108,9 @@ def groups(waiting: Sequence[Execution]) -> list[list[Execution]]:
 
 
 def side_by_side(group: Sequence[Execution], index: int) -> tuple[list[Entry], object]:
-    """What the plan's read `index` is for all inputs of a group: the entries, a single one where all read the same, and
-    the stamp by which it may be kept."""
+    """What the plan's read `index` is for all inputs of a group of several: the entries, a single one where all read
+    the same, and the stamp by which it may be kept."""
     first = group[0]
-    if len(group) == 1:
-        return first.reads[index], first.stamps[index]
     if all(len(e.reads[index]) == 1 and e.reads[index][0] is first.reads[index][0] for e in group):
         stamp = first.stamps[index]
         return first.reads[index], stamp if all(e.stamps[index] is stamp for e in group) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import threading
@@ -21,7 +22,7 @@ from tbuda_lab.sim.executions import Execution
 from tbuda_lab.sim.io import QueueIo, RamIo
 from tbuda_lab.sim.numerics import Numerics
 from tbuda_lab.sim.plan import EpochPlan, PlanStep, Write, check_shape, plan_epoch
-from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, WrittenSetting, check_params
+from tbuda_lab.sim.program import Cancel, ProgramRun, Progress, WrittenSettings, check_params
 from tbuda_lab.sim.sparse import as_array
 
 OnOp = Callable[[str, Array], None]
@@ -38,7 +39,7 @@ class Stats:
     executes: int = 0
     inputs: int = 0
     ops: int = 0
-    op_seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    op_seconds: dict[str, float] = dataclasses.field(default_factory=lambda: collections.defaultdict(float))
 
 
 class Executor:
@@ -97,7 +98,7 @@ class Executor:
         self._epochs = topology.epochs(self.netlist, self.arch)
         self.plans: dict[tuple[str, ...], EpochPlan] = {}
         self._statics: dict[str, dict[str, int]] = {}
-        self.written_settings: dict[int, list[WrittenSetting]] = {}  # by the id of an execute of the netlist
+        self.written_settings: dict[int, WrittenSettings] = {}  # by the id of an execute of the netlist
         self._backlog: dict[str, list[Array]] = {}
         self._together = False  # whether executions wait for those that can be computed with them
         self._waiting: list[Execution] = []
@@ -307,6 +308,8 @@ class Executor:
 
     def _compute(self, cancel: Cancel | None) -> None:
         """Computes all executions that wait, those of one epoch that need nothing of one another together."""
+        if not self._waiting:
+            return
         waiting, self._waiting = self._waiting, []
         self._least = {}
         for group in executions.groups(waiting):
@@ -328,16 +331,19 @@ class Executor:
         """All inputs of executions of one epoch, several at a time."""
         plan, through = group[0].plan, group[0].through
         count = plan.input_count * len(group)
-        reads = [executions.side_by_side(group, i) for i in range(len(plan.reads))]
+        reads, stamps = group[0].reads, group[0].stamps
+        if len(group) > 1:
+            together = [executions.side_by_side(group, i) for i in range(len(plan.reads))]
+            reads, stamps = [entries for entries, _ in together], [stamp for _, stamp in together]
+        fed = [(io, number) for io, number in plan.reads if stamps[number] is None and number not in through]
+        stamps = [*stamps, *[None] * len(plan.steps)]
         results: list[list[Array]] = [[] for _ in plan.writes]
         for start in range(0, count, plan.chunk):
             stop = min(start + plan.chunk, count)
             values: list[Array | None] = [None] * plan.values
-            stamps: list[object] = [None] * plan.values
-            for (entries, stamp), (io, number) in zip(reads, plan.reads, strict=True):
-                if number not in through:
-                    values[number] = io.gather(entries if len(entries) == 1 else entries[start:stop])
-                    stamps[number] = stamp
+            for io, number in fed:
+                entries = reads[number]
+                values[number] = io.gather(entries if len(entries) == 1 else entries[start:stop])
             for step in plan.steps:
                 for port in step.ports if through else ():
                     if port.value in through and values[port.value] is None:
@@ -385,7 +391,7 @@ class Executor:
         begin = time.perf_counter()
         values[value] = out = step.kernel([port.fetch(values, stamps) for port in step.ports], step.free)
         stats = self.stats
-        stats.op_seconds[name] = stats.op_seconds.get(name, 0.0) + time.perf_counter() - begin
+        stats.op_seconds[name] += time.perf_counter() - begin
         stats.ops += 1
         if self.on_op is not None:
             self.on_op(name, as_array(out))

@@ -252,6 +252,13 @@ class RamIo(Io):
             self.rd = (self.rd + self.global_rd_autoinc) % self.entries
         return index
 
+    def read_entries(self, count: int) -> list[Entry]:
+        """What `count` inputs of a graph read, one after the other; a single entry where all read the same."""
+        if self.prologue or self.epilogue or not self.global_rd_autoinc:
+            return [self.entry(self.read_slot())]
+        entries = [self.entry(self.read_slot()) for _ in range(count)]
+        return entries if any(entry is not entries[0] for entry in entries) else entries[:1]
+
     def _checked(self, pointer: int, what: str) -> int:
         if not 0 <= pointer < self.entries:
             raise QueueError(f"{what} pointer {pointer} of {self.describe()} is outside its {self.entries} entries")

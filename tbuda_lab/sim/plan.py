@@ -29,7 +29,7 @@ from tbuda_lab.sim.arrays import (
 )
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext
 from tbuda_lab.sim.fused import hands_on
-from tbuda_lab.sim.io import Io, QueueIo, RamIo, ViewIo
+from tbuda_lab.sim.io import Entry, Io, QueueIo, RamIo, ViewIo
 from tbuda_lab.sim.numerics import Convert, Numerics
 from tbuda_lab.sim.sparse import PickedRows
 
@@ -64,13 +64,14 @@ class Port:
 
     def fetch(self, values: list[Array | None], stamps: list[object]) -> Array:
         """The tensor as the op sees it. stamps: by value, the entry that it is, None if what is made of it should not
-        be kept."""
+        be kept and `values` holds it."""
         stamp = stamps[self.value]
         if stamp is None:
             x = values[self.value]
             return x if self._as_it_is and x.__class__ is np.ndarray else self._made(x)
         if stamp is not self.stamp or self.cache is None:
-            x = self._made(values[self.value])
+            assert self.io is not None
+            x = self._made(self.io.gather([cast(Entry, stamp)]))
             self.stamp, self.cache = stamp, once(x, self.long_row) if self.long_row else x
         return self.cache
 
@@ -120,13 +121,14 @@ class Write:
 
 @dataclasses.dataclass
 class EpochPlan:
-    """Values are numbered: first those read from queues and rams, then the ops'. fifos: the queues among `reads`.
-    views: it reads or writes a ram in another blocking than the one it is kept in."""
+    """Values are numbered: first those read from queues and rams, then the ops'. fifos and rams: those among `reads`,
+    with the numbers. views: it reads or writes a ram in another blocking than the one it is kept in."""
 
     name: str
     input_count: int
     reads: list[tuple[QueueIo | RamIo, int]]
-    fifos: list[QueueIo]
+    fifos: list[tuple[int, QueueIo]]
+    rams: list[tuple[int, RamIo]]
     steps: list[PlanStep]
     writes: list[Write]
     values: int
@@ -178,7 +180,8 @@ def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo
     count = counts.pop()
     _check_memory(name, order, writes, count)
     return EpochPlan(
-        name, count, reads, [r for r, _ in reads if isinstance(r, QueueIo)], steps, writes, len(numbers), gradient,
+        name, count, reads, [(i, r) for r, i in reads if isinstance(r, QueueIo)],
+        [(i, r) for r, i in reads if isinstance(r, RamIo)], steps, writes, len(numbers), gradient,
         sequential=bool(gradient) or bool(memory[0] & memory[1]), chunk=max(1, _PIECE // largest),
         views=any(isinstance(each, ViewIo) for each in [*(r for r, _ in reads), *(w.io for w in writes)]))
 

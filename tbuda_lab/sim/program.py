@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, QueueError
 from tbuda_lab.core.netlist.schema import (
@@ -33,6 +32,10 @@ _FLAGS = ("prologue", "epilogue", "zero", "read_only")
 _OPERANDS = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}
 _POINTERS = ("rd_ptr_local", "rd_ptr_global", "wr_ptr_global", "rd_ptr_autoinc", "global_rdptr_autoinc",
              "global_wrptr_autoinc")
+_OF_RAM = {"rd_ptr_global": "rd", "wr_ptr_global": "wr", "rd_ptr_autoinc": "rd_autoinc",
+           "global_rdptr_autoinc": "global_rd_autoinc", "global_wrptr_autoinc": "wr_autoinc"}
+"""What a field sets of a ram; the first setting of a run begins with `_FIRST_OF_RAM`."""
+_FIRST_OF_RAM = (("rd_autoinc", 0), ("global_rd_autoinc", 0), ("wr_autoinc", 0))
 
 
 class Machine(Protocol):
@@ -41,7 +44,7 @@ class Machine(Protocol):
     @property
     def io(self) -> Mapping[str, QueueIo | RamIo]: ...
     @property
-    def written_settings(self) -> dict[int, list[WrittenSetting]]: ...
+    def written_settings(self) -> dict[int, WrittenSettings]: ...
     def epoch_of(self, graph: str) -> tuple[str, ...] | None: ...
     def input_count(self, graph: str) -> int: ...
     def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None, ended: Callable[[], None]) -> None: ...
@@ -50,20 +53,17 @@ class Machine(Protocol):
     def deallocate(self, queue: str) -> None: ...
 
 
-@dataclasses.dataclass
 class IoSetting:
-    """A queue setting as written and, at the time of its execute, as numbers. pointers: the fields that move pointers,
-    with their numbers; texts: what is written as text, which may be a variable's name; legal: it needs no check any
-    more."""
+    """A queue setting as written and, at the time of its execute, as numbers. legal: it needs no check any more.
+    pointers: the fields that move a queue's pointers, with their numbers; of_ram: what it sets of a ram."""
 
-    written: QueueSetting
-    values: Mapping[str, int]
-    pointers: tuple[tuple[str, int], ...]
-    texts: tuple[str, ...]
-    legal: bool = False
-
-    def __post_init__(self) -> None:
-        self.prologue, self.epilogue, self.zero = (bool(self.values.get(f, 0)) for f in _FLAGS[:3])
+    def __init__(self, io: QueueIo | RamIo, written: QueueSetting, values: Mapping[str, int]) -> None:
+        self.io, self.written, self.values = io, written, values
+        self.prologue, self.epilogue, self.zero = (bool(values.get(f, 0)) for f in _FLAGS[:3])
+        self.pointers = tuple((f, values[f]) for f in _POINTERS if f in values)
+        self.of_ram = tuple((_OF_RAM[f], value) for f, value in self.pointers if f in _OF_RAM and not (
+            f == "wr_ptr_global" and values.get("read_only", 0)))
+        self.legal = False
 
     def agrees(self, other: IoSetting) -> bool:
         """Whether both say the same; what one leaves out it says by its default."""
@@ -73,34 +73,37 @@ class IoSetting:
 
 
 _KEPT = 64
-"""Settings of one queue that are kept as numbers."""
+"""Settings of one execute that are kept as numbers."""
 
 
-class WrittenSetting:
-    """A setting of an execute, read once for all its runs: as numbers, once for all values of its variables."""
+class WrittenSettings:
+    """The settings of an execute, read once for all its runs: as numbers, once for all values of their variables.
+    queues: by a text that may be a variable's name, the queues of which a field is that."""
 
-    def __init__(self, queue: str, written: QueueSetting) -> None:
-        fields = written.fields
-        self.queue = queue
-        self.texts = [(f, v.strip()) for f, v in fields.items() if isinstance(v, str)]
-        self._written = written
-        self._numbers = {f: int(truth(v)) if f in _FLAGS else int(v or 0) for f, v in fields.items()
-                         if not isinstance(v, str)}
-        self._known: dict[tuple[int, ...], IoSetting] = {}
+    def __init__(self, settings: Mapping[str, QueueSetting], io: Mapping[str, QueueIo | RamIo]) -> None:
+        self._settings = [(queue, io[queue], written) for queue, written in settings.items()]
+        texts = [(queue, f in _FLAGS, v.strip()) for queue, _, written in self._settings
+                 for f, v in written.fields.items() if isinstance(v, str)]
+        self._texts = list(dict.fromkeys((text, flag) for _, flag, text in texts))
+        self.queues: dict[str, dict[str, None]] = {}
+        for queue, _, text in texts:
+            self.queues.setdefault(text, {})[queue] = None
+        self._by_values: dict[tuple[int, ...], dict[str, IoSetting]] = {}
 
-    def now(self, locals: Mapping[str, int], statics: Mapping[str, int], value: Callable[[str, str], int]) -> IoSetting:
-        """As numbers: the same setting each time that its variables have the same values. value: of a field's text that
-        is neither a local nor a static variable."""
-        key = tuple([locals[text] if text in locals else statics[text] if text in statics else value(field, text)
-                     for field, text in self.texts])
-        known = self._known.get(key)
+    def now(self, locals: Mapping[str, int], statics: Mapping[str, int],
+            value: Callable[[str, bool], int]) -> dict[str, IoSetting]:
+        """As numbers, by queue: the same each time that the variables have the same values. value: of a text that is
+        neither a local nor a static variable; the second argument says whether it is that of a flag."""
+        key = tuple([locals[text] if text in locals else statics[text] if text in statics else value(text, flag)
+                     for text, flag in self._texts])
+        known = self._by_values.get(key)
         if known is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            values = self._numbers | dict(zip([field for field, _ in self.texts], key, strict=True))
-            known = self._known[key] = IoSetting(
-                self._written, values, tuple((f, values[f]) for f in _POINTERS if f in values),
-                tuple(text for _, text in self.texts))
+            if len(self._by_values) >= _KEPT:
+                self._by_values.clear()
+            numbers = dict(zip(self._texts, key, strict=True))
+            known = self._by_values[key] = {queue: IoSetting(io, written, {
+                f: numbers[v.strip(), f in _FLAGS] if isinstance(v, str) else int(truth(v)) if f in _FLAGS else int(
+                    v or 0) for f, v in written.fields.items()}) for queue, io, written in self._settings}
         return known
 
 
@@ -126,7 +129,7 @@ class ProgramRun:
         self.executes = 0
         self.pc = 0
         self.loops: list[tuple[int, int]] = []  # (first instruction of the body, turns left)
-        self.pending: dict[tuple[str, ...], dict[str, dict[str, IoSetting]]] = {}
+        self.pending: dict[tuple[str, ...], dict[str, dict[str, IoSetting]]] = {}  # executes that wait for others
         self.applied: dict[str, IoSetting] = {}
         self.bound: dict[str, dict[str, None]] = {}  # variable -> queues that some setting bound to it, in order
 
@@ -138,32 +141,24 @@ class ProgramRun:
                 raise Cancelled(f"program {self.program.name!r} was cancelled at instruction {self.pc}")
             instruction = steps[self.pc]
             self.pc += 1
-            self.steps += self._weight(instruction)
-            if self.max_steps is not None and self.steps > self.max_steps:
-                raise self._error("steps", f"the program reached its limit of {self.max_steps} steps", _MORE)
-            if isinstance(instruction, Execute):
-                self._execute(instruction)
-            elif isinstance(instruction, VarInst):
-                self._assign(instruction)
-            elif isinstance(instruction, Var):
-                self._declare(instruction)
-            elif isinstance(instruction, Loop):
-                self._loop(instruction)
-            elif isinstance(instruction, EndLoop):
-                self._end_loop()
-            elif isinstance(instruction, Param):
-                self._take_params(instruction)
-            elif isinstance(instruction, Allocate):
-                for name in instruction.queues:
-                    self.machine.allocate(name)
-            elif isinstance(instruction, Deallocate):
-                for name in instruction.queues:
-                    self.machine.deallocate(name)
+            if self.max_steps is not None:
+                self.steps += self._weight(instruction)
+                if self.steps > self.max_steps:
+                    raise self._error("steps", f"the program reached its limit of {self.max_steps} steps", _MORE)
+            _INSTRUCTIONS[type(instruction)](self, instruction)
         for epoch, result in self.pending.items():
             missing = ", ".join(g for g in epoch if g not in result)
             waiting = ", ".join(result)
             raise self._error("P12", f"graphs {waiting} wait for {missing} of their temporal epoch at the end",
                               "execute all graphs of an epoch before the next one")
+
+    def _allocate(self, instruction: Allocate) -> None:
+        for name in instruction.queues:
+            self.machine.allocate(name)
+
+    def _deallocate(self, instruction: Deallocate) -> None:
+        for name in instruction.queues:
+            self.machine.deallocate(name)
 
     # -- variables ------------------------------------------------------------------------------------------------
     def value(self, operand: Value | None) -> int:
@@ -229,20 +224,21 @@ class ProgramRun:
     def _follow(self, name: str, value: int) -> None:
         """A variable that a setting of this run is bound to moves the queue's pointers at once."""
         for queue in self.bound.get(name, ()):
-            setting = self.applied[queue]
-            for field, written in setting.written.fields.items():
+            setting = self.applied.get(queue)  # None while the execute waits for others of its epoch
+            for field, written in setting.written.fields.items() if setting is not None else ():
                 if isinstance(written, str) and written.strip() == name:
-                    self._apply_field(self.machine.io[queue], field, value, setting, first=False)
+                    self._apply_field(setting, field, value, first=False)
 
     # -- loops ----------------------------------------------------------------------------------------------------
     def _loop(self, instruction: Loop) -> None:
         count = self.value(instruction.count)
         if count < 1:
             raise self._error("loop", f"a loop of {count} turns ({instruction.count})", "at least one turn")
-        least = count * self._body(self.pc)
-        if self.max_steps is not None and self.steps + least > self.max_steps:
-            raise self._error("steps", f"a loop of {count} turns ({instruction.count}) takes {least} steps or more, "
-                              f"{self.max_steps} are allowed", _MORE)
+        if self.max_steps is not None:
+            least = count * self._body(self.pc)
+            if self.steps + least > self.max_steps:
+                raise self._error("steps", f"a loop of {count} turns ({instruction.count}) takes {least} steps or "
+                                  f"more, {self.max_steps} are allowed", _MORE)
         self.loops.append((self.pc, count - 1))
 
     def _body(self, start: int) -> int:
@@ -260,7 +256,7 @@ class ProgramRun:
             return self.machine.input_count(instruction.graph)
         return 1
 
-    def _end_loop(self) -> None:
+    def _end_loop(self, _: EndLoop) -> None:
         if not self.loops:
             raise self._error("loop", "endloop without a loop")
         start, left = self.loops[-1]
@@ -279,7 +275,9 @@ class ProgramRun:
         written = self.machine.written_settings.get(id(instruction))
         if written is None:
             written = self.machine.written_settings[id(instruction)] = self._read(instruction)
-        settings = {each.queue: each.now(self.locals, self.statics, self._field) for each in written}
+        settings = written.now(self.locals, self.statics, self._field)
+        for text, queues in written.queues.items():
+            self.bound.setdefault(text, {}).update(queues)
         waiting = self.pending.setdefault(epoch, {})
         if graph in waiting:
             raise self._error("G5", f"graph {graph!r} is executed twice before all graphs of its temporal epoch "
@@ -298,17 +296,17 @@ class ProgramRun:
         except QueueError as error:
             place = f"program {self.program.name!r}, instruction {self.pc - 1}: execute {graph!r}"
             raise QueueError(f"{place}: {error}", error.diagnostics) from None
-        for queue in merged:
-            io = self.machine.io[queue]
+        for setting in merged.values():
+            io = setting.io
             if isinstance(io, QueueIo):
                 io.rd_local = io.rd_base
 
-    def _read(self, instruction: Execute) -> list[WrittenSetting]:
+    def _read(self, instruction: Execute) -> WrittenSettings:
         settings = instruction.settings or {}
         for queue in settings:
             if queue not in self.machine.io:
                 raise self._error("P4", f"execute of {instruction.graph!r} sets {queue!r}, which is not a queue")
-        return [WrittenSetting(queue, setting) for queue, setting in settings.items()]
+        return WrittenSettings(settings, self.machine.io)
 
     def _merged(self, epoch: tuple[str, ...], waiting: Mapping[str, Mapping[str, IoSetting]]) -> dict[str, IoSetting]:
         """The settings of all graphs of a temporal epoch."""
@@ -326,13 +324,11 @@ class ProgramRun:
         if self.progress is not None:
             self.progress(self.executes, graph)
 
-    def _field(self, field: str, written: Value) -> int:
-        if field in _FLAGS and not (isinstance(written, str) and written.strip().startswith("$")):
-            return int(truth(written))
-        return self.value(written)
+    def _field(self, written: str, flag: bool) -> int:
+        return int(truth(written)) if flag and not written.startswith("$") else self.value(written)
 
     def _apply(self, queue: str, setting: IoSetting, input_count: int) -> None:
-        io = self.machine.io[queue]
+        io = setting.io
         if not setting.legal:
             self._check(queue, io, setting, input_count)
             setting.legal = not any(isinstance(setting.written.fields.get(f), str) for f in ("prologue", "epilogue"))
@@ -340,44 +336,38 @@ class ProgramRun:
         if setting.zero:
             io.clear()
             self.machine.zeroed(queue)
-        before = self.applied.get(queue)
-        if before is None:
-            io.rd_autoinc = 1 if isinstance(io, QueueIo) else 0
-            io.global_rd_autoinc = 0
-            if isinstance(io, RamIo):
-                io.wr_autoinc = 0
-        first = before is None
-        for field, value in setting.pointers:
-            self._apply_field(io, field, value, setting, first=first)
+        first = queue not in self.applied
         self.applied[queue] = setting
-        if before is None or before.written is not setting.written:
-            for text in setting.texts:
-                self.bound.setdefault(text, {})[queue] = None
+        if isinstance(io, RamIo):
+            for name, value in (*_FIRST_OF_RAM, *setting.of_ram) if first else setting.of_ram:
+                setattr(io, name, value)
+            return
+        if first:
+            io.rd_autoinc, io.global_rd_autoinc = 1, 0
+        for field, value in setting.pointers:
+            self._apply_field(setting, field, value, first=first)
 
-    def _apply_field(self, io: QueueIo | RamIo, field: str, value: int, setting: IoSetting, *, first: bool) -> None:
-        if field == "rd_ptr_autoinc":
+    def _apply_field(self, setting: IoSetting, field: str, value: int, *, first: bool) -> None:
+        io = setting.io
+        if isinstance(io, RamIo):
+            for name, _ in setting.of_ram:
+                if name == _OF_RAM.get(field):
+                    setattr(io, name, value)
+        elif field == "rd_ptr_autoinc":
             io.rd_autoinc = value
         elif field == "global_rdptr_autoinc":
             io.global_rd_autoinc = value
-        elif isinstance(io, QueueIo):
-            if field == "rd_ptr_local":
-                io.set_local(value)
-            elif field == "rd_ptr_global":
-                if first:
-                    io.set_global(value)
-                else:
-                    io.propagate_global(value)
+        elif field == "rd_ptr_local":
+            io.set_local(value)
         elif field == "rd_ptr_global":
-            io.rd = value
-        elif field == "wr_ptr_global":
-            if not setting.values.get("read_only", 0):
-                io.wr = value
-        elif field == "global_wrptr_autoinc":
-            io.wr_autoinc = value
+            if first:
+                io.set_global(value)
+            else:
+                io.propagate_global(value)
 
     def _check(self, queue: str, io: QueueIo | RamIo, setting: IoSetting, input_count: int) -> None:
         values = setting.values
-        for field in ("prologue", "epilogue") if setting.texts else ():
+        for field in ("prologue", "epilogue"):
             written = setting.written.fields.get(field)
             if isinstance(written, str) and written.strip() in self.params:
                 raise self._error("G4", f"{field} of {queue!r} is bound to the param {written}",
@@ -398,6 +388,13 @@ class ProgramRun:
 
     def _error(self, rule: str, message: str, fix: str = "") -> Exception:
         return misfit(f"program {self.program.name!r}, instruction {max(self.pc - 1, 0)}", rule, message, fix)
+
+
+_INSTRUCTIONS: dict[type[Instruction], Callable[[ProgramRun, Any], None]] = {
+    Execute: ProgramRun._execute, VarInst: ProgramRun._assign, Var: ProgramRun._declare, Loop: ProgramRun._loop,
+    EndLoop: ProgramRun._end_loop, Param: ProgramRun._take_params, Allocate: ProgramRun._allocate,
+    Deallocate: ProgramRun._deallocate,
+}
 
 
 def check_params(programs: list[Program], params: Mapping[str, int]) -> None:
