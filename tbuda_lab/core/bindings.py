@@ -15,6 +15,7 @@ from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, OPTIMIZER_OF, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
 from tbuda_lab.core.ops.evaluate import Evaluation, evaluate
+from tbuda_lab.core.ops.tm import Reshape
 from tbuda_lab.sim.arrays import repeated
 
 
@@ -28,6 +29,16 @@ def host_tensor(value: np.ndarray) -> np.ndarray:
     # A size of 1 broadcasts into the whole tile here, any other size lands at the top left.
     out[:, :rows, : cols if cols > 1 else None] = value
     return out if rows > 1 else repeated(out, (z, TILE, out.shape[2]))
+
+
+def _evaluation(recipe: Graph | None) -> Evaluation | None:
+    """A recipe made ready for all runs; None where all that is done is to give a tensor another shape."""
+    if recipe is None or all(
+        isinstance(node.op, Reshape) or (node.kind in (NodeKind.INPUT, NodeKind.OUTPUT) and node.recipe is None)
+        for node in recipe
+    ):
+        return None
+    return Evaluation(recipe)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,24 +56,36 @@ class InputBinding:
     gradient_of: str = ""
 
     @functools.cached_property
-    def _recipe(self) -> Evaluation:
-        assert self.recipe is not None
-        return Evaluation(self.recipe)
+    def _recipe(self) -> Evaluation | None:
+        return _evaluation(self.recipe)
+
+    @functools.cached_property
+    def _zrc(self) -> tuple[int, int, int]:
+        return collapse(self.shape)
+
+    @functools.cached_property
+    def _given(self) -> list[tuple[str, Shape]]:
+        """Inputs of the recipe with their shapes."""
+        return [] if self.recipe is None else [(node.name, node.shape) for node in self.recipe.inputs]
 
     def encode(self, feeds: Mapping[str, torch.Tensor]) -> np.ndarray:
         """(t, R, C) float32, padded to tiles, for the model inputs `feeds` by name."""
-        if self.recipe is None:
+        zrc = self._zrc
+        for name, shape in self._given:
+            if name not in feeds:
+                raise InputError(f"input {self.name!r} needs {', '.join(self.sources)}; given were {sorted(feeds)}")
+            if feeds[name].shape != shape:
+                raise InputError(f"input {name!r} takes shape {shape}, not {tuple(feeds[name].shape)}")
+        if self._recipe is None:
             value = feeds[self.sources[0]]
         else:
-            missing = [s for s in self.sources if s not in feeds]
-            if missing:
-                raise InputError(f"input {self.name!r} needs {', '.join(missing)}")
-            value = next(iter(self._recipe.run({s: feeds[s] for s in self.sources}).values()))
-        array = value.detach().to(torch.float32).numpy()
-        if array.size != math.prod(self.shape):
+            (value,) = self._recipe.run({name: feeds[name] for name in self.sources}).values()
+        if value.dtype is not torch.float32 or value.requires_grad:
+            value = value.detach().to(torch.float32)
+        array = value.numpy()
+        if array.size != math.prod(zrc):
             raise InputError(f"input {self.name!r} has shape {tuple(array.shape)}, the device expects {self.shape}")
-        z, rows, cols = collapse(self.shape)
-        return host_tensor(array.reshape(z, rows, cols))
+        return host_tensor(array.reshape(zrc))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,20 +103,27 @@ class OutputBinding:
     phase: str = "forward"
 
     @functools.cached_property
-    def _recipe(self) -> Evaluation:
-        assert self.recipe is not None
-        return Evaluation(self.recipe)
+    def _recipe(self) -> Evaluation | None:
+        return _evaluation(self.recipe)
+
+    @functools.cached_property
+    def _zrc(self) -> tuple[int, int, int]:
+        return collapse(self.shape)
+
+    @functools.cached_property
+    def _popped(self) -> Shape:
+        """The shape of what is popped; that of the model's output where the recipe is not evaluated."""
+        return self.shape if self.recipe is None or self._recipe is not None else self.recipe.outputs[0].shape
 
     def decode(self, array: np.ndarray) -> torch.Tensor:
         """The model's output from one popped entry (t, R, C)."""
         for tm in self.tms:
             array = unstacked(array, tm)
-        z, rows, cols = collapse(self.shape)
-        logical = np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(self.shape)
-        value = torch.from_numpy(logical)
-        if self.recipe is None:
-            return value
-        return next(iter(self._recipe.run({self.recipe.inputs[0].name: value}).values()))
+        z, rows, cols = self._zrc
+        value = torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(self._popped))
+        if self.recipe is not None and self._recipe is not None:
+            (value,) = self._recipe.run({self.recipe.inputs[0].name: value}).values()
+        return value
 
 
 def unstacked(array: np.ndarray, tm: TM) -> np.ndarray:

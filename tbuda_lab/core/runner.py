@@ -18,6 +18,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
@@ -107,6 +108,7 @@ def refuse_without_weights(graph: Graph) -> None:
 
 class Runner:
     """One compiled model loaded on one simulated device. Parameters are written once; `run` may be called often.
+    caches: whether the model writes rams that its next run reads.
 
     Raises `InputError` for a model without weights."""
 
@@ -114,6 +116,7 @@ class Runner:
         refuse_without_weights(result.graph)
         self.result = result
         self.mode = mode
+        self.caches = any(map(is_cache, result.graph.of_kind(NodeKind.PARAMETER)))
         # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.
         self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch, reread=False)
         values = result.unrounded_parameters() if mode == "exact" else result.parameters

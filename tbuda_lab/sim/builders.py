@@ -85,10 +85,9 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
         if out.shape[1:] != expected:
             raise context.error("shape", f"its inputs make a tensor (z, R, C) = {shape_text(out)}",
                                 f"t, mblock, ublock and grid_size say {shape_text(expected)}")
-        if isinstance(out, PickedRows):
-            if as_it_is:
-                return out
-            out = as_array(out)
+        if as_it_is and (integer_out or out.dtype != np.float64):
+            return out
+        out = as_array(out)
         if not as_it_is and (repeated_column(out) or repeated_row(out)):
             out = np.ascontiguousarray(out)
         if history is not None and history.last is not None:
@@ -125,8 +124,9 @@ def _binary(context: OpContext) -> Kernel:
     missed = context.numerics.missed(context.op)
 
     def run(args: Sequence[Array], free: int | None) -> Array:
-        context.expect_same(args)
         x, y = args
+        if x.shape[1:] != y.shape[1:]:
+            context.expect_same(args)
         if missed is not None:
             product = function(x, y, None)
             product -= missed[0](x) * missed[1](y)
@@ -276,7 +276,9 @@ def _epilogue(context: OpContext) -> Epilogue:
             if integer or row.shape[0] > out.shape[0]:
                 out = out + row if integer else mm.add_row(out, row, *heights)
                 row = None
-        if row is not None or following or fill is not None:
+        if fill is None and out.size <= mm.PIECE:
+            piece(out, row, heights)
+        elif row is not None or following or fill is not None:
             for inputs, slices, rows in mm.pieces(out, heights[0]):
                 if fill is not None:
                     fill(inputs, slices, rows)

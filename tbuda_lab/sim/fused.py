@@ -42,16 +42,17 @@ def build_fused(context: OpContext) -> Kernel:
     subs = [sub for schedule in fused.schedules for sub in schedule]
     steps = [_build_step(context, sub, before) for before, sub in zip([None, *subs], subs, strict=False)]
     by_rows = all(_works_on_rows(sub) for sub in subs)
-    height = context.tile_dim[0]
+    height, expected = context.tile_dim[0], context.shape
+    numbers, names = math.prod(expected), [f"input{i}" for i in range(fused.inputs)]
     read = [name for sub in subs for name in sub.inputs]
     once = {int(name.removeprefix("input")) for i, name in enumerate(subs[0].inputs if subs else ())
             if name.startswith("input") and read.count(name) == 1 and not subs[0].tms.get(i)}
 
     def run(args: Sequence[Array], free: int | None) -> Array:
-        shape = (max(map(len, args), default=0), *context.shape)
+        shape = (max(map(len, args), default=0), *expected)
         if free not in once or args[free].shape != shape or args[free].dtype != np.float32:
             free = None
-        rows = _rows(args, shape) if by_rows and math.prod(shape) > 2 * PIECE else None
+        rows = _rows(args, shape) if by_rows and shape[0] * numbers > 2 * PIECE else None
         if rows is None:
             return whole(args, free)
         out = np.empty(shape, np.float32) if free is None else args[free]
@@ -67,7 +68,7 @@ def build_fused(context: OpContext) -> Kernel:
 
     def whole(args: Sequence[Array], free: int | None, target: Array | None = None) -> Array:
         """free: the input that the first sub-op may overwrite; else the last one may write to `target`."""
-        buffers: Buffers = {f"input{i}": as_number(x) for i, x in enumerate(args)}
+        buffers: Buffers = {name: as_number(x) for name, x in zip(names, args, strict=True)}
         own, end = (None, target) if free is None else (args[free], None)
         for step in steps:
             step(buffers, own if step is steps[0] and own is not None else end if step is steps[-1] else None)
@@ -114,29 +115,28 @@ def _build_step(context: OpContext, sub: SubOp, before: SubOp | None) -> Step:
     last = sub.inputs.index("dest") if fresh and sub.inputs.count("dest") == 1 else None
     if last is not None and moves[last] is not None:
         last = None
-    dropped = [*(sub.pop or ()), *(sub.pop_last or ())]
+    dropped = [name for name in ("dest", *(sub.pop or ()), *(sub.pop_last or ())) if not name.startswith("input")]
+    reads = list(zip(sub.inputs, moves, strict=True))
 
     def step(buffers: Buffers, target: Array | None) -> None:
         args = []
-        for name, move in zip(sub.inputs, moves, strict=True):
+        for name, move in reads:
             if name not in buffers:
                 raise misfit(where, "F7", f"reads {name!r}, which no earlier sub-op has written",
                              f"there are {', '.join(buffers)}")
             args.append(buffers[name] if move is None else move(buffers[name]))
         try:
             reused = target if last is None or target is not None else args[last]
-            if reused is not None and any(x.shape != reused.shape for x in args):
+            if reused is not None and (not reused.flags.writeable or any(x.shape != reused.shape for x in args)):
                 reused = None
-            out = function(args, reused if reused is not None and reused.flags.writeable else None)
+            out = function(args, reused)
         except ValueError as error:
             shapes = ", ".join(shape_text(x) for x in args)
             raise misfit(where, "F8", f"inputs of shapes (z, R, C) = {shapes} do not fit: {error}") from None
         if relu is not None:
             out = eltwise.relu(out, *relu)
-        buffers.pop("dest", None)
         for name in dropped:
-            if not name.startswith("input"):
-                buffers.pop(name, None)
+            buffers.pop(name, None)
         buffers[sub.output] = out if pack is None else pack(out)
 
     return step

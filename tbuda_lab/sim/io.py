@@ -140,7 +140,7 @@ class Io:
         values = np.ascontiguousarray(rows, dtype=np.float32)
         values = values if self.exact else quantise(values, self.df)
         if rows is not source:
-            return list(repeated(values.copy() if np.shares_memory(values, source) else values, source.shape))
+            return list(repeated(values.copy() if values is rows else values, source.shape))
         spread = spread_rows(values) if self.is_weight else values
         if spread is source or np.shares_memory(spread, source):
             spread = spread.copy()  # the caller may go on writing into its array

@@ -398,11 +398,11 @@ _INSTRUCTIONS: dict[type[Instruction], Callable[[ProgramRun, Any], None]] = {
 
 
 def check_params(programs: list[Program], params: Mapping[str, int]) -> None:
-    """Raises `InputError` for a param that no program takes."""
-    parameter_names = {name for p in programs for i in p.instructions if isinstance(i, Param) for name in i.names}
-    plain = {name.removeprefix("$") for name in parameter_names}
-    unknown = [name for name in params if name not in parameter_names and name.removeprefix("$") not in plain]
+    """Raises `InputError` for a param that no program takes. `$` may be left out."""
+    taken = {name for p in programs for i in p.instructions if isinstance(i, Param) for name in i.names}
+    unknown = [name for name in params if f"${name.removeprefix('$')}" not in taken and (
+        name.removeprefix("$") not in taken)]
     if unknown:
-        listed = ", ".join(sorted(parameter_names)) or "none"
+        listed = ", ".join(sorted(taken)) or "none"
         raise InputError(f"no program takes the param {', '.join(unknown)}", [Diagnostic(
             "error", "params", "param", f"the programs take {listed}")])

@@ -30,6 +30,14 @@ class DataFormat(Enum):
     RawUInt32 = 0xF2
     Invalid = 0xFF
 
+    def __init__(self, _: int) -> None:
+        self.is_bfp = self.name.startswith("Bfp")
+        """Block floating point: 16 consecutive values of a face row share one exponent byte."""
+        self.is_integer = self.name in ("Int8", "UInt8", "UInt16", "Int32")
+        """Raw words are not integers in this sense."""
+        self.is_raw = self.name.startswith("Raw")
+        """Words that pass through the machine bit for bit."""
+
     def __str__(self) -> str:
         return self.name
 
@@ -43,24 +51,9 @@ class DataFormat(Enum):
         return parse_format(text) if text != "Invalid" else cls.Invalid
 
     @property
-    def is_bfp(self) -> bool:
-        """Block floating point: 16 consecutive values of a face row share one exponent byte."""
-        return self in _BFP
-
-    @property
     def is_float(self) -> bool:
         """A floating format, block floating point included."""
         return self in _MANTISSA_BITS and not self.is_integer
-
-    @property
-    def is_integer(self) -> bool:
-        """Int8, UInt8, UInt16 or Int32; raw words are not integers in this sense."""
-        return self in _INTEGER
-
-    @property
-    def is_raw(self) -> bool:
-        """Words that pass through the machine bit for bit."""
-        return self in _RAW
 
     @property
     def family(self) -> str | None:
@@ -109,11 +102,6 @@ FIDELITIES = (MathFidelity.LoFi, MathFidelity.HiFi2, MathFidelity.HiFi3, MathFid
 """Those that ops may have."""
 
 
-_BFP = frozenset({
-    DataFormat.Bfp8, DataFormat.Bfp4, DataFormat.Bfp2, DataFormat.Bfp8_b, DataFormat.Bfp4_b, DataFormat.Bfp2_b,
-})
-_INTEGER = frozenset({DataFormat.Int8, DataFormat.UInt8, DataFormat.UInt16, DataFormat.Int32})
-_RAW = frozenset({DataFormat.RawUInt8, DataFormat.RawUInt16, DataFormat.RawUInt32})
 _FAMILY_A = frozenset({
     DataFormat.Float16, DataFormat.Bfp8, DataFormat.Bfp4, DataFormat.Bfp2, DataFormat.Lf8, DataFormat.Fp8_e4m3,
 })

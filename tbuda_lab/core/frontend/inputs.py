@@ -188,8 +188,9 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
             raise InputError(f"missing input(s): {', '.join(missing)}")
     else:
         many = inputs if isinstance(inputs, tuple | list) else (inputs,)
-        flat = [as_tensor(v) for v in pytree.tree_leaves(list(many))]
-        tensors = [v for v in flat if isinstance(v, torch.Tensor)]
+        if not all(isinstance(v, torch.Tensor) for v in many):
+            many = pytree.tree_leaves(list(many))
+        tensors = [t for v in many if isinstance(t := as_tensor(v), torch.Tensor)]
         if len(tensors) != len(nodes):
             names = ", ".join(f"{n.name} {tuple(n.shape)}" for n in nodes)
             raise InputError(f"{counted(len(tensors), 'input tensor')} for a model of {len(nodes)}: {names}")

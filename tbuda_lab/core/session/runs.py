@@ -17,8 +17,6 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.runner import Runner, filled, joined
 from tbuda_lab.core.session.compiles import as_sample
@@ -217,8 +215,7 @@ class Runs:
                 runner.executor.on_op = None
             if watch is not None:
                 self._state.events.emit("checked", watch.checks)
-            caches = any(map(is_cache, result.graph.of_kind(NodeKind.PARAMETER)))
-            if self._session.result is result and not caches:  # which begin anew in every run
+            if self._session.result is result and not runner.caches:  # which begin anew in every run
                 self._state.runner = runner
             self._state.ran = result
             self._session.timings["run"] = time.perf_counter() - start

@@ -163,28 +163,29 @@ class RowProduct:
 
     def __init__(self) -> None:
         self._b: Array | None = None
-        self._rows: Array = np.empty((0, 0), np.float32)
-        self._multiply: Callable[[], Array] | None = None
+        self._row = self._result = np.empty(0, np.float32)
+        self._multiply: Callable[[], object] = lambda: None
 
     def product(self, a: Array, b: Array) -> Array | None:
         """(1, 1, 1, N), of a (1, 1, M, K) and b (1, 1 or more, K, N); None for more inputs or slices, and other than
         float32."""
         if len(a) > 1 or a.shape[1] > 1 or len(b) > 1 or not a.dtype == b.dtype == np.float32:
             return None
-        if self._multiply is None or b is not self._b:
-            self._b, self._rows = b, np.zeros((_FEW_ROWS, b.shape[2]), np.float32)
-            self._multiply = _multiplication(self._rows, blas_ready(b[0, 0]))
-        self._rows[0] = a[0, 0, 0]
-        return self._multiply()[:1].reshape(1, 1, 1, -1)
+        if b is not self._b:
+            rows, results = (np.zeros((_FEW_ROWS, size), np.float32) for size in b.shape[2:])
+            self._b, self._row, self._result = b, rows[0], results[None, None, :1]
+            self._multiply = _multiplication(rows, blas_ready(b[0, 0]), results)
+        self._row[...] = a[0, 0, 0]
+        self._multiply()
+        return self._result.copy()
 
 
-def _multiplication(a: Array, b: Array) -> Callable[[], Array]:
+def _multiplication(a: Array, b: Array, out: Array) -> Callable[[], object]:
     """`product` of these two matrices, for whatever they hold when it is called."""
     torch = faster_torch() if a.shape[0] * b.size >= _FEW else None
     if torch is None:
-        return functools.partial(np.matmul, a, b)
-    left, right = torch.from_numpy(a), tensor(torch, b)
-    return lambda: torch.mm(left, right).numpy()
+        return functools.partial(np.matmul, a, b, out)
+    return functools.partial(torch.mm, torch.from_numpy(a), tensor(torch, b), out=torch.from_numpy(out))
 
 
 def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
@@ -263,6 +264,9 @@ def add_row(x: Array, bias: Array, h: int, hb: int) -> Array:
     x (n, z, R, C) in tiles of h rows, bias (n or 1, z or 1, as many tile rows as x, C) in tiles of hb rows.
     """
     n, z, rows, columns = x.shape
+    if rows == h and len(bias) <= n and x.size < MANY:
+        x += bias[:, :, :1]
+        return x
     row = bias.reshape(*bias.shape[:2], bias.shape[2] // hb, hb, columns)[:, :, :, :1]
     torch = loaded_torch() if x.size >= MANY and x.dtype == bias.dtype == np.float32 else None
     if torch is not None and row.shape[0] <= n and (row.shape[2] == 1 or row.strides[2] == 0):
