@@ -224,8 +224,10 @@ class ProgramRun:
     def _follow(self, name: str, value: int) -> None:
         """A variable that a setting of this run is bound to moves the queue's pointers at once."""
         for queue in self.bound.get(name, ()):
-            setting = self.applied.get(queue)  # None while the execute waits for others of its epoch
-            for field, written in setting.written.fields.items() if setting is not None else ():
+            setting = self.applied.get(queue)
+            if setting is None:
+                continue  # its execute waits for others of the epoch
+            for field, written in setting.written.fields.items():
                 if isinstance(written, str) and written.strip() == name:
                     self._apply_field(setting, field, value, first=False)
 
