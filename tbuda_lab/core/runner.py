@@ -16,7 +16,7 @@ from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.compiler.fallback import SENT
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, counted
-from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.inputs import elements, fed_inputs, feeds_of
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.netlist.schema import Execute, Netlist
@@ -116,6 +116,7 @@ class Runner:
         refuse_without_weights(result.graph)
         self.result = result
         self.mode = mode
+        self._inputs = fed_inputs(result.graph)
         self.caches = any(map(is_cache, result.graph.of_kind(NodeKind.PARAMETER)))
         # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.
         self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch, reread=False)
@@ -189,7 +190,7 @@ class Runner:
         may hold several elements; they run one by one and are joined again. Raises `InputError` for inputs that do
         not fit, or whose number is no multiple of the microbatch that the model was compiled for.
         """
-        batches = [list(elements(self.result.graph, frontend.feeds(self.result.graph, s))) for s in samples]
+        batches = [list(elements(self.result.graph, feeds_of(self._inputs, s))) for s in samples]
         flat = [feed for batch in batches for feed in batch]
         microbatch = self.result.options.microbatch
         if len(flat) % microbatch:

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, counted
-from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import DROPOUT
 
 
@@ -173,7 +173,16 @@ def feeds(graph: Graph, inputs: Any) -> dict[str, torch.Tensor]:
     argument or node name. Dim 0 may hold any number of microbatch elements, the same for all; the other sizes must be
     those of the trace. Raises `InputError` for a wrong count, name, shape or dtype.
     """
-    nodes = [node for node in graph.inputs if DROPOUT not in node.attrs]
+    return feeds_of(fed_inputs(graph), inputs)
+
+
+def fed_inputs(graph: Graph) -> list[Node]:
+    """The INPUT nodes that are given tensors: all but the masks of dropouts."""
+    return [node for node in graph.inputs if DROPOUT not in node.attrs]
+
+
+def feeds_of(nodes: Sequence[Node], inputs: Any) -> dict[str, torch.Tensor]:
+    """As `feeds`, of the `fed_inputs` of a graph."""
     by_name: dict[str, Any] = {}
     if isinstance(inputs, Mapping):
         by_path = {str(node.attrs.get("argument", node.name)): node.name for node in nodes}
@@ -241,7 +250,8 @@ def draw_masks(graph: Graph, microbatch: int, active: bool = True) -> dict[str, 
 
 def cut_inputs(graph: Graph, feed: Mapping[str, torch.Tensor]) -> list[str]:
     """Inputs that hold several elements of a microbatch: traced with 1 in dim 0, and given with more."""
-    single = [n.name for n in graph.inputs if n.name in feed and n.shape[:1] == (1,)]
+    single = [name for name in feed if name in graph and graph[name].kind is NodeKind.INPUT and (
+        graph[name].shape[:1] == (1,))]
     return [name for name in single if feed[name].shape[0] > 1]
 
 
