@@ -255,7 +255,7 @@ class RamIo(Io):
     def read_entries(self, count: int) -> list[Entry]:
         """What `count` inputs of a graph read, one after the other; a single entry where all read the same."""
         if self.prologue or self.epilogue or not self.global_rd_autoinc:
-            return [self.entry(self.read_slot())]
+            return [self.entry(self._checked(self.rd, "read"))]
         entries = [self.entry(self.read_slot()) for _ in range(count)]
         return entries if any(entry is not entries[0] for entry in entries) else entries[:1]
 
