@@ -9,6 +9,7 @@ Reductions within tiles' rows, columns or over slices, and top-k.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +30,8 @@ Binary = Callable[[Array, Array, Array | None], Array]
 
 def _square_sum(x: Array) -> float:
     """A number that is NaN or infinite if an element of x is; may be infinite for large finite ones too."""
-    flat = x.ravel(order="K")
-    return float(np.dot(flat, flat))
+    flat = x.reshape(-1) if x.flags.c_contiguous else x.ravel(order="K")
+    return float(flat.dot(flat))
 
 
 _LARGE = 1 << 14
@@ -66,7 +67,7 @@ def multiply(x: Array, y: Array, out: Array | None = None) -> Array:
     if x is y or _harmless(y) or _harmless(x):
         return _multiply(x, y, out)
     product = _multiply(x, y, out if out is not x and out is not y else None)
-    if np.isnan(_square_sum(product)):
+    if math.isnan(_square_sum(product)):
         product[(np.broadcast_to(x, product.shape) == 0) | (np.broadcast_to(y, product.shape) == 0)] = 0
     return product
 
@@ -82,7 +83,7 @@ def _harmless(x: Array) -> bool:
 def exp(x: Array, out: Array | None = None) -> Array:
     """e**x, at most the largest float32."""
     result: Array = np.exp(x, out=out)
-    if not np.isfinite(_square_sum(result)):
+    if not math.isfinite(_square_sum(result)):
         np.minimum(result, result.dtype.type(_MAX), out=result)
     return result
 
@@ -90,7 +91,7 @@ def exp(x: Array, out: Array | None = None) -> Array:
 def log(x: Array, out: Array | None = None) -> Array:
     """Natural logarithm; that of zero is the one of `EPSILON`."""
     result: Array = np.log(x, out=out)
-    if not np.isfinite(_square_sum(result)):
+    if not math.isfinite(_square_sum(result)):
         result[np.isneginf(result)] = np.log(EPSILON)
     return result
 
@@ -98,7 +99,7 @@ def log(x: Array, out: Array | None = None) -> Array:
 def reciprocal(x: Array, out: Array | None = None) -> Array:
     """1 / x; that of zero of either sign is 1 / `EPSILON`."""
     result: Array = np.reciprocal(x, out=out if out is not x else None)
-    if not np.isfinite(_square_sum(result)):
+    if not math.isfinite(_square_sum(result)):
         result[x == 0] = 1 / EPSILON
     return result
 
@@ -169,12 +170,16 @@ def _gelu_derivative_piece(x: Array, out: Array, t: Array) -> None:
 
 
 def _in_pieces(x: Array, out: Array | None, piece: Callable[[Array, Array, Array], None]) -> Array:
-    result = out if out is not None and _one_layout(x, out) else np.empty_like(x)
-    if not (_one_layout(x, result) and np.may_share_memory(result, result.ravel(order="K"))):
-        x = np.ascontiguousarray(x)
-        result = np.empty_like(x)
-    flat, target = x.ravel(order="K"), result.ravel(order="K")
-    apart = not np.may_share_memory(flat, target)
+    if x.flags.c_contiguous and (out is None or out is x):
+        result = np.empty_like(x) if out is None else x
+        flat, target, apart = x.reshape(-1), result.reshape(-1), out is None
+    else:
+        result = out if out is not None and _one_layout(x, out) else np.empty_like(x)
+        if not (_one_layout(x, result) and np.may_share_memory(result, result.ravel(order="K"))):
+            x = np.ascontiguousarray(x)
+            result = np.empty_like(x)
+        flat, target = x.ravel(order="K"), result.ravel(order="K")
+        apart = not np.may_share_memory(flat, target)
     scratch = target if apart else np.empty(min(_CHUNK, flat.size), flat.dtype)
     for start in range(0, flat.size, _CHUNK):
         part, own = flat[start:start + _CHUNK], target[start:start + _CHUNK]

@@ -143,6 +143,9 @@ def matmul(a: Array, b: Array, out: Array | None = None, packed: PackedOperand |
     """
     n, z, rows, inner = a.shape
     b = blas_ready(b[:, :z])
+    if n == z == len(b) == 1 and out is None and a.size * b.shape[3] < _FEW:
+        few: Array = np.matmul(blas_ready(a), b)
+        return few
     if b.shape[1] > 1 and b.strides[1] == 0:
         b = b[:, :1]
     if b.shape[0] == 1 and b.shape[1] == 1:
