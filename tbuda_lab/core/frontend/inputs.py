@@ -250,8 +250,11 @@ def draw_masks(graph: Graph, microbatch: int, active: bool = True) -> dict[str, 
 
 def cut_inputs(graph: Graph, feed: Mapping[str, torch.Tensor]) -> list[str]:
     """Inputs that hold several elements of a microbatch: traced with 1 in dim 0, and given with more."""
-    single = [name for name in feed if name in graph and graph[name].kind is NodeKind.INPUT and (
-        graph[name].shape[:1] == (1,))]
+    single = [
+        name
+        for name in feed
+        if name in graph and graph[name].kind is NodeKind.INPUT and (graph[name].shape[:1] == (1,))
+    ]
     return [name for name in single if feed[name].shape[0] > 1]
 
 
