@@ -8,8 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbuda_lab.core.bindings import OutputBinding, host_tensor, unstacked
+from tbuda_lab.core.bindings import InputBinding, OutputBinding, host_tensor, unstacked
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.tm import hslice, hstack, vstack
+from tbuda_lab.core.ops.tm import Reshape, Transpose
 from tbuda_lab.core.verification import compare
 
 
@@ -35,6 +38,27 @@ def test_streamed_outputs_come_back_whole():
     np.testing.assert_array_equal(unstacked(whole, hslice(2)), by_cols)
     binding = OutputBinding("out", "out", (1, 2, 90, 60), (vstack(3),))
     assert torch.equal(binding.decode(by_rows), torch.from_numpy(whole[:, :90, :60].reshape(1, 2, 90, 60)))
+
+
+@pytest.mark.parametrize("op", [Reshape((1, 1, 6, 4)), Transpose(0, 1)], ids=["reshape", "transpose"])
+def test_recipes_give_what_torch_gives_and_refuse_other_shapes(op):
+    shape = op.infer((2, 3, 4))
+    recipe = Graph("recipe")
+    recipe.add(Node("x", NodeKind.INPUT, (2, 3, 4)))
+    recipe.add(Node("op", NodeKind.OP, shape, op, inputs=(Edge("x"),)))
+    recipe.add(Node("result", NodeKind.OUTPUT, shape, inputs=(Edge("op"),)))
+    x = torch.randn(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    expected = (x.reshape(1, 1, 6, 4) if isinstance(op, Reshape) else x.transpose(0, 1)).detach().float()
+    binding = InputBinding("in", "in", shape, ("x",), recipe)
+    written = binding.encode({"x": x, "y": x})
+    z, rows, cols = expected.reshape(-1, *shape[-2:]).shape
+    np.testing.assert_array_equal(written[:z, :rows, :cols], expected.reshape(z, rows, cols).numpy())
+    for wrong in ({"x": x.reshape(3, 2, 4)}, {"x": x[:1]}, {"y": x}):
+        with pytest.raises(InputError, match=r"input .(x|in)."):
+            binding.encode(wrong)
+    popped = np.zeros((2, 32, 32), np.float32)
+    popped[:2, :3, :4] = x.detach().float().numpy()
+    assert torch.equal(OutputBinding("out", "out", (2, 3, 4), recipe=recipe).decode(popped), expected)
 
 
 def test_correlation_is_pearsons():

@@ -34,6 +34,20 @@ def test_neighbours_on_other_chips_run_together_but_on_grayskull():
         apart.run()
 
 
+def test_a_variable_that_moves_before_its_epoch_is_complete_moves_no_pointer_yet():
+    net = across_chips()
+    program = net.programs[0]
+    declared, first, second, move, _ = program.instructions
+    program.instructions = [declared, first, move, second]
+    executor = Executor(net)
+    x = feeds_for(net)["in"]
+    executor.push("in", x)
+    executor.run()
+    np.testing.assert_allclose(executor.pop_all("out"), np.exp(x), rtol=1e-6)
+    assert executor.statics("run")["$p"] == 4
+    np.testing.assert_array_equal(executor.pop_all("in"), x)  # its setting was read before
+
+
 def test_op_links_within_one_device_are_refused():
     net = across_chips()
     net.graphs["g1"].target_device = 0
