@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from tbuda_lab.core.frontend import from_any
 from tbuda_lab.core.frontend.inputs import bind
+from tbuda_lab.core.frontend.torch_model import export
 from tbuda_lab.core.frontend.torch_model.export import write_plainly
 from tbuda_lab.core.frontend.torch_model.program import Program
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
@@ -284,6 +286,16 @@ def test_rules_are_those_of_torch(number: int) -> None:
 )
 def test_torch_says_what_other_calls_give(target: Any, args: tuple[Any, ...]) -> None:
     assert result_of(target, args, {}) is None
+
+
+def test_a_torch_without_the_names_for_it_traces_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, inputs = make("mlp")
+    recorded_graph = from_any(module, inputs)
+    monkeypatch.setattr(export, "record", None)
+    graph = from_any(module, inputs)
+    assert [(n.name, n.op, n.inputs, n.origin) for n in graph] == [
+        (n.name, n.op, n.inputs, n.origin) for n in recorded_graph
+    ]
 
 
 def test_a_trace_does_not_import_what_torch_compiles_with() -> None:

@@ -20,9 +20,13 @@ from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, ModelError
 from tbuda_lab.core.frontend.aten import lookup
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
-from tbuda_lab.core.frontend.torch_model.program import Program
+from tbuda_lab.core.frontend.torch_model.program import Program, tensors_of, warn_of
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
-from tbuda_lab.core.frontend.torch_model.record import record, tensors_of, warn_of
+
+try:
+    from tbuda_lab.core.frontend.torch_model.record import record
+except (ImportError, AttributeError):  # a torch without the names that it builds on: torch.export traces everything
+    record = None  # type: ignore[assignment]
 
 _ONE = threading.RLock()
 """Held while torch traces: what `torch.export` and its decompositions set aside is the process's, not the thread's."""
@@ -155,7 +159,7 @@ def traced(
     """
     register_outputs()
     with _ONE, evaluation(module), reported_calls(module, progress), torch.no_grad(), quiet():
-        program = record(module, inputs)
+        program = None if record is None else record(module, inputs)
         if program is not None:
             write_plainly(program.graph, keeps_dropouts)
             if not _to_decompose([program.graph]):

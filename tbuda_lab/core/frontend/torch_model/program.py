@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import ModelError
+
+LOG = logging.getLogger("tbuda_lab.frontend")
+_RETURNED = torch.Tensor, int, float, str, type(None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,3 +72,20 @@ def _leaf(node: torch.fx.Node, spec: InputSpec, program: ExportedProgram) -> Lea
     if spec.kind in (InputKind.CUSTOM_OBJ, InputKind.TOKEN):
         return Leaf()  # a random generator, say; the op that draws from it is refused
     raise ModelError(f"the model needs an input of kind {spec.kind.name}, which is not supported")
+
+
+def tensors_of(output: Any) -> tuple[Any, list[str]]:
+    """What a forward returns, without objects that hold no tensors which can be traced (a key-value cache, say), and
+    the types of those."""
+    leaves, spec = pytree.tree_flatten(output)
+    foreign = [type(v).__name__ for v in leaves if not isinstance(v, _RETURNED)]
+    if not foreign:
+        return output, []
+    return pytree.tree_unflatten([v if isinstance(v, _RETURNED) else None for v in leaves], spec), foreign
+
+
+def warn_of(foreign: list[str]) -> None:
+    """Say which types of results `tensors_of` left out."""
+    if foreign:
+        names = ", ".join(sorted(set(foreign)))
+        LOG.warning("outputs of type %s hold no tensors that can be traced and are left out", names)

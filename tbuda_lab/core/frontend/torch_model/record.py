@@ -8,7 +8,6 @@ holds beside parameters and buffers, attributes that the forward sets, autocast,
 from __future__ import annotations
 
 import contextlib
-import logging
 import operator
 import re
 import sys
@@ -25,15 +24,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.frontend.inputs import BoundInputs
-from tbuda_lab.core.frontend.torch_model.program import Leaf, Program
+from tbuda_lab.core.frontend.torch_model.program import Leaf, Program, tensors_of, warn_of
 from tbuda_lab.core.frontend.torch_model.provenance import PLACE, Place, calling_line
 from tbuda_lab.core.frontend.torch_model.shapes import result_of
 
-LOG = logging.getLogger("tbuda_lab.frontend")
 _PLAIN = torch.Tensor, torch.nn.Parameter, torch.nn.Buffer
 _NUMBERS = bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format
 _OF_TORCH = torch.fx.GraphModule, torch.jit.ScriptModule
-_RETURNED = torch.Tensor, int, float, str, type(None)
 _LEFT_OUT = frozenset(
     {
         torch.ops.aten.lift_fresh.default,  # a tensor of numbers in the forward
@@ -301,23 +298,6 @@ class _Recorder:
         if meta is not None:
             raise _NotRecorded  # a number
         return None
-
-
-def tensors_of(output: Any) -> tuple[Any, list[str]]:
-    """What a forward returns, without objects that hold no tensors which can be traced (a key-value cache, say), and
-    the types of those."""
-    leaves, spec = pytree.tree_flatten(output)
-    foreign = [type(v).__name__ for v in leaves if not isinstance(v, _RETURNED)]
-    if not foreign:
-        return output, []
-    return pytree.tree_unflatten([v if isinstance(v, _RETURNED) else None for v in leaves], spec), foreign
-
-
-def warn_of(foreign: list[str]) -> None:
-    """Say which types of results `tensors_of` left out."""
-    if foreign:
-        names = ", ".join(sorted(set(foreign)))
-        LOG.warning("outputs of type %s hold no tensors that can be traced and are left out", names)
 
 
 @contextlib.contextmanager
