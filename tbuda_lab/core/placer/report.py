@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import limiter_name, limits, spoken
+from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.types import Bounds, EpochReport, PlacementReport
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
@@ -33,37 +35,65 @@ class EpochCost:
     ops: dict[str, tuple[int, int, str]]
 
 
+class _RefusedEdge(NamedTuple):
+    """Why two ops do not go together; both are counted from the first op of their epoch."""
+
+    producer: int
+    reader: int
+    reason: EdgeReason
+
+
+@dataclasses.dataclass(frozen=True)
+class _Figures:
+    """`EpochCost` without the names of ops, which are counted from the first of the epoch: it holds for equal epochs.
+    """
+
+    cores: int
+    kernel_cycles: int
+    limiter_cycles: int
+    kernel_op: int
+    limiter_op: int
+    dram_cores: int
+    balance: float
+    no_larger: str | _RefusedEdge
+    ops: tuple[tuple[int, int, str], ...]
+
+
 def epoch_cost(problem: Problem, segment: Segment) -> EpochCost:
-    """Cycles of an epoch and its ops."""
-    rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
-    kernel, limiter, load = measure(problem, segment.first, segment.last, rows)
-    ops: dict[str, tuple[int, int, str]] = {}
+    """Cycles of an epoch and its ops: worked out once for equal epochs."""
+    first, last = segment.first, segment.last
+    key = ("figures of an epoch", problem.structure(first, last), segment.rows)
+    entry = problem.costs.answers.get(key)
+    if not isinstance(entry, _Figures):
+        entry = problem.costs.answers[key] = _figures(problem, segment)
+    names, why = problem.order[first:last], entry.no_larger
+    if isinstance(why, _RefusedEdge):
+        why = refusal_text(problem, first + why.producer, first + why.reader, why.reason)
+    return EpochCost(
+        entry.cores, entry.kernel_cycles, entry.limiter_cycles, names[entry.kernel_op], names[entry.limiter_op],
+        entry.dram_cores, entry.balance, why, dict(zip(names, entry.ops, strict=True)),
+    )  # fmt: skip
+
+
+def _figures(problem: Problem, segment: Segment) -> _Figures:
+    first, last = segment.first, segment.last
+    rows = dict(zip(range(first, last), segment.rows, strict=True))
+    kernel, limiter, load = measure(problem, first, last, rows)
+    ops: list[tuple[int, int, str]] = []
     work = cores = 0
-    worst_kernel = worst_limiter = segment.first
     for op, row in rows.items():
-        where, output = problem.places(op, segment.first, segment.last)
+        where, output = problem.places(op, first, last)
         table = problem.tables[op].rows[row : row + 1]
         column = limits(problem.profiles[op], table, problem.device, where, output, load, problem.inputs(op))
         cycles = column[:, 0]
         slowest = int(cycles.argmax())
-        ops[problem.order[op]] = (int(cycles[0]), int(np.ceil(cycles[slowest])), limiter_name(slowest, where, output))
+        ops.append((int(cycles[0]), int(np.ceil(cycles[slowest])), limiter_name(slowest, where, output)))
         work += int(cycles[0]) * int(table["cores"][0])
         cores += int(table["cores"][0])
-        if int(cycles[0]) > ops[problem.order[worst_kernel]][0]:
-            worst_kernel = op
-        if ops[problem.order[op]][1] > ops[problem.order[worst_limiter]][1]:
-            worst_limiter = op
-    return EpochCost(
-        cores,
-        kernel,
-        limiter,
-        problem.order[worst_kernel],
-        problem.order[worst_limiter],
-        load.dram_cores,
-        work / max(1, limiter * problem.cores),
-        why_no_larger(problem, segment, worst_limiter),
-        ops,
-    )
+    worst_kernel, worst_limiter = (max(range(len(ops)), key=lambda at: ops[at][column]) for column in (0, 1))
+    why = why_no_larger(problem, segment, first + worst_limiter)
+    balance = work / max(1, limiter * problem.cores)
+    return _Figures(cores, kernel, limiter, worst_kernel, worst_limiter, load.dram_cores, balance, why, tuple(ops))
 
 
 def report(
@@ -115,7 +145,7 @@ _TRIED = 24
 """Candidates whose edges and places are looked at, fewest cores first."""
 
 
-def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
+def why_no_larger(problem: Problem, segment: Segment, op: int) -> str | _RefusedEdge:
     """What keeps an op of an epoch from a candidate that is faster with all it reads and writes: that there is none,
     cores, edges, room, or that the epoch would be no faster for it. op: its number."""
     first, last = segment.first, segment.last
@@ -153,7 +183,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str:
     if not joined:
         assert book.refusal is not None
         producer, reader, reason = book.refusal
-        return refusal_text(problem, producer, reader, reason)
+        return _RefusedEdge(producer - first, reader - first, reason)
     unplaced = 0
     for row in joined:
         placed = place_rows(problem, first, last, {**rows, op: row})
