@@ -182,7 +182,7 @@ def test_of_several_forks_that_hang_each_is_mended() -> None:
     assert all(not throughput(result.problem, part).deadlocked for part in result.segments)
     lacking = nop_cores(problem, segment)
     assert lacking > 0
-    roomy = policy.with_room(segment, lacking, False, {})
+    roomy = policy.apart(segment, lacking, {})
     assert roomy is not None and cores_of(problem, roomy) <= problem.cores - lacking
 
 

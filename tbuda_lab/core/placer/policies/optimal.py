@@ -343,16 +343,17 @@ class Optimal:
 
     def ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch with the cores that are left, and priced. Where full buffers hold it up all the same, it is also
-        tried with cores left for nops, and with ops that do not take turns with their readers."""
+        tried with ops that do not take turns with their readers: with cores left for nops, and if that does not help
+        with all cores."""
         ready = priced(self.problem, self._polished(segment, upstream_rows), upstream_rows)
         if not held_up(self.problem, ready, upstream_rows):
             return ready
         nops = nop_cores(self.problem, ready)
         best = ready
-        for spare, apart in ((nops, True), (0, True)) if nops else ((0, True),):
+        for spare in (nops, 0) if nops else (0,):
             if nops and not spare and best is not ready:
                 break
-            other = self.with_room(segment, spare, apart, upstream_rows)
+            other = self.apart(segment, spare, upstream_rows)
             if other is None:
                 continue
             other = self._polished(other, upstream_rows, spare)
@@ -372,12 +373,10 @@ class Optimal:
             polished = use_spare_cores(self.problem, polished, upstream_rows, nops)
         return polished
 
-    def with_room(self, segment: Segment, nops: int, apart: bool, upstream_rows: dict[int, int]) -> Segment | None:
-        """The same ops with so many cores left, at the lowest of the next targets; None where none of them does. apart:
-        with rows that do not take turns with those of their readers."""
+    def apart(self, segment: Segment, nops: int, upstream_rows: dict[int, int]) -> Segment | None:
+        """The same ops with rows that do not take turns with those of their readers, with so many cores left, at the
+        lowest of the next targets; None where there are none at any."""
         most = self.problem.cores - nops
-        if not apart and cores_of(self.problem, segment) <= most:
-            return segment
         bound = self.runs.bound(segment.first, segment.last)
         target = 0 if bound is None else bound.target
         for step in _STEPS if bound is not None else ():
@@ -385,7 +384,7 @@ class Optimal:
             if target >= len(self.runs.targets):
                 break
             assert bound is not None
-            found = self.attempt(segment.first, segment.last, bound.level, target, upstream_rows, apart=apart).segment
+            found = self.attempt(segment.first, segment.last, bound.level, target, upstream_rows, apart=True).segment
             if found is not None and cores_of(self.problem, found) <= most:
                 return found
         return None
