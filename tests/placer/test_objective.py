@@ -233,11 +233,14 @@ def test_a_session_searches_by_steps_or_seconds_as_one_edit() -> None:
     limiters = sum(epoch.limiter_cycles for epoch in result.placement.report.epochs)  # type: ignore[union-attr]
     assert frame.columns["epoch_limiter_cycles"].sum() == limiters
     assert "simulated for 4 inputs (limiters" in time_text(frame)
-    other = Session(graph, inputs, "grayskull", CompileOptions(microbatch=4))
-    assert other.optimise(steps=steps) == curve
-    assert other.compile().placement.ops == result.placement.ops
+    again = Session(graph, inputs, "grayskull", session.options)  # what was found in that time, as options
+    assert again.compile().placement.ops == result.placement.ops
     session.undo()
     assert session.compile().placement.ops == before.placement.ops
+    counted = [Session(graph, inputs, "grayskull", CompileOptions(microbatch=4)) for _ in range(2)]
+    curves = [each.optimise(steps=3) for each in counted]
+    assert curves[0] == curves[1] and curves[0][-1][0] == 3
+    assert counted[0].compile().placement.ops == counted[1].compile().placement.ops
     for wrong in ({}, {"seconds": 1.0, "steps": 2}):
         with pytest.raises(InputError):
             session.optimise(**wrong)  # type: ignore[arg-type]

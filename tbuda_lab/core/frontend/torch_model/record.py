@@ -2,7 +2,8 @@
 third of the time and without its modules (0.7 s to import).
 
 Whatever needs more than that is not recorded but left to `torch.export`: values that decide, tensors that the module
-holds beside parameters and buffers, attributes that the forward sets, autocast, higher-order calls, shared submodules.
+holds beside parameters and buffers, attributes that the forward sets, autocast, higher-order calls, shared submodules,
+graphs that torch captured and that say where their calls come from.
 """
 
 from __future__ import annotations
@@ -261,6 +262,8 @@ class _Recorder:
     def called(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of torch: its result, which is recorded."""
         if not isinstance(target, torch._ops.OpOverload) or target in _LEFT_OUT or torch.is_autocast_enabled("cpu"):
+            raise _NotRecorded
+        if torch.fx.traceback.has_preserved_node_meta():  # a captured graph says where its calls come from
             raise _NotRecorded
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         node = self.graph.create_node(
