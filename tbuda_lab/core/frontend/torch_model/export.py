@@ -20,14 +20,9 @@ from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, ModelError
 from tbuda_lab.core.frontend.aten import lookup
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
-from tbuda_lab.core.frontend.torch_model.program import Program, tensors_of, warn_of
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 
-try:
-    from tbuda_lab.core.frontend.torch_model.record import record
-except (ImportError, AttributeError):  # a torch without the names that it builds on: torch.export traces everything
-    record = None  # type: ignore[assignment]
-
+LOG = logging.getLogger("tbuda_lab.frontend")
 _ONE = threading.RLock()
 """Held while torch traces: what `torch.export` and its decompositions set aside is the process's, not the thread's."""
 SIZE = "aten::sym_size"
@@ -112,9 +107,15 @@ def tensors_only(module: torch.nn.Module) -> Iterator[None]:
     """Objects that a forward returns beside tensors (a key-value cache, say) are left out, with one warning."""
 
     def keep_tensors(_: torch.nn.Module, __: Any, output: Any) -> Any:
-        result, foreign = tensors_of(output)
-        warn_of(foreign)
-        return result
+        leaves, spec = pytree.tree_flatten(output)
+        foreign = [type(v).__name__ for v in leaves if not isinstance(v, torch.Tensor | int | float | str | None)]
+        if not foreign:
+            return output
+        LOG.warning(
+            "outputs of type %s hold no tensors that can be traced and are left out", ", ".join(sorted(set(foreign)))
+        )
+        result = [v if isinstance(v, torch.Tensor | int | float | str | None) else None for v in leaves]
+        return pytree.tree_unflatten(result, spec)
 
     handle = module.register_forward_hook(keep_tensors)
     try:
@@ -147,10 +148,10 @@ def reported_calls(module: torch.nn.Module, progress: Callable[[str], None] | No
         handle.remove()
 
 
-def traced(
+def export(
     module: torch.nn.Module, inputs: BoundInputs, progress: Callable[[str], None] | None = None,
     keeps_dropouts: bool = False,
-) -> Program:  # fmt: skip
+) -> ExportedProgram:  # fmt: skip
     """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
 
     One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
@@ -158,32 +159,21 @@ def traced(
     called with how far it is, and may raise `Cancelled`. keeps_dropouts: calls of dropout stay, as in training.
     """
     register_outputs()
-    with _ONE, evaluation(module), reported_calls(module, progress), torch.no_grad(), quiet():
-        program = None if record is None else record(module, inputs)
-        if program is not None:
-            write_plainly(program.graph, keeps_dropouts)
-            if not _to_decompose([program.graph]):
-                return program
-        with tensors_only(module):
-            return Program.of(_exported(module, inputs, keeps_dropouts))
-
-
-def _exported(module: torch.nn.Module, inputs: BoundInputs, keeps_dropouts: bool) -> ExportedProgram:
-    """The trace of `torch.export`. Raises as `traced` does."""
-    try:
-        program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
-    except Cancelled:
-        raise
-    except RuntimeError as error:
-        if ".numpy() is not supported" not in str(error):
+    with _ONE, evaluation(module), tensors_only(module), reported_calls(module, progress), torch.no_grad(), quiet():
+        try:
+            program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
+        except Cancelled:
+            raise
+        except RuntimeError as error:
+            if ".numpy() is not supported" not in str(error):
+                raise _explain(error, inputs) from error
+            program = _through_numpy(module, inputs, error)
+        except Exception as error:
             raise _explain(error, inputs) from error
-        program = _through_numpy(module, inputs, error)
-    except Exception as error:
-        raise _explain(error, inputs) from error
-    try:
-        return functional(program, keeps_dropouts)
-    except (RuntimeError, NotImplementedError) as error:  # torch cannot take apart what it has traced
-        raise _explain(error, inputs) from error
+        try:
+            return functional(program, keeps_dropouts)
+        except (RuntimeError, NotImplementedError) as error:  # torch cannot take apart what it has traced
+            raise _explain(error, inputs) from error
 
 
 def _through_numpy(module: torch.nn.Module, inputs: BoundInputs, error: Exception) -> ExportedProgram:
@@ -198,16 +188,40 @@ def _through_numpy(module: torch.nn.Module, inputs: BoundInputs, error: Exceptio
 def functional(program: ExportedProgram, keeps_dropouts: bool = False) -> ExportedProgram:
     """Rewrite in-place ops, and decompose what our table lacks where torch knows how; no work if neither occurs.
 
+    Calls without an input or parameter of the model among their operands are not looked at: the importer makes them.
     torch traces the whole program once more for a decomposition, so plain in-place ops are rewritten here instead.
     """
-    graphs = [m.graph for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
-    if len(graphs) == 1:
-        write_plainly(graphs[0], keeps_dropouts)
-    targets = _to_decompose(graphs)
-    if not targets:
+    modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    if len(modules) == 1:
+        graph = program.graph_module.graph
+        if _writing(graph) and not keeps_dropouts:
+            for node in graph.find_nodes(op="call_function", target=torch.ops.aten.dropout.default):
+                if node.args[2:3] == (False,):  # returns the tensor itself, which torch's own rewriting forgets
+                    node.replace_all_uses_with(node.args[0])
+                    graph.erase_node(node)
+        for node in _in_place(graph):
+            _out_of_place(node)
+    changing = _changing(program) if len(modules) == 1 else None
+    targets = {
+        node.target
+        for module in modules
+        for node in module.graph.nodes
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+        and (changing is None or node in changing)
+    }  # fmt: skip
+    mutable = [t for t in targets if t._schema.is_mutable]
+    unmapped = [
+        t
+        for t in targets
+        if not lookup(t)
+        and not t._schema.is_mutable
+        and t._schema.name not in IGNORED | {SIZE}
+        and t.namespace != NAMESPACE
+    ]
+    if not mutable and not unmapped:
         return program
     table = {}
-    if not all(t._schema.is_mutable for t in targets):
+    if unmapped:
         decompositions = torch.export.default_decompositions()
         for target in decompositions:
             if lookup(target) is None:
@@ -216,41 +230,10 @@ def functional(program: ExportedProgram, keeps_dropouts: bool = False) -> Export
     return decomposed
 
 
-def write_plainly(graph: torch.fx.Graph, keeps_dropouts: bool = False) -> None:
-    """Make in-place calls of a graph those of their plain forms, where each of them has one."""
-    if _writing(graph) and not keeps_dropouts:
-        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.dropout.default):
-            if node.args[2:3] == (False,):  # returns the tensor itself, which torch's own rewriting forgets
-                node.replace_all_uses_with(node.args[0])
-                graph.erase_node(node)
-    for node in _in_place(graph):
-        _out_of_place(node)
-
-
-def _to_decompose(graphs: list[torch.fx.Graph]) -> set[torch._ops.OpOverload]:
-    """Ops of a program that write to a tensor or that our table lacks.
-
-    Calls without an input or parameter of the model among their operands are not looked at: the importer makes them.
-    """
-    changing = _changing(graphs[0]) if len(graphs) == 1 else None
-    targets = {
-        node.target
-        for graph in graphs
-        for node in graph.nodes
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
-        and (changing is None or node in changing)
-    }  # fmt: skip
-    return {t for t in targets if t._schema.is_mutable or _unmapped(t)}
-
-
-def _unmapped(target: torch._ops.OpOverload) -> bool:
-    return not lookup(target) and target._schema.name not in IGNORED | {SIZE} and target.namespace != NAMESPACE
-
-
-def _changing(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+def _changing(program: ExportedProgram) -> set[torch.fx.Node]:
     """Calls whose results depend on what the model is given or has stored, or that write to a tensor."""
     result: set[torch.fx.Node] = set()
-    for node in graph.nodes:
+    for node in program.graph_module.graph.nodes:
         writes = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
         blank = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in VALUE_FREE
         operands = node.all_input_nodes[1:] if blank else node.all_input_nodes

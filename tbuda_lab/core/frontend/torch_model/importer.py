@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, ModelError, UnsupportedOp
@@ -17,8 +19,7 @@ from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_o
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
-from tbuda_lab.core.frontend.torch_model.export import IGNORED, ITEM, SIZE, VALUE_FREE, evaluation, quiet, traced
-from tbuda_lab.core.frontend.torch_model.program import Leaf, Program
+from tbuda_lab.core.frontend.torch_model.export import IGNORED, ITEM, SIZE, VALUE_FREE, evaluation, export, quiet
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.ops import Cast, HostCall, Reshape
@@ -71,7 +72,7 @@ def from_torch(
     bound = bind(module.forward, sample_inputs, kwargs)
     if bound.microbatch > 1 and elementwise_in_batch(module, bound):
         bound = bound.cut()
-    importer = _TorchImporter(traced(module, bound, progress, drops is not None), bound, name, progress)
+    importer = _TorchImporter(export(module, bound, progress, drops is not None), bound, name, progress)
     importer.emit.drops = drops
     graph = importer.run()
     if dropouts is not None:
@@ -120,7 +121,7 @@ def _tensors(returned: Any) -> list[torch.Tensor]:
 
 class _TorchImporter:
     def __init__(
-        self, program: Program, bound: BoundInputs, name: str, progress: Callable[[str], None] | None = None
+        self, program: ExportedProgram, bound: BoundInputs, name: str, progress: Callable[[str], None] | None = None
     ) -> None:
         self.program, self.progress = program, progress
         self.bound = bound
@@ -132,7 +133,7 @@ class _TorchImporter:
         """Ops that only the host has, on what the device computes: named with the gaps, if there are any."""
 
     def run(self) -> Graph:
-        values = self._run_region(self.program.graph, self.program.module, self._leaves())
+        values = self._run_region(self.program.graph_module, self._leaves())
         if self.findings:
             self.findings += self.deferred
             result = len(self.findings)
@@ -145,13 +146,34 @@ class _TorchImporter:
     # -- leaves ----------------------------------------------------------------------------------------------
     def _leaves(self) -> list[Any]:
         """A value for every placeholder: inputs, parameters (tied ones once), buffers and constants."""
+        placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        specs = self.program.graph_signature.input_specs
         user = iter(self.bound.leaves)
-        values = [self._input(*next(user)) if leaf.given else leaf.value for leaf in self.program.leaves]
+        values: list[Any] = []
         tied: dict[tuple[Any, ...], AtenValue] = {}
-        for position, leaf in enumerate(self.program.leaves):
-            if leaf.tensor is not None:
-                stored = leaf.stored
-                values[position] = self._stored(leaf, tied) if stored else Folded(leaf.tensor, leaf.target)
+        inputs_first: list[tuple[int, Any, Any]] = []
+        for position, (node, spec) in enumerate(zip(placeholders, specs, strict=True)):
+            values.append(None)
+            if spec.kind is InputKind.USER_INPUT:
+                inputs_first.append((position, node, spec))
+        for position, node, spec in inputs_first:
+            if isinstance(spec.arg, ConstantArgument):
+                values[position] = spec.arg.value
+                continue
+            if not isinstance(node.meta.get("val"), torch.Tensor):
+                values[position] = node.meta.get("val")
+                continue
+            path, tensor = next(user)
+            values[position] = self._input(path, tensor)
+        for position, spec in enumerate(specs):
+            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+                values[position] = self._stored(str(spec.target), spec.persistent, tied)
+            elif spec.kind is InputKind.CONSTANT_TENSOR:
+                values[position] = Folded(self.program.constants[str(spec.target)], str(spec.target))
+            elif spec.kind in (InputKind.CUSTOM_OBJ, InputKind.TOKEN):
+                values[position] = None  # a random generator, say; the op that draws from it is refused
+            elif spec.kind is not InputKind.USER_INPUT:
+                raise ModelError(f"the model needs an input of kind {spec.kind.name}, which is not supported")
         return values
 
     def _input(self, path: str, tensor: torch.Tensor) -> AtenValue:
@@ -161,11 +183,13 @@ class _TorchImporter:
             name = self.emit.op(Cast("bool"), name, name=self.graph.unique(f"{name}.cast"))
         return AtenValue(name, tensor.dtype)
 
-    def _stored(self, leaf: Leaf, tied: dict[tuple[Any, ...], AtenValue]) -> AtenValue | Folded:
+    def _stored(
+        self, target: str, persistent: bool | None, tied: dict[tuple[Any, ...], AtenValue]
+    ) -> AtenValue | Folded:
         """A parameter or buffer. Buffers of integers or truth values are constants: nobody trains them. On the meta
         device they have no values, and none that matter to where ops are placed: zeros stand for them."""
-        target, tensor = leaf.target, leaf.tensor
-        assert tensor is not None
+        source = self.program.constants if persistent is False else self.program.state_dict
+        tensor = source[target]
         has_data = tensor.device.type != "meta" and not isinstance(tensor, torch._subclasses.FakeTensor)
         if not tensor.is_floating_point():
             return Folded(tensor if has_data else torch.zeros(tuple(tensor.shape), dtype=tensor.dtype), target)
@@ -179,15 +203,13 @@ class _TorchImporter:
         return tied[key]
 
     # -- calls -----------------------------------------------------------------------------------------------
-    def _run_region(
-        self, graph: torch.fx.Graph, module: torch.fx.GraphModule | None, arguments: list[Any]
-    ) -> list[Any]:
-        """Values of the outputs of one graph for these values of its placeholders. module: has its attributes."""
+    def _run_region(self, module: torch.fx.GraphModule, arguments: list[Any]) -> list[Any]:
+        """Values of the outputs of one graph module for these values of its placeholders."""
         values: dict[torch.fx.Node, Any] = {}
         incoming = iter(arguments)
-        for at, node in enumerate(graph.nodes):
+        for at, node in enumerate(module.graph.nodes):
             if self.progress is not None and node.op == "call_function":
-                self.progress(f"op {at} of {len(graph.nodes)}")
+                self.progress(f"op {at} of {len(module.graph.nodes)}")
             if node.op == "placeholder":
                 values[node] = next(incoming)
             elif node.op == "get_attr":
@@ -209,7 +231,7 @@ class _TorchImporter:
         wrapped = INLINED.get(getattr(target, "__name__", ""))
         if wrapped is not None:
             region = next(a for a in args[:wrapped] if isinstance(a, torch.fx.GraphModule))
-            return self._run_region(region.graph, region, list(args[wrapped:]))
+            return self._run_region(region, list(args[wrapped:]))
         if getattr(target, "__name__", "") == "with_effects":  # (token, op, arguments): an op that must keep its order
             if getattr(args[1], "_schema", None) is not None and args[1]._schema.name in IGNORED:
                 return ("token",)
@@ -353,13 +375,16 @@ class _TorchImporter:
 
     # -- outputs ---------------------------------------------------------------------------------------------
     def _outputs(self, values: list[Any]) -> None:
-        if self.program.changed:
-            changed = ", ".join(self.program.changed)
-            raise UnsupportedOp(f"the model writes to {changed} while it runs; return the new value as an output")
-        returned = [v for v, is_returned in zip(values, self.program.returned, strict=True) if is_returned]
-        paths = _output_paths(self.program.out_spec, len(returned))
+        specs = self.program.graph_signature.output_specs
+        changed = [s.target for s in specs if s.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)]
+        if changed:
+            raise UnsupportedOp(
+                f"the model writes to {', '.join(map(str, changed))} while it runs; return the new value as an output"
+            )
+        selected = [v for v, s in zip(values, specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
+        paths = _output_paths(self.program.call_spec.out_spec, len(selected))
         count = 0
-        for value, path in zip(returned, paths, strict=True):
+        for value, path in zip(selected, paths, strict=True):
             if isinstance(value, Folded):
                 if not value.tensor.numel():
                     shape = tuple(value.tensor.shape)

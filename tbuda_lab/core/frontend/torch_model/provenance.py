@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import re
 import site
 import sys
 import traceback
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from tbuda_lab.core.graph import Origin
 
-PLACE = "place"
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
@@ -64,34 +62,8 @@ def raised_at(error: BaseException, trace: TracebackType | None = None) -> tuple
     return f"{short_path(frames[-1].filename)}:{frames[-1].lineno}", frames[-1].line or ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Where a call is made: path and class of the innermost module that is being called, and the line."""
-
-    module: str
-    cls: str
-    location: str
-
-
-def calling_line(frame: FrameType | None) -> str:
-    """The innermost line of a forward among a frame and its callers, as "file.py:123"; of one outside torch if there is
-    any."""
-    innermost = ""
-    while frame is not None:
-        if frame.f_code.co_name == "forward":
-            path = frame.f_code.co_filename
-            if foreign(path):
-                return f"{short_path(path)}:{frame.f_lineno}"
-            innermost = innermost or f"{short_path(path)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return innermost
-
-
 def origin_of(meta: dict[str, Any], target: object) -> Origin:
     """Origin of an fx node from its metadata."""
-    place = meta.get(PLACE)
-    if place is not None:
-        return Origin(place.module, place.cls, str(target), place.location)
     stack = meta.get("nn_module_stack") or {}
     path, cls = "", ""
     for entry in stack.values():
