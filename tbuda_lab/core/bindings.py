@@ -41,8 +41,23 @@ def _evaluation(recipe: Graph | None) -> Evaluation | None:
     return Evaluation(recipe)
 
 
+class _Binding:
+    """What both kinds of binding work out once. shape: on the device; recipe: what the host evaluates on the way."""
+
+    shape: Shape
+    recipe: Graph | None
+
+    @functools.cached_property
+    def _recipe(self) -> Evaluation | None:
+        return _evaluation(self.recipe)
+
+    @functools.cached_property
+    def _zrc(self) -> tuple[int, int, int]:
+        return collapse(self.shape)
+
+
 @dataclasses.dataclass(frozen=True)
-class InputBinding:
+class InputBinding(_Binding):
     """A queue the host fills for every input; `recipe`, if any, computes its tensor from the model's inputs.
 
     gradient_of: the output by which this is the gradient, which the backward program reads; "" for inputs of the model.
@@ -54,14 +69,6 @@ class InputBinding:
     sources: tuple[str, ...]
     recipe: Graph | None = None
     gradient_of: str = ""
-
-    @functools.cached_property
-    def _recipe(self) -> Evaluation | None:
-        return _evaluation(self.recipe)
-
-    @functools.cached_property
-    def _zrc(self) -> tuple[int, int, int]:
-        return collapse(self.shape)
 
     @functools.cached_property
     def _given(self) -> list[tuple[str, Shape]]:
@@ -89,7 +96,7 @@ class InputBinding:
 
 
 @dataclasses.dataclass(frozen=True)
-class OutputBinding:
+class OutputBinding(_Binding):
     """A queue the host drains. `shape` is the device's logical nD shape; `recipe` goes on to the model's output.
 
     phase: the part of the graph that fills it, "forward" or "backward"; gradients by inputs come from the latter.
@@ -101,14 +108,6 @@ class OutputBinding:
     tms: tuple[TM, ...] = ()
     recipe: Graph | None = None
     phase: str = "forward"
-
-    @functools.cached_property
-    def _recipe(self) -> Evaluation | None:
-        return _evaluation(self.recipe)
-
-    @functools.cached_property
-    def _zrc(self) -> tuple[int, int, int]:
-        return collapse(self.shape)
 
     @functools.cached_property
     def _popped(self) -> Shape:

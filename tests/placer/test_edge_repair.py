@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -144,55 +146,53 @@ def test_all_producers_of_an_op_give_way_where_one_is_not_enough() -> None:
     assert legal(problem, first, last, result)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_reads_that_are_cached_change_no_edge(name: str) -> None:
-    problem, rng, walks = problem_of(name), np.random.default_rng(5), BufferReads()
-    seen = set()
+def pairs(problem: Problem, seed: int, count: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """(producer, one of its legal rows, reader, operand, one of the reader's): some of each edge."""
+    rng = np.random.default_rng(seed)
     for op, fact in enumerate(problem.facts):
         for port, producer in enumerate(fact.producers):
             if producer < 0:
                 continue
-            ends = problem.tables[producer], problem.tables[op]
-            some = [rng.choice(problem.legal[t.signature], 3) for t in ends]
-            for a in some[0]:
-                for b in some[1]:
-                    p, c = ends[0].rows[a], ends[1].rows[b]
-                    queue = stream_verdict(problem.profiles[producer], p, problem.profiles[op], port, c)
-                    overrides = (
-                        problem.profiles[producer], p, problem.orders[problem.order[producer]],
-                        problem.profiles[op], port, c, problem.read_orders[fact.name],
-                    )  # fmt: skip
-                    keep = pipe(*overrides, from_queue=queue is not EdgeReason.LEGAL, reads=walks)
-                    assert keep == pipe(*overrides, from_queue=queue is not EdgeReason.LEGAL)
-                    seen.add(keep.reason)
+            some = [rng.choice(problem.legal[problem.tables[end].signature], count).tolist() for end in (producer, op)]
+            for a, b in itertools.product(*some):
+                yield producer, a, op, port, b
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_reads_that_are_cached_change_no_edge(name: str) -> None:
+    problem, walks = problem_of(name), BufferReads()
+    seen = set()
+    for producer, a, op, port, b in pairs(problem, 5, 3):
+        p, c = problem.tables[producer].rows[a], problem.tables[op].rows[b]
+        names = problem.order[producer], problem.order[op]
+        reader = problem.profiles[op], port, c
+        queued = stream_verdict(problem.profiles[producer], p, *reader) is not EdgeReason.LEGAL
+        ends = (problem.profiles[producer], p, problem.orders[names[0]], *reader, problem.read_orders[names[1]])
+        cost = pipe(*ends, from_queue=queued, reads=walks)
+        assert cost == pipe(*ends, from_queue=queued)
+        seen.add(cost.reason)
     assert EdgeReason.LEGAL in seen
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_edges_that_are_kept_are_those_worked_out_alone(name: str) -> None:
     """By the router's rules, then those of streams, then the walk over tiles; for each pair of candidates anew."""
-    problem, rng = problem_of(name), np.random.default_rng(6)
+    problem = problem_of(name)
     reasons = set()
-    for op, fact in enumerate(problem.facts):
-        for port, producer in enumerate(fact.producers):
-            if producer < 0:
-                continue
-            ends = problem.tables[producer], problem.tables[op]
-            orders = problem.orders[problem.order[producer]], problem.read_orders[fact.name]
-            routes = Routes(problem.options.microbatch).table(*ends, port, problem.orders[fact.name])
-            for a in rng.choice(problem.legal[ends[0].signature], 4).tolist():
-                for b in rng.choice(problem.legal[ends[1].signature], 4).tolist():
-                    p, c = ends[0].rows[a], ends[1].rows[b]
-                    pair = problem.profiles[producer], p, problem.profiles[op], port, c
-                    walked = (*pair[:2], orders[0], *pair[2:], orders[1])
-                    assert problem.edges(op, port, from_queue=True).cost(a, b) == pipe(*walked, from_queue=True)
-                    cost, rule = problem.edges(op, port).cost(a, b), routes.rule(a, b)
-                    reason = EdgeReason[rule.name] if rule else stream_verdict(*pair)
-                    if reason is EdgeReason.LEGAL:
-                        assert cost == pipe(*walked)
-                    else:
-                        assert cost.reason is reason and cost.fan_in == 0
-                    reasons.add(cost.reason)
+    for producer, a, op, port, b in pairs(problem, 6, 4):
+        tables, names = (problem.tables[producer], problem.tables[op]), (problem.order[producer], problem.order[op])
+        given = problem.profiles[producer], tables[0].rows[a]
+        reader = problem.profiles[op], port, tables[1].rows[b]
+        walked = (*given, problem.orders[names[0]], *reader, problem.read_orders[names[1]])
+        assert problem.edges(op, port, from_queue=True).cost(a, b) == pipe(*walked, from_queue=True)
+        routes = Routes(problem.options.microbatch).table(*tables, port, problem.orders[names[1]])
+        cost, rule = problem.edges(op, port).cost(a, b), routes.rule(a, b)
+        reason = EdgeReason[rule.name] if rule else stream_verdict(*given, *reader)
+        if reason is EdgeReason.LEGAL:
+            assert cost == pipe(*walked)
+        else:
+            assert cost.reason is reason and cost.fan_in == 0
+        reasons.add(cost.reason)
     assert EdgeReason.LEGAL in reasons and len(reasons) > 1
 
 

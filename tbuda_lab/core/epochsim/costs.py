@@ -190,7 +190,6 @@ def _ready(loads: list[tuple[str, tuple[tuple[int, int], ...]]], device: DeviceS
 
 
 _FARTHEST = ("", NOC, HOST, DRAM)
-_OUTPUT = NodeKind.OUTPUT
 
 
 def _moves(
@@ -213,7 +212,7 @@ def _moves(
         if other is not None:
             place = DRAM if other.epoch != epoch or port in queued_ports(graph[user]) else NOC
         else:
-            place = outer.get(user, DRAM) if graph[user].kind is _OUTPUT else ""
+            place = outer.get(user, DRAM) if graph[user].kind is NodeKind.OUTPUT else ""
         if _FARTHEST.index(place) > _FARTHEST.index(output):
             output = place
     return tuple(where), output
