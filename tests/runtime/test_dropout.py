@@ -35,6 +35,19 @@ class Drops(nn.Module):
         return nn.functional.dropout(y, 0.25, training=self.training)
 
 
+class Around(nn.Module):
+    """Reads what a dropout reads, and what it gives. celu is an op that torch takes apart."""
+
+    def __init__(self, drop: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.drop = nn.Conv1d(3, 4, 3, padding=1), drop
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        dropped = self.drop(y)
+        return y + 2 * nn.functional.celu(dropped)
+
+
 def device_for(model: nn.Module, sample: torch.Tensor, target: torch.Tensor) -> pybuda.TTDevice:
     """In Float32, with the switch on and a loss on the device."""
     pybuda.config._get_global_compiler_config().enable_tvm_dropout = True
@@ -73,8 +86,13 @@ def assert_near(have: torch.Tensor, want: torch.Tensor) -> None:
         (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout2d(0.5)), (2, 3, 10, 10), (2, 8, 8, 8)),
         (lambda: nn.Sequential(nn.Flatten(0, 1), nn.Dropout(0.5), nn.Linear(16, 8), nn.Unflatten(0, (-1, 3))),
          (2, 3, 16), (2, 3, 8)),
+        (lambda: Around(nn.Dropout(0.5)), (2, 3, 16), (2, 4, 16)),
+        (lambda: Around(nn.Dropout1d(0.5)), (2, 3, 16), (2, 4, 16)),
+        (lambda: Around(nn.Dropout(0.5, inplace=True)), (2, 3, 16), (2, 4, 16)),
+        (lambda: Around(nn.Dropout1d(0.5, inplace=True)), (2, 3, 16), (2, 4, 16)),
     ],
-    ids=["module and function", "whole channels", "dim 0 is no microbatch"],
+    ids=["module and function", "whole channels", "dim 0 is no microbatch", "residual", "residual of channels",
+         "in place", "channels in place"],
 )
 def test_gradients_are_those_of_torch_with_the_same_seed(make: object, shape: tuple[int, ...],
                                                          answer: tuple[int, ...]) -> None:  # fmt: skip

@@ -430,9 +430,7 @@ def identity(c: Call) -> str:
 
 @maps("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "aten.feature_alpha_dropout", "aten.native_dropout")
 def dropout(c: Call) -> Result:
-    x, p, form = c.x("input"), float(c.get("p", 0.0)), c.target._schema.name.partition("::")[2]
-    if p > 0 and form in ("dropout", "feature_dropout") and c.emit.drops is not None and c.emit.drops(c.emit.origin):
-        return _masked(c, x, p, form == "feature_dropout")
+    x, p = c.x("input"), float(c.get("p", 0.0))
     if c.get("train") and p > 0:
         raise CannotMap("dropout that is active needs training; pass training=False or use nn.Dropout in an eval model")
     if p > 0:
@@ -440,10 +438,16 @@ def dropout(c: Call) -> Result:
     return (x, None) if c.target._schema.name == "aten::native_dropout" else x
 
 
-def _masked(c: Call, x: str, p: float, whole_channels: bool) -> str:
-    """x times a mask that is an input of the graph, with the microbatch in dim 0: each element has its own."""
+@maps("tbuda_lab.dropout")
+def dropout_in_training(c: Call) -> str:
+    """x times a mask that is an input of the graph, with the microbatch in dim 0: each element has its own. x itself
+    where nothing is to drop."""
+    x, p = c.x("value"), float(c.get("p"))
+    if c.emit.drops is None or not c.emit.drops(c.emit.origin):
+        c.emit.dropouts.append(c.emit.origin)
+        return x
     shape = c.shape(x) or (1,)
-    if whole_channels:
+    if c.get("whole_channels"):
         shape = (*shape[:2], *(1 for _ in shape[2:]))
     batched = shape if shape[0] == 1 else (1, *shape)
     attrs: dict[str, Any] = {"dtype": "float32", DROPOUT: p}

@@ -20,6 +20,7 @@ from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, ModelError
 from tbuda_lab.core.frontend.aten import lookup
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
+from tbuda_lab.core.frontend.torch_model.dropouts import KeepDropouts
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 
 LOG = logging.getLogger("tbuda_lab.frontend")
@@ -156,10 +157,12 @@ def export(
 
     One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
     that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line. progress: is
-    called with how far it is, and may raise `Cancelled`. keeps_dropouts: calls of dropout stay, as in training.
+    called with how far it is, and may raise `Cancelled`. keeps_dropouts: dropouts are calls that stay (`KeepDropouts`).
     """
     register_outputs()
-    with _ONE, evaluation(module), tensors_only(module), reported_calls(module, progress), torch.no_grad(), quiet():
+    kept = KeepDropouts() if keeps_dropouts else contextlib.nullcontext()
+    calls = reported_calls(module, progress)
+    with _ONE, evaluation(module), tensors_only(module), calls, torch.no_grad(), quiet(), kept:
         try:
             program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
         except Cancelled:
@@ -171,7 +174,7 @@ def export(
         except Exception as error:
             raise _explain(error, inputs) from error
         try:
-            return functional(program, keeps_dropouts)
+            return functional(program)
         except (RuntimeError, NotImplementedError) as error:  # torch cannot take apart what it has traced
             raise _explain(error, inputs) from error
 
@@ -185,7 +188,7 @@ def _through_numpy(module: torch.nn.Module, inputs: BoundInputs, error: Exceptio
         raise _explain(error, inputs) from error
 
 
-def functional(program: ExportedProgram, keeps_dropouts: bool = False) -> ExportedProgram:
+def functional(program: ExportedProgram) -> ExportedProgram:
     """Rewrite in-place ops, and decompose what our table lacks where torch knows how; no work if neither occurs.
 
     Calls without an input or parameter of the model among their operands are not looked at: the importer makes them.
@@ -194,7 +197,7 @@ def functional(program: ExportedProgram, keeps_dropouts: bool = False) -> Export
     modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     if len(modules) == 1:
         graph = program.graph_module.graph
-        if _writing(graph) and not keeps_dropouts:
+        if _writing(graph):
             for node in graph.find_nodes(op="call_function", target=torch.ops.aten.dropout.default):
                 if node.args[2:3] == (False,):  # returns the tensor itself, which torch's own rewriting forgets
                     node.replace_all_uses_with(node.args[0])

@@ -13,7 +13,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, Folded
+from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, Folded, lookup
 from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, known_shape
 from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
@@ -247,7 +247,7 @@ class _TorchImporter:
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in VALUE_FREE:
             args = (self._blank(node.all_input_nodes[0]), *args[1:])
         leaves = pytree.tree_leaves((args, kwargs))
-        if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE:
+        if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE and not lookup(target):
             if any(isinstance(v, _Poison) for v in leaves):
                 return POISON
             name = target._schema.name.rpartition("::")[2]
