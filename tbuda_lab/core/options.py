@@ -98,6 +98,7 @@ class CompileOptions:
     fuse_outputs: bool = False                      # also an output's ops, which a nop then untilizes, as PyBuda does
     number_fused_ops: bool = False                  # fused ops have numbers for names, as PyBuda's, not their last op's
     fuse_reduces: bool = False                      # sums and means join chains of element-wise ops
+    fuse_biases: bool = True                        # added row vectors are operands of the matmul before them
     fill_tiles_on_host: bool = True                 # weights with a size of 1 are stored with full tiles; else ops fill
     enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions
     enable_matmul_splitting: bool = True            # pairs of matmuls whose weights fit L1 in parts alone; batches

@@ -387,6 +387,7 @@ ENVIRONMENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "PYBUDA_DISABLE_FORK_JOIN_BUF": ("enable_fork_join_buffering", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_CONSTANT_FOLDING": ("enable_consteval", lambda text: not _flag(text)),
     "PYBUDA_PRESTRIDE_DISABLE": ("enable_conv_prestride", lambda text: not _flag(text)),
+    "PYBUDA_NO_FUSE_MATMUL_BIAS": ("fuse_biases", lambda text: not _flag(text)),
     "PYBUDA_DISABLE_TILE_BROADCAST_CONSTEVAL": ("fill_tiles_on_host", lambda text: not _flag(text)),
     "PYBUDA_COMPILE_DEPTH": ("compile_depth", _member(CompileDepth)),
     "PYBUDA_PERFORMANCE_TRACE": ("performance_trace", _member(PerfTraceLevel)),

@@ -99,6 +99,7 @@ CASES: list[Case] = [
     ("in place after dropout", lambda x: ((y := x + 1), F.dropout(y, training=False).relu_())[0], X),
     ("in place, other type", lambda x: (x + 1).mul_(x > 0), X),
     ("constants made on the way", lambda x: x + torch.arange(8.0).diff(prepend=torch.zeros(1)).cumsum(0), X),
+    ("numbers that only a check reads", lambda x: _checked(x), X),
     ("float64", lambda x: (x.double() * 2).float(), X),
     # moving data
     ("view", lambda x: x.view(1, 2, 3, 8).reshape(1, 6, 2, 4).flatten(1, 2), X),
@@ -302,6 +303,11 @@ def _rows_by_expert(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Rows 0 and 1 times the first matrix, none times the second, rows 2 to 6 times the third."""
     import_module("transformers.integrations.moe")  # defines the op
     return torch.ops.transformers.grouped_mm_fallback(x, weights, torch.tensor([2, 2, 7]))
+
+
+def _checked(x: torch.Tensor) -> torch.Tensor:
+    assert x.argmax(-1).max().item() <= x.shape[-1]
+    return x * 2
 
 
 def _write(x: torch.Tensor) -> torch.Tensor:

@@ -54,6 +54,7 @@ UNARY = [
     Case("sqrt", o.Sqrt(), (X,), torch.sqrt, positive=True),
     Case("relu", o.Relu(), (X,), torch.relu),
     Case("relu-threshold", o.Relu(0.5), (X,), lambda x: torch.threshold(x, 0.5, 0.0)),
+    Case("relu-threshold-below-zero", o.Relu(-0.4), (X,), lambda x: torch.threshold(x, -0.4, 0.0)),
     Case("relu-max", o.Relu(0.7, "max"), (X,), lambda x: x.clamp(0, 0.7)),
     Case("leaky_relu", o.LeakyRelu(0.1), (X,), lambda x: F.leaky_relu(x, 0.1)),
     Case("gelu", o.Gelu(), (X,), F.gelu),

@@ -320,6 +320,33 @@ def test_tiles_of_weights_are_filled_by_an_op_when_the_switch_says_so(monkeypatc
     assert op_types == [["subtract"], ["fused_op", "nop"]]
 
 
+def test_an_added_row_stays_an_op_when_the_switch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(64, 96), torch.rand(1, 64, 64)
+    op_types = []
+    for value in ("0", "1"):
+        pybuda.pybuda_reset()
+        monkeypatch.setenv("PYBUDA_NO_FUSE_MATMUL_BIAS", value)
+        device = pybuda.TTDevice("t", module=pybuda.PyTorchModule("m", Shifts(layer)))
+        (got,) = device.run_forward((x,))
+        assert float((got - torch.tanh(layer(x)).detach()).norm()) < 0.02 * float(got.norm())
+        (graph,) = device.compile_for_inputs((x,)).netlist.graphs.values()
+        op_types.append([op.type for op in graph.ops.values()])
+    assert [types.count("matmul") for types in op_types] == [1, 1]
+    assert len(op_types[1]) > len(op_types[0]) or "fused_op" in op_types[1]
+
+
+class Shifts(torch.nn.Module):
+    """tanh(x W + b), the sum an op of its own."""
+
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x @ self.layer.weight.T + self.layer.bias)
+
+
 def test_paddings_say_of_ops_whether_their_rows_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = CompilerConfig(paddings={"b.matmul": False, "a.matmul": True})
     options = settings.options()

@@ -124,6 +124,14 @@ class Relu(Unary):
             return b.multiply(g, b.multiply(from_on(b, x[0], 0.0), up_to(b, x[0], self.threshold)))
         return b.multiply(g, above(b, x[0], 0.0) if self.threshold == 0 else from_on(b, x[0], self.threshold))
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        """The device's relu has thresholds from 0 on: a lower one picks by a comparison."""
+        if self.threshold >= 0:
+            return None
+        if self.mode == "max":
+            return b.constant(np.full(node.shape, self.threshold, np.float32))
+        return b.multiply(x, from_on(b, x, self.threshold))
+
 
 @op("leaky_relu")
 class LeakyRelu(Unary):

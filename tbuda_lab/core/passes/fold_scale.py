@@ -177,13 +177,15 @@ def _bypass(graph: Graph, users: Users, name: str, by: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class FuseBias(Pass):
-    """matmul or convolution + stored row vector: the vector becomes the third operand."""
+    """matmul or convolution + stored row vector: the vector becomes the third operand, unless `fuse_biases` is off."""
 
     name = "fuse_bias"
     doc = "Make the addition of a stored row vector the bias of the matmul or convolution before it"
 
     def apply(self, graph: Graph) -> Report:
         fused: dict[str, str] = {}
+        if not self.options.fuse_biases:
+            return Report(self.name, 0)
 
         def visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
             if node.name in fused:

@@ -195,6 +195,8 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     torch traces the whole program once more for a decomposition, so plain in-place ops are rewritten here instead.
     """
     modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+    for module in modules:
+        _drop_checks(module.graph)
     if len(modules) == 1:
         graph = program.graph_module.graph
         if _writing(graph):
@@ -231,6 +233,20 @@ def functional(program: ExportedProgram) -> ExportedProgram:
                 table[target] = decompositions[target]
     decomposed: ExportedProgram = program.run_decompositions(table)
     return decomposed
+
+
+def _drop_checks(graph: torch.fx.Graph) -> None:
+    """Take out the checks of `IGNORED`, and the numbers that they alone read: `item()` of a tensor and Python's
+    arithmetic with it."""
+    for node in reversed(graph.nodes):
+        if node.op != "call_function" or node.users:
+            continue
+        if isinstance(node.target, torch._ops.OpOverload):
+            drop = node.target._schema.name in IGNORED | {ITEM}
+        else:
+            drop = not isinstance(node.target, torch._ops.HigherOrderOperator)
+        if drop:
+            graph.erase_node(node)
 
 
 def _changing(program: ExportedProgram) -> set[torch.fx.Node]:
