@@ -103,6 +103,27 @@ def test_an_op_that_would_read_too_many_buffers_gets_narrower_writers() -> None:
     assert cores[queries] == 72  # 12x12 tiles: 6 of 10 rows and 12 columns divide them
 
 
+class Joins(torch.nn.Module):
+    """A linear layer of six activations side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.nn.Linear(6 * 256, 64, bias=False)
+
+    def forward(self, *x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.cat([torch.tanh(v) for v in x], -1))
+
+
+@pytest.mark.parametrize("policy", ["Ribbon", "NLP", "MinimizeGrid"])
+def test_writers_in_the_first_epoch_get_narrower(policy: str) -> None:
+    """The six activations fill the first epoch; the concatenation alone reads too many of their buffers."""
+    graph = from_torch(Joins().eval(), tuple(torch.rand(1, 224, 256) for _ in range(6)))
+    options = CompileOptions(balancer_policy=policy, enable_auto_fusing=False)
+    result = compile_graph(graph, "grayskull", options, (Override("epoch_break", "concatenate"),))
+    assert max(use.dram_in for use in uses(dumps(result.netlist)).values()) <= DRAM_IN - 1
+    assert len(result.placement.epochs) >= 2
+
+
 @pytest.mark.parametrize("policy", ["Ribbon", "NLP", "MinimizeGrid", "SingleOpPerEpoch"])
 def test_epochs_say_why_the_next_op_did_not_join(policy: str) -> None:
     """Policies that fill epochs in order compare no costs: an epoch ends where an edge or the grid refuses an op."""

@@ -283,7 +283,7 @@ class Ribbon:
                 writer = narrow.writer(first, why, upstream_rows)
                 if writer is None:
                     raise no_epoch(problem, first, why)
-                while result[-1].last > writer:
+                while result and result[-1].last > writer:
                     uncount_epoch(self.check, gone := result.pop())
                     upstream_rows = {op: row for op, row in upstream_rows.items() if op < gone.first}
                 self.pruned[writer] = np.array(list(narrow.rows(writer, self.candidates.rows(writer).tolist())),
