@@ -221,6 +221,20 @@ def test_grayskull_chips_pass_on_what_is_read_further_away(chips: int) -> None:
         assert abs(p.ops[q.source].chip - q.chip) <= 1
 
 
+def test_what_passes_by_a_chip_takes_no_epoch_of_its_own() -> None:
+    """`left` is read two chips on: the nop on chip 1 runs with `right`, which begins there."""
+    s = Sketch()
+    shape = (1, 1, 64, 64)
+    left = s.op("left", HwUnary("exp"), shape, s.input("x", *shape))
+    right = s.op("right", HwUnary("exp"), shape, s.input("y", *shape))
+    graph = s.output(s.op("sum", HwBinary("add"), shape, left, right))
+    breaks = (Override("chip_break", "right"), Override("chip_break", "sum"))
+    outcome = repaired(graph, load_device("grayskull", chips=3), *breaks)
+    spots = {name: (spot.chip, spot.epoch) for name, spot in outcome.placement.ops.items()}
+    want = {"left": (0, 0), "right": (1, 1), "buffer_0_left_sum": (1, 1), "sum": (2, 2)}
+    assert {name: spots[name] for name in want} == want
+
+
 def test_chips_of_grayskull_are_used_from_the_first_on() -> None:
     graph, device = encoder(1), load_device("grayskull", chips=4)
     used = {e.chip for e in repaired(graph, device).placement.epochs}

@@ -70,7 +70,10 @@ def hops(
                 some = tuple(names[at : at + MAX_READERS // 2])
                 value = {"dest": some, "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
                 edits.append(Override("insert_nop", name, value, "placer"))
-                pins.append(Override("op_placement", f"buffer_0_{name}_{some[0]}", {"chip": over}, "placer"))
+                nop = f"buffer_0_{name}_{some[0]}"
+                pins.append(Override("op_placement", nop, {"chip": over}, "placer"))
+                if far and (first := _first_on(placed, over, some)) is not None:
+                    pins.append(Override("schedule_constraint", (first, nop), source="placer"))
                 pins.append(Override("op_placement", some, {"chip": chip}, "placer"))
                 text = f"made on chip {home}, read on chip {chip}: a nop on chip {over} passes it on"
                 notes.append(Diagnostic("note", name, "repair", text, "pin its readers to one chip to avoid it"))
@@ -84,6 +87,17 @@ def hops(
                 text = f"read on chip {chips[0]}: {writer}, which writes it, leaves chip {placed[writer].chip} for that"
                 notes.append(Diagnostic("note", name, "repair", text, "fewer chips avoid it"))
     return tuple(edits), tuple(pins), notes
+
+
+def _first_on(placed: Mapping[str, OpPlacement], chip: int, readers: Sequence[str]) -> str | None:
+    """The op that a chip runs first, if it runs before the readers: a nop there follows it, for a nop that came first
+    would have an epoch of its own where the chip begins with a break. placed: in the order of the schedule."""
+    for name, spot in placed.items():
+        if name in readers:
+            return None
+        if spot.chip == chip:
+            return name
+    return None
 
 
 def narrow_crossings(
