@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.inputs import as_tensor
-from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, to_torch
+from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, device_names, to_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import LOSS, WRITES
@@ -179,12 +179,21 @@ class Device(DeviceInternals):
         parameters = [p for module in self.modules for p in module.get_parameters()]
         return [p for p in parameters if 0 not in p.shape] if ignore_unused_parameters else parameters
 
+    def named_parameters(self) -> dict[str, tuple[Module, Parameter]]:
+        """By the name on the device (`device_names`), the module and its parameter; those of no elements, too."""
+        return {
+            names[p.get_name()]: (module, p)
+            for module, names in zip(self.modules, device_names(self.modules), strict=True)
+            for p in module.get_parameters()
+        }
+
     def get_parameter_checkpoint(self) -> dict[str, Tensor]:
-        """Current weights by name."""
+        """Current weights by name: the module's, with "<module>." in front where a module before it has the same."""
+        named = {name: p for name, (_, p) in self.named_parameters().items() if 0 not in p.shape}
         if self.trainer is not None:
             values = {n: Tensor.create_from_torch(v) for n, v in self.trainer.parameters().items()}
-            return {p.get_name(): values.get(p.get_name(), p) for p in self.get_parameters()}
-        return {p.get_name(): Tensor.create_from_torch(p.fill()) for p in self.get_parameters()}
+            return {name: values.get(name, p) for name, p in named.items()}
+        return {name: Tensor.create_from_torch(p.fill()) for name, p in named.items()}
 
     def get_all_parameters(self) -> dict[str, Tensor]:
         return self.get_parameter_checkpoint()
@@ -195,23 +204,23 @@ class Device(DeviceInternals):
 
     def update_device_parameters(self, parameters: Sequence[Mapping[str, Any]]) -> None:
         """Give weights new values by name; the device takes them up with the next input."""
-        updates: list[tuple[Any, str, Any]] = []
+        updates: list[tuple[Any, str, str, Any]] = []
+        named = self.named_parameters()
         for name, value in new_values(self.name, parameters).items():
-            owner, shape = next(((m, p.shape) for m in self.modules for p in m.get_parameters()
-                                 if p.get_name() == name), (None, ()))
-            if owner is None:
+            if name not in named:
                 raise PipelineError(f"device {self.name!r} has no parameter {name!r}")
-            tensor = to_torch(value)
+            owner, parameter = named[name]
+            tensor, shape = to_torch(value), parameter.shape
             if tuple(tensor.shape) != tuple(shape):
                 raise PipelineError(f"parameter {name!r} has shape {tuple(shape)}; got a value of "
                                     f"{tuple(tensor.shape)}")
             if tensor.is_complex():
                 raise PipelineError(f"parameter {name!r} is real; got a value of {tensor.dtype}")
-            updates.append((owner, name, tensor))
-        for owner, name, tensor in updates:  # all of them, or none
-            owner.set_parameter(name, tensor)
+            updates.append((owner, parameter.get_name(), name, tensor))
+        for owner, own, _, tensor in updates:  # all of them, or none
+            owner.set_parameter(own, tensor)
         if self.trainer is not None:
-            self.trainer.set_parameters({name: tensor for _, name, tensor in updates})
+            self.trainer.set_parameters({name: tensor for _, _, name, tensor in updates})
 
     def sync(self) -> None:
         """Nothing runs in the background, so nothing is waited for."""

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
-from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, with_loss
+from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, device_names, with_loss
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import DROPOUT, LOSS
 from tbuda_lab.core.ops import BatchnormTraining
@@ -106,6 +106,7 @@ class CPUTraining(DeviceTraining):
         self.device = device
         self.waiting: deque[tuple[list[torch.Tensor], list[torch.Tensor]]] = deque()
         modules = [m for m in (*device.modules, device.loss_module) if isinstance(m, PyTorchModule)]
+        self.names = device_names(modules)
         self.modules = [m.module for m in modules]
         result = device.optimizer_f
         self.optimizers = [
@@ -181,11 +182,15 @@ class CPUTraining(DeviceTraining):
             scheduler.step()
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        return {n: p.detach().clone() for m in self.modules for n, p in m.named_parameters()}
+        return {n: p.detach().clone() for n, p in self._named()}
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        result = ((n, p) for m in self.modules for n, p in m.named_parameters())
-        return {n: p.grad.detach().clone() for n, p in result if p.grad is not None}
+        return {n: p.grad.detach().clone() for n, p in self._named() if p.grad is not None}
+
+    def _named(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """The weights of all modules by their names on the device."""
+        modules = zip(self.modules, self.names, strict=True)
+        return [(names[n], p) for module, names in modules for n, p in module.named_parameters()]
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         """The modules have them already: the host trains its modules in place."""
@@ -323,8 +328,14 @@ class TTTraining(DeviceTraining):
 
     def _counts(self) -> dict[str, torch.Tensor]:
         """What has been counted so far, from what the modules say on."""
-        modules = [m.module for m in self.device.modules if isinstance(m, PyTorchModule)]
-        buffers = {name: buffer for module in modules for name, buffer in module.named_buffers()}
+        if not self._norms():
+            return dict(self._tracked)
+        modules = zip(self.device.modules, device_names(self.device.modules), strict=True)
+        buffers = {
+            names[name]: buffer
+            for module, names in modules if isinstance(module, PyTorchModule)
+            for name, buffer in module.module.named_buffers()
+        }  # fmt: skip
         return {name: buffers[name].clone() for name in self._norms() if name in buffers} | self._tracked
 
     def evaluate(self, inputs: Inputs) -> Outputs:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
+from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, device_names
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
@@ -237,10 +237,9 @@ class Reference:
         self.cfg = cfg
         self.stages = [_Stage(device, {}, rule=rule) for device, rule in zip(devices, rules, strict=True)]
         for stage in self.stages:
-            for module in stage.device.modules:
-                for parameter in module.get_parameters():
-                    if parameter.requires_grad and parameter.fill().is_floating_point():
-                        stage.leaves[parameter.get_name()] = parameter.fill().detach().float().clone().requires_grad_()
+            for name, (_, parameter) in stage.device.named_parameters().items():
+                if parameter.requires_grad and parameter.fill().is_floating_point():
+                    stage.leaves[name] = parameter.fill().detach().float().clone().requires_grad_()
             if not stage.leaves:
                 stage.rule = None
             if stage.rule is not None:
@@ -251,8 +250,11 @@ class Reference:
         """trained: running statistics change."""
         value = sample
         for stage in self.stages:
-            for module in stage.device.modules:
-                value = evaluate_module(module, value, stage.leaves, stage.statistics if trained else None)
+            modules = stage.device.modules
+            for module, names in zip(modules, device_names(modules), strict=True):
+                leaves = {own: stage.leaves[name] for own, name in names.items() if name in stage.leaves}
+                own_statistics = {own: stage.statistics[n] for own, n in names.items() if n in stage.statistics}
+                value = evaluate_module(module, value, leaves, own_statistics if trained else None)
         return value
 
     def targets(self, sample: Any, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
@@ -276,9 +278,10 @@ class Reference:
         for stage in self.stages:
             have = stage.device.in_training().parameters()
             stage.statistics = {
-                name: have[name].reshape(buffer.shape).to(buffer.dtype).clone()
-                for module in stage.device.modules if isinstance(module, PyTorchModule)
-                for name, buffer in module.module.named_buffers() if name in have
+                names[own]: have[names[own]].reshape(buffer.shape).to(buffer.dtype).clone()
+                for module, names in zip(stage.device.modules, device_names(stage.device.modules), strict=True)
+                if isinstance(module, PyTorchModule)
+                for own, buffer in module.module.named_buffers() if names[own] in have
             }  # fmt: skip
 
     def backward(

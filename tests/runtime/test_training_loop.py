@@ -327,6 +327,44 @@ def test_a_transposed_convolution_trains_on_the_device() -> None:
     torch.testing.assert_close(have, weight.grad, rtol=0.05, atol=2e-4)
 
 
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lin(x)
+
+
+@pytest.mark.parametrize("device_type", [pybuda.TTDevice, pybuda.CPUDevice])
+def test_modules_of_a_device_whose_weights_have_the_same_names(device_type: type) -> None:
+    """The second module's have its name in front: nothing of it is lost, and updates reach the right one."""
+    torch.manual_seed(0)
+    modules = {"one": Layer(), "two": Layer()}
+    one = device_type("d", module=[pybuda.PyTorchModule(name, m) for name, m in modules.items()])
+    one.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    x, y = torch.rand(1, 64, 32), torch.rand(1, 64, 32)
+    pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    start = {n: v.value().detach().clone() for n, v in pybuda.get_parameter_checkpoint(one)[0].items()}
+    assert set(start) == {"lin.weight", "lin.bias", "two.lin.weight", "two.lin.bias"}
+    torch.testing.assert_close(start["two.lin.weight"], modules["two"].lin.weight.detach(), rtol=0.01, atol=1e-3)
+    pybuda.update_device_parameters(one, [{"two.lin.weight": start["lin.weight"]}])
+    assert torch.equal(modules["two"].lin.weight.detach(), start["lin.weight"])
+    one.push_to_inputs(x)
+    one.push_to_target_inputs(y)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    have = {n: v.value().clone() for n, v in pybuda.get_parameter_gradients(one)[0].items()}
+    for module in modules.values():
+        module.zero_grad()
+    torch.nn.functional.mse_loss(modules["two"](modules["one"](x)), y).backward()
+    for prefix, module in zip(("", "two."), modules.values(), strict=True):
+        for name, parameter in module.named_parameters():
+            assert parameter.grad is not None
+            got = have[prefix + name].reshape(parameter.shape)
+            assert float((got - parameter.grad).norm()) < 0.02 * float(parameter.grad.norm())
+
+
 def normed(channels: int = 8) -> torch.nn.Module:
     torch.manual_seed(5)
     return torch.nn.Sequential(torch.nn.Conv2d(4, channels, 3, bias=False), torch.nn.BatchNorm2d(channels))

@@ -11,7 +11,7 @@ from tbuda_lab.core.frontend.pybuda.foreign import (
     tensors,
 )
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda, with_loss
-from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
+from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule, device_names
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, TensorShape, to_pt_tensors, to_torch
 from tbuda_lab.core.frontend.pybuda.tracer import apply
 
@@ -30,6 +30,7 @@ __all__ = [
     "Tensor",
     "TensorShape",
     "apply",
+    "device_names",
     "from_pybuda",
     "opened",
     "tensors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule
-from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule
+from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule, device_names
 from tbuda_lab.core.frontend.pybuda.tensor import Tensor
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
@@ -56,7 +56,7 @@ def from_pybuda(
     if not chain or not all(isinstance(m, Module) for m in chain):
         raise ModelError("from_pybuda takes a module, or a list of at least one")
     graph = _one(chain[0], sample_inputs, training, progress, drops)
-    for module in chain[1:]:
+    for module, names in zip(chain[1:], device_names(chain)[1:], strict=True):
         between = tuple(_sample(node.shape, str(node.attrs.get("dtype", "float32"))) for node in graph.outputs)
         try:
             following = _one(module, between, training, progress, drops)
@@ -65,7 +65,7 @@ def from_pybuda(
             raise ModelError(
                 f"module {module.get_name()!r} does not take what {graph.name!r} gives, {shapes}: {error}"
             ) from error
-        graph = joined(graph, following, module.get_name())
+        graph = joined(graph, following, module.get_name(), names)
     if name is not None:
         graph.name = name
     return graph
@@ -237,8 +237,9 @@ def _integers_as_floats(graph: Graph) -> Graph:
     return graph
 
 
-def joined(first: Graph, second: Graph, prefix: str) -> Graph:
-    """`second` reading the outputs of `first`; names already taken get the prefix "<module>."."""
+def joined(first: Graph, second: Graph, prefix: str, renamed: Mapping[str, str]) -> Graph:
+    """`second` reading the outputs of `first`; names already taken get the prefix "<module>.". renamed: those of weights
+    by `device_names`."""
     sources = [node.sources[0] for node in first.outputs]
     inputs = [node for node in second.inputs if DROPOUT not in node.attrs]
     if len(sources) != len(inputs):
@@ -256,7 +257,9 @@ def joined(first: Graph, second: Graph, prefix: str) -> Graph:
     for node in second:
         if node.name in names:
             continue
-        new = node.name if node.name not in whole else whole.unique(f"{prefix}.{node.name}")
+        new = renamed.get(node.name, node.name)
+        if new in whole:
+            new = whole.unique(f"{prefix}.{node.name}")
         names[node.name] = new
         edges = tuple(Edge(names[e.source], e.tms) for e in node.inputs)
         whole.add(dataclasses.replace(node, name=new, inputs=edges))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -262,3 +262,15 @@ class PyBudaModule(Module):
         """Changes whenever a weight is set; compared by devices to see that they are stale."""
         own = tuple(v for p in self.get_parameters() for v in (id(p), p.version))
         return own + tuple(id(c) for c in self.__dict__["_constants"].values())
+
+
+def device_names(modules: Sequence[Module]) -> list[dict[str, str]]:
+    """By module, for modules of one device that feed each other: own name of a weight or buffer -> its name on the
+    device. That is the own one, with "<module>." in front where a module before has one of the same name."""
+    taken: set[str] = set()
+    result: list[dict[str, str]] = []
+    for module in modules:
+        own = [p.get_name() for p in module.get_parameters()]
+        result.append({name: f"{module.get_name()}.{name}" if name in taken else name for name in own})
+        taken |= set(result[-1].values())
+    return result
