@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as f
 
 import tbuda_lab.pybuda as pybuda
 from tbuda_lab.core.errors import ModelError, UnsupportedOp
@@ -325,6 +326,61 @@ def test_a_transposed_convolution_trains_on_the_device() -> None:
     torch.nn.functional.mse_loss(answer, y).backward()
     have = pybuda.get_parameter_gradients(device)[0]["weight"].value()
     torch.testing.assert_close(have, weight.grad, rtol=0.05, atol=2e-4)
+
+
+BENDS = (
+    f.relu, f.relu6, f.hardtanh, f.hardsigmoid, f.hardswish, f.leaky_relu, f.elu, f.selu, f.celu, f.softplus, f.mish,
+    f.logsigmoid, lambda x: f.prelu(x, torch.tensor([0.2])), torch.abs, torch.erf, lambda x: x.clamp(-1, 1),
+    lambda x: f.binary_cross_entropy_with_logits(x, torch.full_like(x, 0.3), reduction="none"),
+)  # fmt: skip
+
+
+class Bends(torch.nn.Module):
+    """Each function of the weights, which stand on its bends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor([[-6.0, -3.0, -1.0, -0.25, 0.0, 0.25, 1.0, 3.0, 6.0, 0.0]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([bend(x + self.w) for bend in BENDS])[None]
+
+
+class Weighted(torch.nn.Module):
+    def forward(self, y: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+        return (y * by).sum()
+
+
+@pytest.mark.parametrize("row", range(len(BENDS)))
+def test_gradients_on_a_bend_are_those_of_torch(row: int, bends: dict[str, torch.Tensor]) -> None:
+    torch.testing.assert_close(bends["have"][row], bends["want"][row], rtol=0.02, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def bends() -> dict[str, torch.Tensor]:
+    """By function and weight the gradient, one function at a time: on the device and in torch."""
+    pybuda.pybuda_reset()
+    pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    model, x = Bends(), torch.zeros(1, 10)
+    one = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("net", model))
+    one.place_loss_module(pybuda.PyTorchModule("loss", Weighted()))
+    weights = torch.zeros(1, len(BENDS), 10)
+    pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(weights,))
+    have, want = [], []
+    for row in range(len(BENDS)):
+        weights = torch.zeros(1, len(BENDS), 10)
+        weights[0, row] = 1.0
+        one.push_to_inputs(x)
+        one.push_to_target_inputs(weights)
+        pybuda.run_forward()
+        pybuda.run_backward(zero_grad=True)
+        have.append(pybuda.get_parameter_gradients(one)[0]["w"].value().reshape(-1).clone())
+        model.zero_grad()
+        (model(x) * weights).sum().backward()
+        assert model.w.grad is not None
+        want.append(model.w.grad.reshape(-1).clone())
+    pybuda.pybuda_reset()
+    return {"have": torch.stack(have), "want": torch.stack(want)}
 
 
 class Layer(torch.nn.Module):

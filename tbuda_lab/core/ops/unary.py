@@ -220,20 +220,22 @@ class Cosine(Unary):
 
 @op("clip")
 class Clip(Unary):
-    """x clamped to [min, max]; None leaves that side open."""
+    """x clamped to [min, max]; None leaves that side open. The gradient passes at the bounds, as that of torch's clamp;
+    not where `flat_bounds` says so, as with its hardtanh and relu6."""
 
     min: float | None = None
     max: float | None = None
+    flat_bounds: bool = False
 
     def evaluate(self, x: Tensor) -> Tensor:
         return x if self.min is None and self.max is None else torch.clamp(x, self.min, self.max)
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
-        """Both bounds let it pass, as torch's clamp does."""
         if self.min is not None and self.max is not None and self.min > self.max:
             return None
-        inside = [from_on(b, x[0], self.min)] if self.min is not None else []
-        inside += [up_to(b, x[0], self.max)] if self.max is not None else []
+        lower, upper = (above, below) if self.flat_bounds else (from_on, up_to)
+        inside = [lower(b, x[0], self.min)] if self.min is not None else []
+        inside += [upper(b, x[0], self.max)] if self.max is not None else []
         for mask in inside:
             g = b.multiply(g, mask)
         return g

@@ -63,7 +63,7 @@ UNARY: dict[str, Op] = {
     "aten.cos": Cosine(),
     "aten.erf": Erf(),
     "aten.logical_not": LogicalNot(),
-    "aten.relu6": Clip(0.0, 6.0),
+    "aten.relu6": Clip(0.0, 6.0, True),
 }
 BINARY: dict[str, Op] = {
     "aten.mul": Multiply(),
@@ -106,7 +106,7 @@ def scaled(c: Call, x: str, factor: float) -> str:
 
 def sigmoid_of_three(c: Call, x: str) -> str:
     """clip(x + 3, 0, 6) / 6, the "hard" sigmoid."""
-    return scaled(c, c.op(Clip(0.0, 6.0), c.op(Add(), x, c.constant(3.0))), 1 / 6)
+    return scaled(c, c.op(Clip(0.0, 6.0, True), c.op(Add(), x, c.constant(3.0))), 1 / 6)
 
 
 @maps("aten.add", "aten.sub", "aten.rsub")
@@ -219,7 +219,7 @@ def _whole_powers(c: Call, x: str, exponents: torch.Tensor) -> str | None:
 @maps("aten.clamp", "aten.clip", "aten.clamp_min", "aten.clamp_max", "aten.hardtanh")
 def clamp(c: Call) -> str:
     if c.target._schema.name == "aten::hardtanh":
-        return c.op(Clip(float(c.get("min_val")), float(c.get("max_val"))), c.x())
+        return c.op(Clip(float(c.get("min_val")), float(c.get("max_val")), True), c.x())
     low, high = c.arguments.get("min"), c.arguments.get("max")
     if any(v is not None and not isinstance(v, int | float) for v in (low, high)):
         x = c.x() if low is None else c.op(Maximum(), c.x(), c.x("min"))
@@ -252,11 +252,18 @@ def hardswish(c: Call) -> str:
     return c.op(Multiply(), c.x(), sigmoid_of_three(c, c.x()))
 
 
+def halves(c: Call, x: str) -> tuple[str, str]:
+    """(max(x, 0), min(x, 0)). At 0 the gradient goes through the second alone, as torch has it for what is made of the
+    two: relu's is 0 there, and the second is the rest."""
+    above = c.op(Relu(), x)
+    return above, c.op(Subtract(), x, above)
+
+
 def exponential_tail(c: Call, x: str, alpha: float, inner: float = 1.0) -> str:
     """x above 0, alpha * (e^(inner x) - 1) below, without an exponential of a large number."""
-    below = scaled(c, c.op(Relu(), scaled(c, x, -1.0)), -inner)
-    tail = scaled(c, c.op(Add(), c.op(Exp(), below), c.constant(-1.0)), alpha)
-    return c.op(Add(), c.op(Relu(), x), tail)
+    above, below = halves(c, x)
+    tail = scaled(c, c.op(Add(), c.op(Exp(), scaled(c, below, inner)), c.constant(-1.0)), alpha)
+    return c.op(Add(), above, tail)
 
 
 @maps("aten.elu", "aten.celu")
@@ -273,9 +280,10 @@ def selu(c: Call) -> str:
 
 
 def soft_plus(c: Call, x: str) -> str:
-    """ln(1 + e^x) = relu(x) + ln(1 + e^-|x|)."""
-    tail = c.op(Exp(), scaled(c, c.op(Abs(), x), -1.0))
-    return c.op(Add(), c.op(Relu(), x), c.op(Log(), c.op(Add(), tail, c.constant(1.0))))
+    """ln(1 + e^x) = relu(x) + ln(1 + e^-|x|), with the gradient 1/2 at 0."""
+    above, below = halves(c, x)
+    tail = c.op(Exp(), c.op(Subtract(), below, above))
+    return c.op(Add(), above, c.op(Log(), c.op(Add(), tail, c.constant(1.0))))
 
 
 @maps("aten.softplus")
@@ -300,8 +308,8 @@ def prelu(c: Call) -> str:
     rank, channels = len(c.shape(x)), math.prod(c.shape(weight))
     if rank > 2 and len(c.shape(weight)) == 1:
         weight = c.reshape(weight, (channels, *([1] * (rank - 2))))
-    below = c.op(Relu(), scaled(c, x, -1.0))
-    return c.op(Subtract(), c.op(Relu(), x), c.op(Multiply(), weight, below))
+    above, below = halves(c, x)
+    return c.op(Add(), above, c.op(Multiply(), weight, below))
 
 
 @maps("aten.addcmul", "aten.addcdiv")

@@ -139,8 +139,8 @@ def elu(n: OnnxNode) -> Any:
 @translates("PRelu")
 def prelu(n: OnnxNode) -> Any:
     """x above zero, slope * x below; the slope broadcasts as NumPy does."""
-    below = n.aten.mul(n.aten.minimum(n.x(), n.constant(torch.zeros((), dtype=n.dtype()))), n.x(1))
-    return n.aten.add(n.aten.relu(n.x()), below)
+    above = n.aten.relu(n.x())
+    return n.aten.add(above, n.aten.mul(n.aten.sub(n.x(), above), n.x(1)))
 
 
 @translates("Gelu")

@@ -238,8 +238,8 @@ def _integers_as_floats(graph: Graph) -> Graph:
 
 
 def joined(first: Graph, second: Graph, prefix: str, renamed: Mapping[str, str]) -> Graph:
-    """`second` reading the outputs of `first`; names already taken get the prefix "<module>.". renamed: those of weights
-    by `device_names`."""
+    """`second` reading the outputs of `first`; names already taken get the prefix "<module>.". renamed: `device_names`
+    of its weights."""
     sources = [node.sources[0] for node in first.outputs]
     inputs = [node for node in second.inputs if DROPOUT not in node.attrs]
     if len(sources) != len(inputs):
