@@ -97,6 +97,20 @@ def test_index_copy() -> None:
         op.IndexCopy("i", value(x), value(torch.tensor([6, 0, 1])), value(rows), 0)
 
 
+@pytest.mark.parametrize("dim", [0, -2, -1])
+def test_index_copy_takes_its_places_from_an_input(dim: int) -> None:
+    class Copies(PyBudaModule):
+        def forward(self, x: Any, index: Any, rows: Any) -> Any:
+            return op.IndexCopy("copy", x, index, rows, dim)
+
+    x = torch.randn(6, 6, 6)
+    rows, index = torch.randn([2 if d == dim % 3 else 6 for d in range(3)]), torch.tensor([4, 1])
+    (got,) = TTDevice("tt0", module=Copies("m")).run_forward((x, index, rows))
+    torch.testing.assert_close(got, x.index_copy(dim, index, rows), rtol=0.01, atol=0.02)
+    with pytest.raises(ModelError, match=r"2 slices along dim"):
+        TTDevice("tt1", module=Copies("m")).run_forward((x, index, x))
+
+
 def test_buda_pad_fills_tiles_only_where_it_pads() -> None:
     x = torch.ones(1, 40, 50)
     assert op.BudaPad("p", value(x), (0, 0)).shape == (1, 40, 50)

@@ -185,12 +185,34 @@ def AdvIndex(name: str, operandA: Operand, operandB: Operand, dim: int = 0) -> T
     return apply(name, ops.Reshape((*shape_of(operandB), *shape[1:])), rows)
 
 
+def _copied_by_product(name: str, operandA: Operand, index: Operand, value: Operand, dim: int) -> Tensor:
+    """A matrix of ones where a slice goes picks the slices; a place that none goes to keeps its own."""
+    shape, places = shape_of(operandA), math.prod(shape_of(index))
+    dim %= len(shape)
+    expected = (*shape[:dim], places, *shape[dim + 1 :])
+    if shape_of(value) != expected:
+        raise ModelError(f"IndexCopy {name!r}: value is {shape_of(value)}; {places} slices along dim {dim} of {shape} "
+                         f"are {expected}")
+    lead, rest = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
+
+    def part(of: str, op: ops.NdOp, *operands: Any) -> Tensor:
+        return apply(f"{name}.{of}" if name else "", op, *operands)
+
+    numbers = Tensor.create_from_torch(torch.arange(float(shape[dim])).reshape(-1, 1), constant=True)
+    written = part("written", ops.Equal(), numbers, part("places", ops.Reshape((1, places)), index))
+    rows = part("rows", ops.Reshape((lead, shape[dim], rest)), operandA)
+    change = part("change", ops.Matmul(), written, part("value", ops.Reshape((lead, places, rest)), value))
+    kept = part("unwritten", ops.Subtract(), Tensor.create_from_torch(torch.ones(1, 1), constant=True),
+                part("any", ops.ReduceMax(-1), written))  # fmt: skip
+    return apply(name, ops.Reshape(shape), part("sum", ops.Add(), part("kept", ops.Multiply(), rows, kept), change))
+
+
 @operation
 def IndexCopy(name: str, operandA: Operand, index: Operand, value: Operand, dim: int) -> Tensor:
-    """operandA with value's slices along dim in the places that `index`, a vector of constants, names; the last of
-    equal places counts. Raises `NotSupported` for an index that is calculated."""
+    """operandA with value's slices along dim in the places that `index`, a vector, names. Of equal places the last
+    counts where index is constant; where it is an input or calculated, places from 0 on have to differ."""
     if not (isinstance(index, Tensor) and index.has_value()):
-        raise not_supported("IndexCopy at places that are calculated", "give index a value: a constant tensor")
+        return _copied_by_product(name, operandA, index, value, dim)
     size = shape_of(operandA)[dim]
     places = [int(i) + size if i < 0 else int(i) for i in index.value().reshape(-1).tolist()]
     if any(not 0 <= place < size for place in places) or len(places) != shape_of(value)[dim]:
