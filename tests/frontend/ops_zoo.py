@@ -255,6 +255,8 @@ CASES: list[Case] = [
     ("var_mean", lambda x: torch.var_mean(x, (1, 2), correction=0), X),
     ("norm", lambda x: F.normalize(x, dim=-1), X),
     ("argmax", lambda x: x.argmax(-1), X),
+    ("argmin", lambda x: x.argmin(1), X),
+    ("column_stack", lambda x: torch.column_stack([x[0], x[0] + 1, x[0, :, 0]]), X),
     ("argmax all", lambda x: x.argmax(), X),
     ("cumsum", lambda x: x.cumsum(1), X),
     ("any all", lambda x: torch.stack([(x > 1).any(-1), (x > -1).all(-1)]), X),

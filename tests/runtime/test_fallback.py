@@ -55,6 +55,24 @@ def test_sections_alternate_and_answer_as_torch_does() -> None:
         torch.testing.assert_close(have, want.detach(), rtol=1e-4, atol=1e-4)
 
 
+class Ranked(nn.Module):
+    """Floats and whole numbers by turns, all of them by the host."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values, places = torch.topk(x, 3, dim=-1)
+        return values, places, x.floor(), torch.argsort(x, dim=-1), x.ceil()
+
+
+def test_outputs_keep_their_order_where_the_device_only_copies() -> None:
+    model, x = Ranked(), torch.randn(1, 16, 32)
+    split = compile_with_fallback(from_torch(model, (x,)), load_device("grayskull"), FLOAT)
+    assert isinstance(split, SplitResult)
+    have, want = SplitRunner(split).run([x])[0], model(x)
+    assert [t.dtype for t in have] == [t.dtype for t in want]
+    for h, w in zip(have, want, strict=True):
+        torch.testing.assert_close(h, w, rtol=0.01, atol=0.01)
+
+
 def test_without_fallback_the_error_names_op_and_line() -> None:
     graph = from_torch(Routed(), (torch.randn(1, 16, 32),))
     with pytest.raises(UnsupportedOp, match=r"test_fallback\.py:\d+.*topk"):

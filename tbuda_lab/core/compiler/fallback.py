@@ -140,9 +140,13 @@ def _copied(graph: Graph) -> Graph:
     """The graph with a copy before each output of floats: all that a device does for a model of which the host computes
     the rest."""
     copied = graph.clone()
-    for output in copied.outputs:
-        if is_float(output):
-            del copied.nodes[output.name]
+    outputs = copied.outputs
+    for output in outputs:  # all of them, for they are given in the order of the table
+        del copied.nodes[output.name]
+    for output in outputs:
+        if not is_float(output):
+            copied.add(output)
+        else:
             source = copied[output.sources[0]]
             copy = Node(copied.unique(f"{source.name}.copy"), NodeKind.OP, source.shape, Buffer(), (Edge(source.name),),
                         origin=source.origin)  # fmt: skip

@@ -297,9 +297,11 @@ def norm(c: Call) -> str:
     return c.reshape(c.op(Sqrt(), total), c.out_shape)
 
 
-@maps("aten.argmax")
+@maps("aten.argmax", "aten.argmin")
 def argmax(c: Call) -> str:
     x, dim = c.x(), c.arguments.get("dim")
+    if c.target._schema.name == "aten::argmin":
+        x = scaled(c, x, -1.0)
     if dim is None:
         x, dim = c.reshape(x, (math.prod(c.shape(x)),)), -1
     return c.reshape(c.op(Argmax(dim % len(c.shape(x)) - len(c.shape(x))), x), c.out_shape)

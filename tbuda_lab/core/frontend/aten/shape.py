@@ -34,7 +34,7 @@ from tbuda_lab.core.ops import (
     "aten.unflatten",
     "aten.view_as",
     "aten.reshape_as",
-    "aten.atleast_1d",
+    "aten.atleast_1d.default",
     "aten.ravel",
 )
 def reshape(c: Call) -> str:
