@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.torch_model.training import train_tables, use_batch_statistics
 from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.graph.text import array_digest
@@ -195,7 +197,11 @@ class Traced:
         in one may be left out. Raises `ValueError` naming the tensor where a name or shape differs from what was
         traced.
         """
-        by_name = tensors if isinstance(tensors, Mapping) else {_name_of(t, k): t for k, t in enumerate(tensors)}
+        traced_names = {sample.sn_name for sample in self.inputs}
+        by_name = (
+            {key if key in traced_names else _name_of(t, k): t for k, (key, t) in enumerate(tensors.items())}
+            if isinstance(tensors, Mapping) else {_name_of(t, k): t for k, t in enumerate(tensors)}
+        )  # fmt: skip
         byname: dict[str, torch.Tensor] = {}
         turns = self.spatial_batches
         dims: dict[str, tuple[int, int]] = {}
@@ -355,7 +361,9 @@ def trace(
     for key, value in items:
         _warn_of_memory(key, value)
     samples = tuple(_sample(key, value) for key, value in items)
-    arguments = [plain(s) for s in samples]
+    arguments: list[Any] = [plain(s) for s in samples]
+    if isinstance(inputs, Mapping) and not isinstance(model, OnnxModel):
+        samples, arguments = _by_keyword(model, dict(zip(inputs, samples, strict=True)))
     masks: WithMasks | None = None
     title = f"{prefix or ''}{type(model).__name__.lower()}"
     if optimizers and not isinstance(model, OnnxModel) and drops_by_function(model, arguments):
@@ -371,10 +379,11 @@ def trace(
         graph = frontend.from_torch(masks, tuple(arguments), name=title)
     else:
         graph = frontend.from_torch(model, tuple(arguments), name=title)
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     outputs = graph.outputs
     losses = _losses(graph, loss_indices)
-    trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"]}
-    count = sum(1 for _ in elements(graph, dict(zip((n.name for n in graph.inputs), arguments, strict=True))))
+    trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"] if p.requires_grad}
+    count = sum(1 for _ in elements(graph, dict(zip((n.name for n in graph.inputs), tensors, strict=True))))
     options = CompileOptions(
         default_df_override=DataFormat.Float32, default_accumulate_df=DataFormat.Float32, microbatch=count
     )
@@ -385,6 +394,9 @@ def trace(
             if id(parameter) in trained and path in graph.nodes:
                 graph[path].attrs[TRAINABLE] = True
                 own.append((path, settings[id(parameter)]))
+        if not isinstance(model, OnnxModel):
+            train_tables(graph, model, {path for path, _ in own})
+            use_batch_statistics(graph, model, count)
         norms = {o.max_grad_norm for o in optimizers if o.max_grad_norm is not None}
         if len(norms) > 1:
             raise ValueError(f"optimizers of one graph have one max_grad_norm, not {sorted(norms)}")
@@ -418,6 +430,25 @@ def trace(
             if node.value is not None and node.name not in {weight.name for weight in result.weights}
         },
     )  # fmt: skip
+
+
+def _by_keyword(model: torch.nn.Module, given: Mapping[str, SambaTensor]) -> tuple[tuple[SambaTensor, ...], list[Any]]:
+    """Samples by argument of the forward, in its order, and the arguments, with the defaults of those that no sample
+    has. Raises `ValueError` for a name that is no argument, and without one that has no default."""
+    parameters = {
+        name: p for name, p in inspect.signature(model.forward).parameters.items()
+        if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    }  # fmt: skip
+    wrong = [name for name in given if name not in parameters]
+    lacking = [name for name, p in parameters.items() if name not in given and p.default is inspect.Parameter.empty]
+    if wrong or lacking:
+        raise ValueError(f"inputs by name are arguments of {type(model).__name__}.forward, which takes "
+                         f"{', '.join(parameters)}; {', '.join(wrong) or 'none'} are none of them, "
+                         f"{', '.join(lacking) or 'none'} are missing")
+    last = max((k for k, name in enumerate(parameters) if name in given), default=-1)
+    names = list(parameters)[: last + 1]
+    return (tuple(given[name] for name in names if name in given),
+            [plain(given[name]) if name in given else parameters[name].default for name in names])
 
 
 def _sample(name: str, value: Any) -> SambaTensor:

@@ -21,7 +21,8 @@ EXTRA = [
 ]
 """Rows beside those that test `evaluate`."""
 
-HOST = ("embedding", "embedding_bag", "remainder", "floor_divide", "gelu_derivative", "host_call", "patches_rows")
+HOST = ("embedding", "embedding_bag", "one_hot", "remainder", "floor_divide", "gelu_derivative", "host_call",
+        "patches_rows")
 
 
 def graph_of(case: Case) -> Graph:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tbuda_lab.core import ops, passes
-from tbuda_lab.core.errors import UnsupportedOp
+from tbuda_lab.core.errors import InputError, UnsupportedOp
 from tbuda_lab.core.graph import REGISTRY, Edge, Graph, Node, NodeKind, Origin, ShapeError, verify
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -82,7 +82,7 @@ def test_canonical_forms_compute_the_same(case: Case) -> None:
 def test_every_op_has_a_case() -> None:
     nd = {name for name, cls in REGISTRY.items() if issubclass(cls, NdOp)}
     assert nd - {case.op.type for case in CASES} <= {
-        "embedding", "embedding_bag", "remainder", "floor_divide", "host_call",  # not on the device
+        "embedding", "embedding_bag", "one_hot", "remainder", "floor_divide", "host_call",  # not on the device
     }
 
 
@@ -90,6 +90,18 @@ def test_embedding_takes_indices_of_any_shape() -> None:
     table, indices = torch.randn(10, 4), torch.tensor([[1, 2], [9, 0]])
     assert ops.Embedding().infer((10, 4), (2, 2)) == (2, 2, 4)
     assert torch.equal(ops.Embedding().evaluate(table, indices), table[indices])
+
+
+def test_a_one_hot_row_is_one_at_its_index() -> None:
+    indices = torch.tensor([[1, 2], [9, 0]])
+    assert ops.OneHot(10).infer((2, 2)) == (2, 2, 10)
+    rows = torch.nn.functional.one_hot(indices, 10).float()
+    assert torch.equal(ops.OneHot(10).evaluate(indices), rows)
+    rows[0, 1] = 0
+    assert torch.equal(ops.OneHot(10, padding=2).evaluate(indices), rows)
+    for wrong in (torch.tensor([10]), torch.tensor([-1])):
+        with pytest.raises(InputError, match="into a table of 10 rows"):
+            ops.OneHot(10).evaluate(wrong)
 
 
 def test_an_embedding_bag_is_the_sum_the_mean_or_the_largest_of_its_rows() -> None:

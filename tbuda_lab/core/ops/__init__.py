@@ -20,7 +20,7 @@ from tbuda_lab.core.ops.binary import (
     Where,
 )
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, PatchesRows, ToRows
-from tbuda_lab.core.ops.host import Embedding, EmbeddingBag, FloorDivide, HostCall, Remainder
+from tbuda_lab.core.ops.host import Embedding, EmbeddingBag, FloorDivide, HostCall, OneHot, Remainder
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows
@@ -69,7 +69,7 @@ __all__ = [
     "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu", "GeluDerivative", "Greater",
     "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall", "Index", "Interleave", "Layernorm",
     "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "MaxPool2d",
-    "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "Pad", "PatchesRows", "PixelShuffle",
+    "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "OneHot", "Pad", "PatchesRows", "PixelShuffle",
     "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Remainder", "Repeat", "Reshape",
     "Resize2d", "ScatterRows", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh",
     "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",

@@ -187,6 +187,34 @@ class Embedding(NdOp):
         raise not_on_device(node, "its indices are computed on the device; only look-ups by model inputs are supported")
 
 
+@op("one_hot")
+class OneHot(NdOp):
+    """Integer indices of any shape as rows of `entries` numbers, 1 at the index and 0 elsewhere: indices.shape +
+    (entries,). The row of an index equal to `padding` (-1: none) is zero.
+
+    `evaluate` raises `InputError` for an index outside 0 .. entries - 1.
+    """
+
+    entries: int
+    padding: int = -1
+
+    host = True
+
+    def infer(self, indices: Shape) -> Shape:
+        return (*indices, self.entries)
+
+    def evaluate(self, indices: Tensor) -> Tensor:
+        if indices.numel():
+            least, most = (int(end) for end in torch.aminmax(indices))
+            if least < 0 or most >= self.entries:
+                raise InputError(f"indices from {least} to {most} into a table of {self.entries} rows")
+        rows = (indices.to(torch.int64).unsqueeze(-1) == torch.arange(self.entries)).to(torch.float32)
+        return rows * (indices != self.padding).unsqueeze(-1) if self.padding >= 0 else rows
+
+    def canonicalise(self, b: Builder, node: Node, indices: str) -> str:
+        raise not_on_device(node, "its indices are computed on the device; only look-ups by model inputs are supported")
+
+
 @op("embedding_bag")
 class EmbeddingBag(NdOp):
     """Rows of table (entries, width), those of each bag made one: (bags, width).

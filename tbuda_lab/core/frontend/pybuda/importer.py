@@ -19,6 +19,7 @@ from tbuda_lab.core.frontend.pybuda.tensor import Tensor
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
+from tbuda_lab.core.frontend.torch_model.training import use_batch_statistics
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.graph.phases import DROPOUT, LOSS, TRAINABLE
 from tbuda_lab.core.ops.base import NdOp
@@ -88,7 +89,7 @@ def _one(
         )  # fmt: skip
         if training:
             _warn_dropouts(module.module, dropouts)
-            _use_batch_statistics(graph, module.module, bind(module.module.forward, sample_inputs).microbatch)
+            use_batch_statistics(graph, module.module, bind(module.module.forward, sample_inputs).microbatch)
     elif isinstance(module, ForeignModule):
         graph = module.trace(sample_inputs, module.get_name(), progress)
     elif isinstance(module, PyBudaModule):
@@ -119,39 +120,6 @@ def _warn_dropouts(module: torch.nn.Module, dropouts: list[Origin]) -> None:
             UserWarning,
             stacklevel=2,
         )
-
-
-def _use_batch_statistics(graph: Graph, module: torch.nn.Module, microbatch: int) -> None:
-    """Batch norms of layers in training mode take mean and variance of the input itself, as torch does, and change
-    their running statistics. Raises `UnsupportedOp` for what torch would take over several elements (the device takes
-    them one by one) or over one value per channel, and for statistics that weigh by how many inputs there were.
-    """
-    learning = {
-        (f"{name}.running_mean" if name else "running_mean"): layer.momentum
-        for name, layer in module.named_modules()
-        if layer.training and isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
-    }
-    faults = []
-    for node in graph.ops:
-        if not isinstance(node.op, Batchnorm) or node.sources[3] not in learning:
-            continue
-        elements, momentum = max(microbatch, node.shape[0]), learning[node.sources[3]]
-        if elements > 1:
-            message = f"its statistics are those of {elements} elements, which run one by one here"
-            fix = "a microbatch of 1 with accumulation over several, or .eval() on the layer"
-        elif math.prod(node.shape[2:]) < 2:
-            message, fix = "one value per channel has no variance", ".eval() on the layer"
-        elif momentum is None:
-            message = "momentum=None averages over all inputs so far, which the device does not count"
-            fix = "momentum=0.1 or another number, or .eval() on the layer"
-        else:
-            node.op = BatchnormTraining(node.op.epsilon, momentum)
-            continue
-        where = node.origin.module or node.name
-        faults.append(Diagnostic("error", where, "batch-statistics", f"batch norm in training: {message}", fix))
-    if faults:
-        raise UnsupportedOp("batch norm cannot be trained like this", faults)
-    graph.prune()
 
 
 def _trace_one_element(module: PyBudaModule, bound: BoundInputs) -> Graph:
