@@ -55,6 +55,22 @@ class Replica:
                 tensor = decoded(other.executor.read(old.queue), old.shape)
                 self.executor.write(state.queue, encoded(tensor, state.shape, state.queue))
 
+    def states(self, weight: str) -> dict[str, torch.Tensor]:
+        """The optimizer's state of a weight by suffix, as long as the weight in the order of the model's parameter."""
+        binding = self.weights[weight]
+        values = {s.suffix: decoded(self.executor.read(s.queue), s.shape) for s in binding.states}
+        return {k: binding.reordered(v) if v.shape == torch.Size(binding.shape) else v for k, v in values.items()}
+
+    def write_state(self, weight: str, values: Mapping[str, torch.Tensor]) -> None:
+        """Write some of the optimizer's state of a weight, by suffix, in the form that `states` gives."""
+        binding = self.weights[weight]
+        for state in binding.states:
+            if state.suffix in values:
+                own = state.shape == binding.shape
+                value = values[state.suffix]
+                array = binding.encode(value) if own else encoded(value, state.shape, state.queue)
+                self.executor.write(state.queue, array)
+
     def scalar(self, name: str) -> float:
         """A number of the optimizer as the device holds it: that of the first weight that has it, 0 where none has."""
         states = (s for w in self.weights.values() for s in w.states if s.suffix == name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from tbuda_lab.samba.tracing import Traced
 
 
@@ -36,10 +38,37 @@ class SambaGraph:
 
 
 class FwdGraph(SambaGraph):
-    """The forward graph between two modules of a model; where both are one, that module."""
+    """A forward graph of a program: from its input tensors to the output tensors that `trace_multigraph` gave for its
+    module. Or of a module that `trace_multigraph` has yet to trace."""
 
     def __init__(self, start: Any, stop: Any = None, name: str = "") -> None:
-        """Raises `ValueError` where start and stop are two modules: give one module that holds both."""
-        if stop is not None and stop is not start:
-            raise ValueError("a graph from one module to another: give one torch module that holds both as start")
-        super().__init__(name or type(start).__name__.lower(), start)
+        """start: the inputs that were traced, one or several, or a module; stop: all of the outputs, or that module
+        again. Raises `ValueError` for tensors that are not the inputs and outputs of one traced module, and where start
+        and stop are two modules: give one module that holds both."""
+        if isinstance(start, torch.nn.Module):
+            if stop is not None and stop is not start:
+                raise ValueError("a graph from one module to another: give one torch module that holds both as start")
+            super().__init__(name or type(start).__name__.lower(), start)
+            return
+        traced = _traced_of(stop)
+        begin = [start] if isinstance(start, torch.Tensor) else list(start)
+        given, own = [getattr(t, "sn_name", None) for t in begin], [t.sn_name for t in traced.inputs]
+        if sorted(map(str, given)) != sorted(map(str, own)):
+            raise ValueError(f"start of a graph is its inputs {', '.join(map(str, own))}, not "
+                             f"{', '.join(map(str, given)) or 'nothing'}")
+        super().__init__(name or traced.name, traced.model)
+        traced.name = self.name
+        self.traced = traced
+
+
+def _traced_of(stop: Any) -> Traced:
+    """The traced graph whose outputs these are. Raises `ValueError` for any other tensors."""
+    outputs = [stop] if isinstance(stop, torch.Tensor) else list(stop or ())
+    graphs = {id(g): g for g in (getattr(t, "traced_graph", None) for t in outputs)}
+    traced = next(iter(graphs.values()), None)
+    if len(graphs) != 1 or traced is None:
+        raise ValueError("stop of a graph is the outputs of one call of samba.utils.trace_multigraph")
+    missing = [str(t.sn_name) for t in traced.outputs if t.sn_name not in {o.sn_name for o in outputs}]
+    if missing:
+        raise ValueError(f"stop of a graph is all outputs of its module; {', '.join(missing)} are missing")
+    return traced

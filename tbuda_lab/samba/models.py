@@ -73,6 +73,17 @@ def is_onnx(model: Any) -> bool:
     return type(model).__name__ == "ModelProto" and type(model).__module__.startswith("onnx")
 
 
+@contextlib.contextmanager
+def _same_buffers(model: torch.nn.Module) -> Iterator[None]:
+    """A forward pass in between leaves the model's buffers, such as running statistics, as they were."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in before:
+            buffer.copy_(value)
+
+
 DROPOUTS = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d)
 
 
@@ -90,7 +101,7 @@ class WithMasks(torch.nn.Module):
         self.__dict__["inner"] = model
         self._dropping = [m for m in model.modules() if isinstance(m, DROPOUTS) and m.p > 0 and m.training]
         self.calls: list[tuple[torch.nn.Module, torch.Size]] = []
-        with self._instead(lambda module, x: self._noted(module, x)), torch.no_grad():
+        with self._instead(lambda module, x: self._noted(module, x)), torch.no_grad(), _same_buffers(model):
             model.forward(*inputs)
 
     def _noted(self, module: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -143,7 +154,7 @@ def drops_by_function(model: torch.nn.Module, inputs: Sequence[torch.Tensor]) ->
     if not model.training:
         return False
     masks = WithMasks(model, inputs)
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), _Dropping() as mode:
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), _same_buffers(model), _Dropping() as mode:
         masks.forward(*inputs, *(torch.ones(shape) for _, shape in masks.calls))
         drew: bool = mode.drew
     return drew

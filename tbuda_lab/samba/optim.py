@@ -51,6 +51,17 @@ class SGD(torch.optim.SGD):
         )  # fmt: skip
         return OptimizerOptions(options.kind, options.settings, ("momentum", "weight_decay"))
 
+    def device_state(self, parameter: torch.nn.Parameter) -> tuple[dict[str, torch.Tensor], int]:
+        """What the device begins with for one parameter, by the device's names, and the steps taken so far (0: they are
+        not counted)."""
+        buffer = self.state.get(parameter, {}).get("momentum_buffer")
+        return ({} if buffer is None else {"momentum": buffer}), 0
+
+    def take_state(self, parameter: torch.nn.Parameter, state: dict[str, torch.Tensor], steps: int) -> None:
+        """The state of one parameter from the device becomes this optimizer's; none before the first step."""
+        if steps and "momentum" in state:
+            self.state[parameter]["momentum_buffer"] = state["momentum"].reshape(parameter.shape)
+
 
 class AdamW(torch.optim.AdamW):
     """torch's AdamW with SambaFlow's defaults. max_grad_norm: gradients are scaled so that their common norm is at most
@@ -82,6 +93,24 @@ class AdamW(torch.optim.AdamW):
             epsilon=float(group["eps"]), weight_decay=float(group["weight_decay"]), bias_correction=True,
         )  # fmt: skip
         return OptimizerOptions(options.kind, options.settings, ("weight_decay",))
+
+    def device_state(self, parameter: torch.nn.Parameter) -> tuple[dict[str, torch.Tensor], int]:
+        """What the device begins with for one parameter, by the device's names, and the steps taken so far."""
+        own = self.state.get(parameter, {})
+        if not own:
+            return {}, 0
+        step = int(own["step"])
+        betas = next(g["betas"] for g in self.param_groups if any(p is parameter for p in g["params"]))
+        powers = {f"beta{k}_pow": torch.tensor([beta**step]) for k, beta in enumerate(betas, 1)}
+        return {"mean": own["exp_avg"], "variance": own["exp_avg_sq"], **powers}, step
+
+    def take_state(self, parameter: torch.nn.Parameter, state: dict[str, torch.Tensor], steps: int) -> None:
+        """The state of one parameter from the device becomes this optimizer's; none before the first step."""
+        if steps:
+            moments = {"exp_avg": state["mean"], "exp_avg_sq": state["variance"]}
+            self.state[parameter] = {
+                "step": torch.tensor(float(steps)), **{k: v.reshape(parameter.shape) for k, v in moments.items()}
+            }
 
     def step(self, closure: Any = None) -> Any:
         """The step on the host: clipped first, as the device does it."""

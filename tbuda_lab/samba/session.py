@@ -207,19 +207,50 @@ class SambaSession:
         if p and traced.masks is None:
             warnings.warn("session.run: p has no effect, for the graph was traced without active dropout: train() the "
                           "model and give an optimizer", stacklevel=2)
-        feeds = traced.split(input_tensors, len(replicas), p if traced.trains else 0.0, self.regions)
+        goes_back = traced.trains and "bckwd" in sections
+        if "fwd" in sections and traced.waiting:
+            self._work_off(traced)
+        resumes = goes_back and "fwd" not in sections and traced.waiting > 0
+        if goes_back and "fwd" not in sections and traced.waiting != len(replicas):
+            if traced.waiting:
+                raise ValueError(f"the forward pass ran on {traced.waiting} replicas, its backward pass is to run on "
+                                 f"{len(replicas)}")
+            warnings.warn("session.run: bckwd has no effect: no forward pass waits for it; run fwd first, or both "
+                          "together", stacklevel=2)
+        feeds = traced.split(input_tensors, len(replicas), p if traced.trains else 0.0, self.regions, goes_back)
         scalars = {("lr" if k == "lr" else f"run_{k}"): v for k, v in numbers.items()}
         suffixes = {s.suffix for w in replicas[0].weights.values() for s in w.states}
         idle = [k for k in scalars if k not in suffixes]
         if idle:
             listed = ", ".join(k.removeprefix("run_") for k in idle)
             warnings.warn(f"session.run: {listed} has no effect: no optimizer of the graph has it", stacklevel=2)
-        program = traced.host_program(sections, [k for k in scalars if k in suffixes])
+        program = traced.host_program(sections, [k for k in scalars if k in suffixes], resumes)
+        self._follow_optimizers(traced, replicas)
         traced.replicas, traced.reduce_on_rdu = len(replicas), reduce_on_rdu
         with self.profiler.run(traced, len(replicas), reduce_on_rdu) as on_step:
             popped = execute(program, replicas, feeds, scalars, self.regions, on_step)
+        if goes_back or "fwd" in sections:
+            holds = traced.trains and not goes_back and traced.spatial_batches == 1
+            traced.waiting = len(replicas) if holds else 0
+        if "opt" in sections and traced.trains:
+            traced.steps += traced.spatial_batches
         self._deliver(traced, replicas, sections, popped)
         return tuple(traced.outputs[k] for k in chosen)
+
+    def _work_off(self, traced: Traced) -> None:
+        """Let the forward pass that waits go: the next one begins with empty queues."""
+        program, feeds = traced.worked_off()
+        execute(program, self.replicas[traced.name][: traced.waiting], feeds)
+        traced.waiting = 0
+
+    def _follow_optimizers(self, traced: Traced, replicas: Sequence[Replica]) -> None:
+        """Numbers that the program changed in `param_groups` since the last run (a scheduler of learning rates does)
+        go to the device. What a run sets by `hyperparam_dict` stays until either changes it again."""
+        for path, numbers in traced.numbers().items():
+            changed = {k: v for k, v in numbers.items() if traced.written.get(path, {}).get(k) != v}
+            for replica in replicas if changed else ():
+                replica.write_state(path, {k: torch.tensor([v]) for k, v in changed.items()})
+            traced.written[path] = numbers
 
     def _chosen(self, traced: Traced, output_tensors: Any) -> list[int]:
         """Positions of the outputs that a program asks for. Raises `ValueError` for one that the graph does not have.
@@ -243,10 +274,13 @@ class SambaSession:
                 parts = [turn[name] for turns in popped for turn in turns]
                 value = parts[0] if len(parts) == 1 else torch.cat([p.reshape(1) if p.dim() == 0 else p for p in parts])
                 tensor = SambaTensor(value, name=old.sn_name, batch_dim=old.batch_dim, region_name=old.region_name)
-                tensor.sn_grad = old.sn_grad
+                tensor.share_gradient(old)
                 fresh.append(tensor)
             traced.outputs = tuple(fresh)
             traced.model.__dict__["output_tensors"] = traced.outputs
+            counts = dict(traced.model.named_buffers())
+            for name in traced.norms:
+                counts[f"{name}num_batches_tracked"] += traced.spatial_batches
         if "bckwd" in sections and traced.trains:
             gradients = {n: w.decode(replicas[0].executor.read(w.gradient)) for n, w in replicas[0].weights.items()
                          if w.gradient}  # fmt: skip
@@ -278,31 +312,42 @@ class SambaSession:
 
     # -- weights -----------------------------------------------------------------------------------------------------
     def to_rdu(self, model: Any) -> None:
-        """Put the model's parameters and buffers onto the device, in all replicas. Raises `InputError` where with new
+        """Put the model's parameters and buffers onto the device, in all replicas, and the state of its optimizers
+        (`load_state_dict`). Raises `InputError` where with new
         values of what no run changes the model would be another netlist."""
         model = self.module_of(model)
         for traced in self.graphs.values():
             if traced.model is not model:
                 continue
-            traced.take_parameters({**dict(model.named_buffers()), **_parameters(model)})
-            self.replicas[traced.name] = []
+            values = {**dict(model.named_buffers()), **_parameters(model)}
+            traced.take_parameters(values)
+            self.replicas[traced.name], traced.waiting, traced.steps = [], 0, 0
             for replica in self._replicas(traced, 1):
-                values = dict(model.named_parameters())
                 for name, weight in replica.weights.items():
                     replica.executor.write(weight.queue, weight.encode(values[name].detach()))
+                for path, (optimizer, parameter) in traced.owners().items():
+                    state, step = optimizer.device_state(parameter)
+                    replica.write_state(path, state)
+                    traced.steps = max(traced.steps, step)
+                for path, numbers in traced.numbers().items():
+                    replica.write_state(path, {k: torch.tensor([v]) for k, v in numbers.items()})
+            traced.written = traced.numbers()
 
     to_device = to_rdu
 
     def to_cpu(self, model: Any) -> None:
-        """Bring the parameters of the device back into the model, in place."""
+        """Bring the parameters of the device back into the model, its running statistics, and the state of its
+        optimizers into these, in place."""
         model = self.module_of(model)
-        values = dict(model.named_parameters())
+        values = {**dict(model.named_buffers()), **_parameters(model)}
         for traced in self.graphs.values():
             if traced.model is model and self.replicas.get(traced.name):
                 replica = self.replicas[traced.name][0]
                 with torch.no_grad():
                     for name, weight in replica.weights.items():
                         values[name].copy_(weight.decode(replica.executor.read(weight.queue)).reshape(values[name].shape))
+                for path, (optimizer, parameter) in traced.owners().items():
+                    optimizer.take_state(parameter, replica.states(path), traced.steps)
                 if isinstance(model, OnnxModel):
                     model.write_back()
 

@@ -27,7 +27,6 @@ class SambaTensor(torch.Tensor):
     region_name: str | None
     host_memory: bool
     mem_type: Any
-    sn_grad: torch.Tensor | None
     sn_data: torch.Tensor | None
 
     @staticmethod
@@ -57,7 +56,7 @@ class SambaTensor(torch.Tensor):
         tensor: SambaTensor = torch_tensor.detach().as_subclass(cls)
         tensor.sn_name, tensor.batch_dim, tensor.named_dims = name, batch_dim, named_dims or sized_dims
         tensor.region_name, tensor.host_memory, tensor.mem_type = region_name, False, None
-        tensor.sn_grad = tensor.sn_data = None
+        tensor.sn_data = None
         if materializer is not None:
             materializer(tensor, torch.Generator().manual_seed(torch.initial_seed()))
         return tensor
@@ -75,9 +74,21 @@ class SambaTensor(torch.Tensor):
         if first is not None and first.__dict__.get("_cleared") and getattr(func, "__name__", "") in _WRITES:
             first.__dict__["_cleared"] = False
         if first is not None and isinstance(result, SambaTensor):
-            result.__dict__.setdefault("sn_grad", None)
             result.__dict__.setdefault("sn_data", None)
         return result
+
+    @property
+    def sn_grad(self) -> torch.Tensor | None:
+        """The gradient of the device; that of an output is one for all runs."""
+        return self.__dict__.get("_gradient", [None])[0]
+
+    @sn_grad.setter
+    def sn_grad(self, value: torch.Tensor | None) -> None:
+        self.__dict__.setdefault("_gradient", [None])[0] = value
+
+    def share_gradient(self, other: SambaTensor) -> None:
+        """From now on `sn_grad` is that of `other`: what is set at one is set at both."""
+        self.__dict__["_gradient"] = other.__dict__.setdefault("_gradient", [None])
 
     @property
     def samba_name(self) -> str | None:
@@ -123,6 +134,8 @@ def name_parameters(model: torch.nn.Module, prefix: str | None = None) -> None:
     root = prefix or type(model).__name__.lower()
     for path, module in model.named_modules():
         module.__dict__["sn_name"] = "__".join([root, *path.split(".")]) if path else root
+        if not hasattr(module, "name"):
+            module.__dict__["name"] = module.__dict__["sn_name"]
     for path, parameter in model.named_parameters():
         parameter.__dict__["sn_name"] = "__".join([root, *path.split(".")])
         parameter.__dict__.setdefault("sn_grad", None)

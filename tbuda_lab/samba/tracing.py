@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import inspect
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from tbuda_lab.core.frontend.torch_model.training import train_tables, use_batch
 from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.graph.text import array_digest
+from tbuda_lab.core.ops import BatchnormTraining
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.tti.loaded import with_parameters
@@ -42,6 +42,7 @@ from tbuda_lab.dialects.hostprogram import (
 )
 from tbuda_lab.dialects.program import GraphProgram, netlist_digest, run_cycles, sections_of
 from tbuda_lab.dialects.realisation import Realisation, realisations
+from tbuda_lab.samba.inputs import by_keyword, name_of, sample_of, warn_of_memory
 from tbuda_lab.samba.models import OnnxModel, WithMasks, drops, drops_by_function
 from tbuda_lab.samba.optim import Optimizer
 from tbuda_lab.samba.spatial import map_spatially
@@ -63,7 +64,10 @@ class Traced:
     losses: positions of the outputs at which the backward pass begins. other_result: the same graph placed in the other
     mapping, None where that was not asked for or does not fit; misfit: why it does not. masks: draws the masks of
     active dropouts. replicas, reduce_on_rdu: of the last run. early_gradients: see `trace`.
-    digests: digests of the parameters that no run changes, as the device has them.
+    digests: digests of the parameters that no run changes, as the device has them. waiting: replicas with a forward
+    pass that no backward pass has gone back through yet. steps: updates so far. norms: batch norms that take the
+    statistics of their input. written: the optimizer's numbers by weight and name, as `param_groups` had them when they
+    went to the device.
     """
 
     name: str
@@ -88,6 +92,10 @@ class Traced:
     op_by_op: bool = False
     early_gradients: bool = False
     digests: dict[str, str] = dataclasses.field(default_factory=dict)
+    waiting: int = 0
+    steps: int = 0
+    norms: tuple[str, ...] = ()
+    written: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
     @property
     def trains(self) -> bool:
@@ -106,6 +114,23 @@ class Traced:
         """Names of the optimizer's numbers that a run may change."""
         return sorted({s.suffix for w in self.result.weights for s in w.states
                        if s.suffix == "lr" or s.suffix.startswith("run_")})  # fmt: skip
+
+    def owners(self) -> dict[str, tuple[Optimizer, torch.nn.Parameter]]:
+        """By name every weight on the device that an optimizer updates, that optimizer, and the parameter."""
+        optimizer_of = {id(p): o for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        own = {w.name for w in self.result.weights if w.states}
+        return {path: (optimizer_of[id(p)], p) for path, p in self.model.named_parameters() if path in own}
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """By weight the numbers of its optimizer that a run may change, as `param_groups` has them now."""
+        suffixes = {w.name: {s.suffix for s in w.states} for w in self.result.weights}
+        groups = {id(p): group for o in self.optimizers for group in o.param_groups for p in group["params"]}
+        result = {}
+        for path, (_, parameter) in self.owners().items():
+            group = groups[id(parameter)]
+            own = {"lr": "lr", "run_momentum": "momentum", "run_weight_decay": "weight_decay"}
+            result[path] = {k: float(group[v]) for k, v in own.items() if k in suffixes[path]}
+        return result
 
     @property
     def other_mapping(self) -> str:
@@ -189,9 +214,10 @@ class Traced:
 
     def split(
         self, tensors: Sequence[Any] | Mapping[str, Any], replicas: int, p: float | None = None,
-        regions: Collection[str] = (),
+        regions: Collection[str] = (), backward: bool = True,
     ) -> Feeds:  # fmt: skip
-        """Inputs by graph name, per replica, turn and element, with the gradients that the backward pass begins with.
+        """Inputs by graph name, per replica, turn and element, with the gradients that the backward pass begins with:
+        those that `_seeds` says, or zeros without `backward`.
 
         p: probability of dropouts, None for their own. regions: names of those that hold a tensor; an input that lies
         in one may be left out. Raises `ValueError` naming the tensor where a name or shape differs from what was
@@ -199,8 +225,8 @@ class Traced:
         """
         traced_names = {sample.sn_name for sample in self.inputs}
         by_name = (
-            {key if key in traced_names else _name_of(t, k): t for k, (key, t) in enumerate(tensors.items())}
-            if isinstance(tensors, Mapping) else {_name_of(t, k): t for k, t in enumerate(tensors)}
+            {key if key in traced_names else name_of(t, k): t for k, (key, t) in enumerate(tensors.items())}
+            if isinstance(tensors, Mapping) else {name_of(t, k): t for k, t in enumerate(tensors)}
         )  # fmt: skip
         byname: dict[str, torch.Tensor] = {}
         turns = self.spatial_batches
@@ -243,11 +269,11 @@ class Traced:
                     {name: slice_of(value, k, count) for name, value in part.items()} for k in range(count)
                 ]  # fmt: skip
                 number, parts = replica * turns + turn, replicas * turns
-                rows.append([{**one, **self._seeds(k, len(cut), number, parts)} for k, one in enumerate(cut)])
+                rows.append([{**one, **self._seeds(k, len(cut), number, parts, backward)} for k, one in enumerate(cut)])
             feeds.append(rows)
         return feeds
 
-    def _seeds(self, element: int, count: int, part: int, parts: int) -> dict[str, torch.Tensor]:
+    def _seeds(self, element: int, count: int, part: int, parts: int, backward: bool) -> dict[str, torch.Tensor]:
         """Of one element of `count` of one of the `parts` of a run's batch, by graph input the gradient by an output:
         the program's sn_grad, else ones of a loss, else zeros. An sn_grad is of one part, which all of them use, or of
         the whole batch. Raises `ValueError` for one of another shape, and for one that is missing."""
@@ -258,7 +284,9 @@ class Traced:
                 continue
             k = position[binding.gradient_of]
             own, shape = self.outputs[k].sn_grad, self.result.graph[binding.gradient_of].shape
-            if own is not None:
+            if not backward:
+                seeds[binding.sources[0]] = torch.zeros(shape)
+            elif own is not None:
                 value = plain(own).to(torch.float32)
                 whole = (count * shape[0], *shape[1:]) if shape else (count,) if count > 1 else ()
                 rows = whole[0] if whole else 1
@@ -277,14 +305,15 @@ class Traced:
                 seeds[binding.sources[0]] = torch.full(shape, float(k in self.losses))
         return seeds
 
-    def host_program(self, sections: Sequence[str] = SECTIONS, scalars: Sequence[str] = ()) -> HostProgram:
-        """What the host does for some sections. Running `fwd` alone on a graph that trains also works its backward
-        pass off, whose gradients the next run begins anew."""
-        steps: list[tuple[str, Step]] = []
+    def host_program(
+        self, sections: Sequence[str] = SECTIONS, scalars: Sequence[str] = (), resumes: bool = False
+    ) -> HostProgram:
+        """What the host does for some sections. resumes: `bckwd` without `fwd` goes back through the forward pass of
+        an earlier run. A forward pass whose backward pass is left out waits for it (`waiting`); in a loop over spatial
+        batches it is worked off at once, with gradients of zero."""
         inputs = [b for b in self.result.inputs if not b.gradient_of]
         programs = {p.name for p in self.result.netlist.programs}
-        forward = next((p for p in self.result.netlist.programs if p.name == "run_fwd_0"), None)
-        name = "run_fwd_0" if forward is not None else next(iter(programs))
+        name = "run_fwd_0" if "run_fwd_0" in programs else next(iter(programs))
         body: list[tuple[str, Step]] = []
         if "fwd" in sections:
             for sample, inner in zip(self.inputs, self.input_names, strict=False):
@@ -295,20 +324,33 @@ class Traced:
             for output, inner in zip(self.outputs, self.output_names, strict=True):
                 if output.region_name is not None:
                     body.append(("fwd", Store(inner, str(output.region_name))))
-        if "run_bwd_0" in programs and ("fwd" in sections):
-            body += [("bckwd", Push(b.name)) for b in self.result.inputs if b.gradient_of]
-            body.append(("bckwd", Run("run_bwd_0", (*ONE_TURN, ("p_zero_grad", 1)))))
-            body += [("bckwd", Pop(b.name)) for b in self.result.outputs if b.phase == "backward"]
+        if "run_bwd_0" in programs:
+            if "bckwd" in sections and ("fwd" in sections or resumes):
+                body += self._backward(zero_grad=True)
+            elif "fwd" in sections and self.spatial_batches > 1:
+                body += self._backward(zero_grad=False)
         if "run_opt_0" in programs and "opt" in sections:
             body += [("gradnorm", Collective(gradients)) for gradients in self._synchronised()]
             body += [("opt", SetScalar(k)) for k in scalars]
             body.append(("opt", Run("run_opt_0")))
         if self.spatial_batches > 1:
-            steps.append((SECTIONS[0], HostLoop(self.spatial_batches, tuple(step for _, step in body))))
-        else:
-            steps = body
-        return HostProgram(tuple(steps))
+            return HostProgram(((SECTIONS[0], HostLoop(self.spatial_batches, tuple(step for _, step in body))),))
+        return HostProgram(tuple(body))
 
+    def _backward(self, zero_grad: bool) -> list[tuple[str, Step]]:
+        """One backward pass. zero_grad: the sums of gradients begin at zero."""
+        steps: list[tuple[str, Step]] = [("bckwd", Push(b.name)) for b in self.result.inputs if b.gradient_of]
+        steps.append(("bckwd", Run("run_bwd_0", (*ONE_TURN, ("p_zero_grad", int(zero_grad))))))
+        return steps + [("bckwd", Pop(b.name)) for b in self.result.outputs if b.phase == "backward"]
+
+    def worked_off(self) -> tuple[HostProgram, Feeds]:
+        """A backward pass with gradients of zero for a forward pass that waits: it adds nothing to the gradients."""
+        zeros = {
+            b.sources[0]: torch.zeros(self.result.graph[b.gradient_of].shape)
+            for b in self.result.inputs if b.gradient_of
+        }  # fmt: skip
+        part = [zeros] * self.result.options.microbatch
+        return HostProgram(tuple(self._backward(zero_grad=False))), [[part] for _ in range(self.waiting)]
 
     def _synchronised(self) -> list[tuple[str, ...]]:
         """Weights whose gradients become the mean together: all of them after the backward sections in mode normal,
@@ -319,10 +361,6 @@ class Traced:
         groups = [s.weights for s in sections_of(self.result) if s.kind == "bckwd" and s.weights]
         rest = tuple(name for name in every if not any(name in group for group in groups))
         return [*groups, rest] if rest else groups
-
-
-def _name_of(tensor: Any, position: int) -> str:
-    return getattr(tensor, "sn_name", None) or f"input_{position}"
 
 
 def check_mapping(mapping: str) -> None:
@@ -357,13 +395,13 @@ def trace(
         raise ValueError(f"num_spatial_batches is at least 1, not {spatial_batches}")
     if spatial_batches > 1 and mapping != "spatial":
         raise ValueError("num_spatial_batches needs mapping='spatial'")
-    items = list(inputs.items()) if isinstance(inputs, Mapping) else [(_name_of(t, k), t) for k, t in enumerate(inputs)]
+    items = list(inputs.items()) if isinstance(inputs, Mapping) else [(name_of(t, k), t) for k, t in enumerate(inputs)]
     for key, value in items:
-        _warn_of_memory(key, value)
-    samples = tuple(_sample(key, value) for key, value in items)
+        warn_of_memory(key, value)
+    samples = tuple(sample_of(key, value) for key, value in items)
     arguments: list[Any] = [plain(s) for s in samples]
     if isinstance(inputs, Mapping) and not isinstance(model, OnnxModel):
-        samples, arguments = _by_keyword(model, dict(zip(inputs, samples, strict=True)))
+        samples, arguments = by_keyword(model, dict(zip(inputs, samples, strict=True)))
     masks: WithMasks | None = None
     title = f"{prefix or ''}{type(model).__name__.lower()}"
     if optimizers and not isinstance(model, OnnxModel) and drops_by_function(model, arguments):
@@ -382,6 +420,10 @@ def trace(
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     outputs = graph.outputs
     losses = _losses(graph, loss_indices)
+    if optimizers and loss_indices is None and len({outputs[k].shape for k in losses}) > 1:
+        listed = ", ".join(f"{k} {tuple(outputs[k].shape)}" for k in losses)
+        warnings.warn(f"the backward pass begins with ones at each of the outputs {listed}; loss_indices= of "
+                      "trace_graph says which of them are losses", stacklevel=3)
     trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"] if p.requires_grad}
     count = sum(1 for _ in elements(graph, dict(zip((n.name for n in graph.inputs), tensors, strict=True))))
     options = CompileOptions(
@@ -429,44 +471,10 @@ def trace(
             node.name: array_digest(node.value) for node in graph.of_kind(NodeKind.PARAMETER)
             if node.value is not None and node.name not in {weight.name for weight in result.weights}
         },
+        norms=tuple(
+            node.sources[3].removesuffix("running_mean") for node in graph.ops if isinstance(node.op, BatchnormTraining)
+        ),
     )  # fmt: skip
-
-
-def _by_keyword(model: torch.nn.Module, given: Mapping[str, SambaTensor]) -> tuple[tuple[SambaTensor, ...], list[Any]]:
-    """Samples by argument of the forward, in its order, and the arguments, with the defaults of those that no sample
-    has. Raises `ValueError` for a name that is no argument, and without one that has no default."""
-    parameters = {
-        name: p for name, p in inspect.signature(model.forward).parameters.items()
-        if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-    }  # fmt: skip
-    wrong = [name for name in given if name not in parameters]
-    lacking = [name for name, p in parameters.items() if name not in given and p.default is inspect.Parameter.empty]
-    if wrong or lacking:
-        raise ValueError(f"inputs by name are arguments of {type(model).__name__}.forward, which takes "
-                         f"{', '.join(parameters)}; {', '.join(wrong) or 'none'} are none of them, "
-                         f"{', '.join(lacking) or 'none'} are missing")
-    last = max((k for k, name in enumerate(parameters) if name in given), default=-1)
-    names = list(parameters)[: last + 1]
-    return (tuple(given[name] for name in names if name in given),
-            [plain(given[name]) if name in given else parameters[name].default for name in names])
-
-
-def _sample(name: str, value: Any) -> SambaTensor:
-    if isinstance(value, SambaTensor):
-        if value.sn_name:
-            return value
-        return SambaTensor(value.torch_tensor(), name=name, batch_dim=value.batch_dim, region_name=value.region_name)
-    if isinstance(value, torch.Tensor):
-        return SambaTensor(value, name=name)
-    raise TypeError(f"input {name!r} is a {type(value).__name__}; give SambaTensors")
-
-
-def _warn_of_memory(name: str, value: Any) -> None:
-    """Inputs wait in host memory and are pushed to queues in the device's DRAM, whatever a program asks for."""
-    for fact in ("host_memory", "mem_type"):
-        if getattr(value, fact, None):
-            warnings.warn(f"{fact} of input {name!r} has no effect: inputs of a run are pushed to queues in the "
-                          "device's DRAM", stacklevel=4)
 
 
 def _losses(graph: Graph, indices: Sequence[Any] | None) -> tuple[int, ...]:

@@ -296,6 +296,8 @@ def weights_of_modes(model: torch.nn.Module, inputs: list[samba.SambaTensor]) ->
     results = []
     for mode in MODES:
         model.load_state_dict(start)
+        for optimizer in traced.optimizers:
+            optimizer.state.clear()
         samba.session.to_rdu(model)
         traced.data_parallel_mode = mode
         for _ in range(2):

@@ -61,17 +61,24 @@ def trace_multigraph(
     mapping: str = "",
     trace_prefix: str | None = None,
 ) -> tuple[SambaTensor, ...]:
-    """Trace one of several graphs; once for each. trace_prefix: begins the names of its ops. Raises `ValueError` for
-    optimizers: several graphs are for inference; `RuntimeError` for a graph that is traced already."""
+    """Trace one of several graphs; once for each. graph: a module, whose inputs and outputs `FwdGraph` takes, or a
+    `FwdGraph` of a module. trace_prefix: begins the names of its ops. Raises `ValueError` for optimizers: several
+    graphs are for inference; `RuntimeError` for a graph that is traced already."""
     from tbuda_lab.samba.tracing import trace
 
     if optimizers:
         raise ValueError("several graphs are for inference: trace_multigraph takes no optimizers")
     if init_output_grads:
         raise ValueError("several graphs are for inference: there are no gradients that init_output_grads could set")
+    tensors = [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    if isinstance(graph, torch.nn.Module):
+        name = trace_prefix or type(graph).__name__.lower()
+        own = trace(graph, tensors, mapping=mapping, name=name, prefix=trace_prefix)
+        for output in own.outputs:
+            output.traced_graph = own
+        return own.outputs
     if graph.is_traced:
         raise RuntimeError(f"graph {graph.name!r} is traced already: make another FwdGraph of its module")
-    tensors = [inputs] if isinstance(inputs, torch.Tensor) else inputs
     graph.traced = trace(graph.module, tensors, mapping=mapping, name=graph.name, prefix=trace_prefix)
     outputs: tuple[SambaTensor, ...] = graph.traced.outputs
     return outputs

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError, UnsupportedOp
+from tbuda_lab.core.errors import InputError, ModelError, TbudaError
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule
@@ -25,7 +24,7 @@ from tbuda_lab.core.graph.phases import DROPOUT, LOSS, TRAINABLE
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Add, Maximum, Minimum, Multiply, Subtract
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose
-from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, Layernorm, LogSoftmax, Softmax
+from tbuda_lab.core.ops.norm import Batchnorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AvgPool2d, MaxPool2d
 from tbuda_lab.core.ops.reduce import Matmul, ReduceAvg
 from tbuda_lab.core.ops.tm import MOVES
