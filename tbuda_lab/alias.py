@@ -21,7 +21,6 @@ from tbuda_lab.core.errors import InputError
 PACKAGES: dict[str, tuple[str, ...]] = {
     "pybuda": ("tbuda_lab.pybuda",),
     "sambaflow": ("tbuda_lab",),
-    "popxl": ("tbuda_lab.popxl",),
 }
 """Foreign name -> our packages that stand for it. The first is the package itself; a submodule comes from the first of
 them that has it."""
@@ -110,7 +109,7 @@ def _origin(module: ModuleType) -> str:
 def pytest_addoption(parser: Any) -> None:
     """`--alias NAME`, any number of times; without it, all packages that there are."""
     parser.addoption("--alias", action="append", default=[], metavar="NAME",
-                     help="import our package by this foreign name (pybuda, sambaflow, popxl)")
+                     help="import our package by this foreign name (pybuda, sambaflow)")
 
 
 def pytest_load_initial_conftests(early_config: Any) -> None:

@@ -63,9 +63,9 @@ class FwdGraph(SambaGraph):
 
 def _traced_of(stop: Any) -> Traced:
     """The traced graph whose outputs these are. Raises `ValueError` for any other tensors."""
-    outputs = [stop] if isinstance(stop, torch.Tensor) else list(stop or ())
-    graphs = {id(g): g for g in (getattr(t, "traced_graph", None) for t in outputs)}
-    traced = next(iter(graphs.values()), None)
+    outputs: list[Any] = [stop] if isinstance(stop, torch.Tensor) else list(stop or ())
+    graphs = {id(g): g for g in (t.__dict__.get("traced_graph") for t in outputs)}
+    traced: Traced | None = next(iter(graphs.values()), None)
     if len(graphs) != 1 or traced is None:
         raise ValueError("stop of a graph is the outputs of one call of samba.utils.trace_multigraph")
     missing = [str(t.sn_name) for t in traced.outputs if t.sn_name not in {o.sn_name for o in outputs}]

@@ -80,7 +80,8 @@ class SambaTensor(torch.Tensor):
     @property
     def sn_grad(self) -> torch.Tensor | None:
         """The gradient of the device; that of an output is one for all runs."""
-        return self.__dict__.get("_gradient", [None])[0]
+        shared: list[torch.Tensor | None] = self.__dict__.get("_gradient", [None])
+        return shared[0]
 
     @sn_grad.setter
     def sn_grad(self, value: torch.Tensor | None) -> None:

@@ -429,6 +429,7 @@ def trace(
     options = CompileOptions(
         default_df_override=DataFormat.Float32, default_accumulate_df=DataFormat.Float32, microbatch=count
     )
+    training: TrainingOptions | None = None
     if optimizers:
         own: list[tuple[str, OptimizerOptions]] = []
         settings = {id(p): o.core_options(g) for o in optimizers for g in o.param_groups for p in g["params"]}
@@ -454,6 +455,12 @@ def trace(
             raise ValueError("-o0 makes every op a section of its own; it needs mapping='section'")
         breaks = tuple(Override("epoch_break", op, True) for op in result.placement.ops)
         result = compile_graph(graph, result.device, dataclasses.replace(options, enable_auto_fusing=False), breaks)
+    if training is not None:
+        flows = {w.name for w in result.weights if w.gradient}
+        idle = [path for path, _ in training.per_weight if path not in flows]
+        if idle:
+            warnings.warn(f"nothing flows back to {', '.join(idle)}: no run changes what an optimizer has of them",
+                          stacklevel=3)
     by_section = result if mapping == "spatial" else None
     if mapping == "spatial":
         result = map_spatially(graph, result, options)

@@ -256,6 +256,29 @@ def test_two_graphs_in_one_pef(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         samba.session.run([samba.from_torch_tensor(x, name="x")])
 
 
+def test_graphs_by_their_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page on several graphs has it: a module is traced, and its inputs and outputs are a graph."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    modules = {"up": torch.nn.Linear(32, 64), "down": torch.nn.Linear(64, 32)}
+    inputs = {name: samba.randn(8, m.in_features, name=f"{name}_in", batch_dim=0) for name, m in modules.items()}
+    pef = ""
+    for _ in range(2):  # once to compile, once to run
+        samba.session = samba.SambaSession()
+        outputs = {name: utils.trace_multigraph(samba.from_torch_model(m), inputs[name]) for name, m in modules.items()}
+        for name in modules:
+            samba.session.add_graph(samba.graph.FwdGraph(inputs[name], outputs[name], name=name))
+        pef = pef or samba.session.compile_multigraph(name="two", inference=True)
+    samba.session.init_multigraph_runtime(pef)
+    for name, module in modules.items():
+        (y,) = samba.session.run([inputs[name]], outputs[name], graph_name=name)
+        torch.testing.assert_close(samba.to_torch(y), module(samba.to_torch(inputs[name])).detach())
+    with pytest.raises(ValueError, match=r"one call of samba\.utils\.trace_multigraph"):
+        samba.graph.FwdGraph(inputs["up"], samba.randn(8, 64), name="other")
+    with pytest.raises(ValueError, match="start of a graph is its inputs up_in, not down_in"):
+        samba.graph.FwdGraph(inputs["down"], outputs["up"], name="other")
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_modes_are_ordered(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -69,8 +69,8 @@ __all__ = [
     "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu", "GeluDerivative", "Greater",
     "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall", "Index", "Interleave", "Layernorm",
     "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "MaxPool2d",
-    "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "OneHot", "Pad", "PatchesRows", "PixelShuffle",
-    "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Remainder", "Repeat", "Reshape",
-    "Resize2d", "ScatterRows", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh",
-    "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
+    "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "OneHot", "Pad", "PatchesRows",
+    "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Remainder", "Repeat",
+    "Reshape", "Resize2d", "ScatterRows", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack",
+    "Subtract", "Tanh", "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]

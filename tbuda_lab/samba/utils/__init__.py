@@ -75,7 +75,7 @@ def trace_multigraph(
         name = trace_prefix or type(graph).__name__.lower()
         own = trace(graph, tensors, mapping=mapping, name=name, prefix=trace_prefix)
         for output in own.outputs:
-            output.traced_graph = own
+            output.__dict__["traced_graph"] = own
         return own.outputs
     if graph.is_traced:
         raise RuntimeError(f"graph {graph.name!r} is traced already: make another FwdGraph of its module")

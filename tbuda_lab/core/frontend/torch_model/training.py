@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
+import numpy as np
 import torch
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.ops import Embedding, Matmul, OneHot, Reshape, Transpose
+from tbuda_lab.core.ops import Embedding, EmbeddingBag, Matmul, OneHot, Reshape, Transpose
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining
 
@@ -65,30 +66,44 @@ def _by_its_input(graph: Graph, node: Node, norm: BatchnormTraining) -> None:
 
 
 def train_tables(graph: Graph, module: torch.nn.Module, trained: Collection[str]) -> None:
-    """Look-ups by integer inputs into tables that are trained become products with rows that are 1 at the index, so that
-    the tables have gradients. A row at `padding_idx` has none, as in torch.
+    """Look-ups by integer inputs into tables that are trained become products with rows that are 1 at the index, which
+    have gradients. A row at `padding_idx` has none, as in torch.
 
-    trained: names of the parameters that are trained. Raises `UnsupportedOp` for a padding row that is not zero and for
-    tables that count how often an index occurs.
+    trained: names of the parameters that are trained. Raises `UnsupportedOp` for a padding row that is not zero, for
+    tables that count how often an index occurs, and for bags of the largest row, or of means that leave padding out.
     """
     layers = dict(module.named_modules())
     for node in graph.ops:
-        if not isinstance(node.op, Embedding) or not _reads(graph, node.sources[0], trained):
+        if not isinstance(node.op, Embedding | EmbeddingBag) or not _reads(graph, node.sources[0], trained):
             continue
         table, indices = node.sources
-        layer = layers.get(node.origin.module)
-        padding = layer.padding_idx if isinstance(layer, torch.nn.Embedding) else None
-        where = node.origin.module or node.name
-        if isinstance(layer, torch.nn.Embedding) and (layer.scale_grad_by_freq or layer.max_norm is not None):
-            raise _not_trained(where, "scale_grad_by_freq and max_norm have no form on the device", "leave them out")
-        if padding is not None and isinstance(layer, torch.nn.Embedding) and layer.weight[padding].any():
-            raise _not_trained(where, f"row {padding} (padding_idx) is not zero and would stay as it is in torch",
-                               "set it to zero, or leave padding_idx out")
-        b = Builder(graph, node.origin, node.name, {"original_op_name": node.name, "original_op_type": "embedding"})
-        chosen = b.op(OneHot(graph[table].shape[0], -1 if padding is None else padding), indices)
-        flat = b.reshape(chosen, (math.prod(graph[indices].shape), graph[table].shape[0]))
-        node.op, node.inputs = Reshape(node.shape), (Edge(b.op(Matmul(), flat, table)),)
+        layer, padding = layers.get(node.origin.module), -1
+        if isinstance(layer, torch.nn.Embedding | torch.nn.EmbeddingBag):
+            padding = -1 if layer.padding_idx is None else layer.padding_idx
+            if layer.scale_grad_by_freq or layer.max_norm is not None:
+                raise _not_trained(node, "scale_grad_by_freq and max_norm have no form on the device", "leave them out")
+            if isinstance(layer, torch.nn.Embedding) and padding >= 0 and layer.weight[padding].any():
+                raise _not_trained(node, f"row {padding} (padding_idx) is not zero and would stay as it is in torch",
+                                   "set it to zero, or leave padding_idx out")
+        count, entries = math.prod(graph[indices].shape), graph[table].shape[0]
+        attrs = {"original_op_name": node.name, "original_op_type": node.op.type}
+        b = Builder(graph, node.origin, node.name, attrs)
+        rows = b.reshape(b.op(OneHot(entries, padding), indices), (count, entries))
+        if isinstance(node.op, EmbeddingBag):
+            rows = b.op(Matmul(), b.constant(_bags(node, node.op, count)), rows)
+        node.op, node.inputs = Reshape(node.shape), (Edge(b.op(Matmul(), rows, table)),)
     graph.resort()
+
+
+def _bags(node: Node, bag: EmbeddingBag, count: int) -> np.ndarray:
+    """(bags, count): what each index counts in each bag."""
+    if bag.mode == "max" or (bag.mode == "mean" and bag.padding >= 0):
+        raise _not_trained(node, f"mode {bag.mode!r} of an EmbeddingBag has no gradient here", "use mode='sum'")
+    ends = np.array([*bag.starts[1:], count])
+    places = np.arange(count)
+    inside = (places >= np.array(bag.starts)[:, None]) & (places < ends[:, None])
+    share = np.maximum(1, inside.sum(1, keepdims=True)) if bag.mode == "mean" else 1
+    return (inside / share).astype(np.float32)
 
 
 def _reads(graph: Graph, name: str, trained: Collection[str]) -> bool:
@@ -104,6 +119,7 @@ def _reads(graph: Graph, name: str, trained: Collection[str]) -> bool:
     return False
 
 
-def _not_trained(where: str, why: str, fix: str) -> UnsupportedOp:
+def _not_trained(node: Node, why: str, fix: str) -> UnsupportedOp:
+    where = node.origin.module or node.name
     return UnsupportedOp("a look-up table cannot be trained like this",
                          [Diagnostic("error", where, "embedding", why, fix)])
