@@ -42,6 +42,7 @@ def slope_of(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 X = (1, 2, 32, 64)
 ODD = (1, 3, 5, 7)
 IMAGE = (1, 6, 9, 11)
+BATCH = (3, 6, 9, 11)
 
 UNARY = [
     Case("nop", o.Nop(), (X,), lambda x: x),
@@ -216,11 +217,16 @@ NN = [
             (o.Conv2d((2, 2), (1, 1, 1, 1), groups=6), (IMAGE, (6, 1, 3, 3), (6,))),
             (o.Conv2d(groups=2), (IMAGE, (4, 3, 1, 1))),
             (o.Conv2d(padding=(1, 1, 1, 1)), ((3, 6, 5, 5), (4, 6, 3, 3), (4,))),
+            (o.Conv2d((2, 1), (0, 2, 1, 3), (1, 2)), (BATCH, (8, 6, 3, 2))),
+            (o.Conv2d((3, 2), groups=6), (BATCH, (6, 1, 3, 3), (6,))),
+            (o.Conv2d((2, 2)), (BATCH, (4, 6, 1, 1))),
         ))
     ),
-    Case(
-        "conv2d-channel-last", o.Conv2d((2, 2), (1, 1, 1, 1), channel_last=True), ((1, 9, 11, 6), (8, 6, 3, 3)),
-        lambda x, w: F.conv2d(x.permute(0, 3, 1, 2), w, stride=2, padding=1).permute(0, 2, 3, 1), stored=(1,),
+    *(
+        Case(f"conv2d-channel-last-{n}", o.Conv2d((2, 2), (1, 1, 1, 1), channel_last=True),
+             ((n, 9, 11, 6), (8, 6, 3, 3)),
+             lambda x, w: F.conv2d(x.permute(0, 3, 1, 2), w, stride=2, padding=1).permute(0, 2, 3, 1), stored=(1,))
+        for n in (1, 3)
     ),
     *(
         Case(f"conv2d_transpose-{i}", op, shapes, lambda x, w, *b, a=a: F.conv_transpose2d(x, w, *b, **a),
@@ -235,7 +241,8 @@ NN = [
         ))
     ),
     *(
-        Case(f"max_pool2d-{i}", op, (IMAGE,), lambda x, a=a: F.max_pool2d(x, **a))
+        Case(f"max_pool2d-{i}-of-{images[0]}", op, (images,), lambda x, a=a: F.max_pool2d(x, **a))
+        for images in (IMAGE, BATCH)
         for i, (op, a) in enumerate((
             (o.MaxPool2d((2, 2), (2, 2)), {"kernel_size": 2}),
             (o.MaxPool2d((3, 3), (2, 2), (1, 1, 1, 1)), {"kernel_size": 3, "stride": 2, "padding": 1}),
@@ -245,7 +252,8 @@ NN = [
         ))
     ),
     *(
-        Case(f"avg_pool2d-{i}", op, (IMAGE,), lambda x, a=a: F.avg_pool2d(x, **a))
+        Case(f"avg_pool2d-{i}-of-{images[0]}", op, (images,), lambda x, a=a: F.avg_pool2d(x, **a))
+        for images in (IMAGE, BATCH)
         for i, (op, a) in enumerate((
             (o.AvgPool2d((2, 2), (2, 2)), {"kernel_size": 2}),
             (o.AvgPool2d((3, 3), (2, 2), (1, 1, 1, 1)), {"kernel_size": 3, "stride": 2, "padding": 1}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -80,9 +80,13 @@ class Conv2d(NdOp):
 
     def canonicalise(self, b: Builder, node: Node, x: str, w: str, *bias: str) -> str:
         n, _, height, width = image(b.shape(x), self.channel_last, "conv2d")
-        if n != 1:
-            return per_image(b, x, lambda one: b.op(self, one, w, *bias))
         kernel = (b.shape(w)[2], b.shape(w)[3])
+        if n != 1:
+            def conv(hw: Pair, sides: Sides) -> ConvRows:
+                return ConvRows(hw, kernel, self.stride, sides, self.dilation, self.groups)
+
+            return one_tall_image(b, x, self.channel_last, conv, self.stride[0], self.padding,
+                                  image(node.shape, self.channel_last, "conv2d")[2], w, *bias)
         rows = ConvRows((height, width), kernel, self.stride, self.padding, self.dilation, self.groups)
         return leave_rows(b, b.op(rows, enter_rows(b, x, self.channel_last), w, *bias), rows.out_hw, self.channel_last)
 
@@ -339,6 +343,39 @@ def leave_rows(b: Builder, rows: str, hw: Pair, channel_last: bool) -> str:
     if channel_last:
         return b.reshape(rows, (1, *hw, b.shape(rows)[3]))
     return b.op(FromRows(hw), rows)
+
+
+def one_tall_image(
+    b: Builder, x: str, channel_last: bool, windows: Callable[[Pair, Sides], Any], stride: int, padding: Sides,
+    out_height: int, *others: str,
+) -> str:  # fmt: skip
+    """A batch as one image, its images below each other, with `windows` over it: as many ops as one image takes.
+
+    windows: an op in rows layout of a height and width, and of a padding. Each image has rows of zeros above as the
+    padding says, and below to the next multiple of the stride; results of windows over two images are left out.
+    """
+    n, channels, height, width = image(b.shape(x), channel_last, "rows layout")
+    left, right, top, bottom = padding
+    each = -(-(height + top + max(0, bottom)) // stride) * stride
+    if not channel_last:
+        x = b.transpose(b.reshape(x, (n, 1, channels, height * width)))
+    rows = b.reshape(x, (1, 1, n * height * width, channels))
+    if each != height:
+        pixels = np.full((n, each, width), -1)
+        pixels[:, top : top + height] = np.arange(n * height * width).reshape(n, height, width)
+        rows = b.op(GatherRows(Payload(pixels.reshape(-1))), rows)
+    op = windows((n * each, width), (left, right, 0, 0))
+    y = b.op(op, rows, *others)
+    across = op.out_hw[1]
+    first = np.arange(n)[:, None] * (each // stride) + np.arange(out_height)
+    chosen = (first[:, :, None] * across + np.arange(across)).reshape(-1)
+    if len(chosen) != b.shape(y)[2]:
+        y = b.op(GatherRows(Payload(chosen)), y)
+    outputs = b.shape(y)[3]
+    if channel_last:
+        return b.reshape(y, (n, out_height, across, outputs))
+    apart = b.transpose(b.reshape(y, (n, 1, out_height * across, outputs)))
+    return b.reshape(apart, (n, outputs, out_height, across))
 
 
 def per_image(b: Builder, x: str, apply: Callable[[str], str]) -> str:

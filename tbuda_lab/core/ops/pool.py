@@ -22,6 +22,7 @@ from tbuda_lab.core.ops.conv import (
     is_whole,
     leave_rows,
     nchw_to_rows,
+    one_tall_image,
     per_image,
     rows_to_nchw,
     to_nchw,
@@ -85,10 +86,16 @@ class MaxPool2d(NdOp):
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         n, _, height, width = image(b.shape(x), self.channel_last, "max_pool2d")
-        if n != 1:
-            return per_image(b, x, lambda one: b.op(self, one))
         hw = (height, width)
-        _, sides = pool_windows(hw, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
+        (out_height, _), sides = pool_windows(
+            hw, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
+        if n != 1 and sides[2:] == (0, 0):
+            def windows(hw: Pair, sides: Sides) -> MaxPoolRows:
+                return MaxPoolRows(hw, self.kernel, self.stride, sides, self.dilation)
+
+            return one_tall_image(b, x, self.channel_last, windows, self.stride[0], sides, out_height)
+        if n != 1:  # rows of zeros between images would win over negative pixels
+            return per_image(b, x, lambda one: b.op(self, one))
         rows = MaxPoolRows(hw, self.kernel, self.stride, sides, self.dilation)
         return leave_rows(b, b.op(rows, enter_rows(b, x, self.channel_last)), rows.out_hw, self.channel_last)
 
@@ -129,16 +136,22 @@ class AvgPool2d(NdOp):
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         """The mean of all rows, or a depthwise convolution by constants; windows of unequal counts are rescaled."""
         n, c, height, width = image(b.shape(x), self.channel_last, "avg_pool2d")
-        if n != 1:
-            return per_image(b, x, lambda one: b.op(self, one))
         hw = (height, width)
-        rows = enter_rows(b, x, self.channel_last)
         out, sides = pool_windows(hw, self.kernel, self.stride, self.padding, (1, 1), self.ceil_mode)
         counts = self.counts(hw).numpy().reshape(1, 1, -1, 1)
-        if out == (1, 1) and self.kernel == hw and sides == (0, 0, 0, 0):
-            return leave_rows(b, b.op(ReduceAvg(-2), rows), out, self.channel_last)
         most = float(counts.max())
+        whole = out == (1, 1) and self.kernel == hw and sides == (0, 0, 0, 0)
+        if n != 1 and (whole or float(counts.min()) != most):
+            return per_image(b, x, lambda one: b.op(self, one))
+        if whole:
+            return leave_rows(b, b.op(ReduceAvg(-2), enter_rows(b, x, self.channel_last)), out, self.channel_last)
         weights = b.constant(np.full((c, 1, *self.kernel), 1.0 / most, np.float32))
+        if n != 1:
+            def windows(hw: Pair, sides: Sides) -> ConvRows:
+                return ConvRows(hw, self.kernel, self.stride, sides, (1, 1), c)
+
+            return one_tall_image(b, x, self.channel_last, windows, self.stride[0], sides, out[0], weights)
+        rows = enter_rows(b, x, self.channel_last)
         y = b.op(ConvRows(hw, self.kernel, self.stride, sides, (1, 1), c), rows, weights)
         if float(counts.min()) != most:
             y = b.multiply(y, b.constant((most / counts).astype(np.float32)))
