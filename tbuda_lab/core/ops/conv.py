@@ -81,6 +81,9 @@ class Conv2d(NdOp):
     def canonicalise(self, b: Builder, node: Node, x: str, w: str, *bias: str) -> str:
         n, _, height, width = image(b.shape(x), self.channel_last, "conv2d")
         kernel = (b.shape(w)[2], b.shape(w)[3])
+        together = images_together(n, height, width, self.stride[0], self.padding)
+        if together < n:
+            return per_image(b, x, lambda some: b.op(self, some, w, *bias), together)
         if n != 1:
             def conv(hw: Pair, sides: Sides) -> ConvRows:
                 return ConvRows(hw, kernel, self.stride, sides, self.dilation, self.groups)
@@ -345,6 +348,21 @@ def leave_rows(b: Builder, rows: str, hw: Pair, channel_last: bool) -> str:
     return b.op(FromRows(hw), rows)
 
 
+TALLEST = 1 << 14
+"""Pixels of a tall image: sparse encodings and buffers of larger ones do not fit."""
+
+
+def images_together(n: int, height: int, width: int, stride: int, padding: Sides) -> int:
+    """How many of n images one tall image holds, in as few tall images of about equal size as possible."""
+    most = max(1, TALLEST // (_rows_of_each(height, stride, padding) * width))
+    return -(-n // -(-n // most))
+
+
+def _rows_of_each(height: int, stride: int, padding: Sides) -> int:
+    """Rows of an image in a tall one: with those of zeros, a multiple of the stride."""
+    return -(-(height + padding[2] + max(0, padding[3])) // stride) * stride
+
+
 def one_tall_image(
     b: Builder, x: str, channel_last: bool, windows: Callable[[Pair, Sides], Any], stride: int, padding: Sides,
     out_height: int, *others: str,
@@ -355,8 +373,8 @@ def one_tall_image(
     padding says, and below to the next multiple of the stride; results of windows over two images are left out.
     """
     n, channels, height, width = image(b.shape(x), channel_last, "rows layout")
-    left, right, top, bottom = padding
-    each = -(-(height + top + max(0, bottom)) // stride) * stride
+    left, right, top, _ = padding
+    each = _rows_of_each(height, stride, padding)
     if not channel_last:
         x = b.transpose(b.reshape(x, (n, 1, channels, height * width)))
     rows = b.reshape(x, (1, 1, n * height * width, channels))
@@ -378,8 +396,8 @@ def one_tall_image(
     return b.reshape(apart, (n, outputs, out_height, across))
 
 
-def per_image(b: Builder, x: str, apply: Callable[[str], str]) -> str:
-    """`apply` on each image of a batch (dim 0), the results side by side again."""
-    rank = len(b.shape(x))
-    parts = [apply(b.op(Index(-rank, i, i + 1), x)) for i in range(b.shape(x)[0])]
+def per_image(b: Builder, x: str, apply: Callable[[str], str], together: int = 1) -> str:
+    """`apply` on each image of a batch (dim 0), or on each `together` of them, the results side by side again."""
+    rank, count = len(b.shape(x)), b.shape(x)[0]
+    parts = [apply(b.op(Index(-rank, i, min(count, i + together)), x)) for i in range(0, count, together)]
     return b.op(Concatenate(-len(b.shape(parts[0]))), *parts)

@@ -19,6 +19,7 @@ from tbuda_lab.core.ops.conv import (
     from_nchw,
     image,
     image_shape,
+    images_together,
     is_whole,
     leave_rows,
     nchw_to_rows,
@@ -89,7 +90,10 @@ class MaxPool2d(NdOp):
         hw = (height, width)
         (out_height, _), sides = pool_windows(
             hw, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
-        if n != 1 and sides[2:] == (0, 0):
+        together = images_together(n, height, width, self.stride[0], sides)
+        if 1 < together < n and sides[2:] == (0, 0):
+            return per_image(b, x, lambda some: b.op(self, some), together)
+        if n != 1 and together == n and sides[2:] == (0, 0):
             def windows(hw: Pair, sides: Sides) -> MaxPoolRows:
                 return MaxPoolRows(hw, self.kernel, self.stride, sides, self.dilation)
 
@@ -143,6 +147,9 @@ class AvgPool2d(NdOp):
         whole = out == (1, 1) and self.kernel == hw and sides == (0, 0, 0, 0)
         if n != 1 and (whole or float(counts.min()) != most):
             return per_image(b, x, lambda one: b.op(self, one))
+        together = images_together(n, height, width, self.stride[0], sides)
+        if together < n:
+            return per_image(b, x, lambda some: b.op(self, some), together)
         if whole:
             return leave_rows(b, b.op(ReduceAvg(-2), enter_rows(b, x, self.channel_last)), out, self.channel_last)
         weights = b.constant(np.full((c, 1, *self.kernel), 1.0 / most, np.float32))
