@@ -36,7 +36,7 @@ SURFACE = {
     "TTDevice": "load_image place_module push_to_inputs compile_to_image get_device_config remove_modules",
     "TTDeviceImage": "load_from_disk save_to_disk create_image_from_device get_input_shapes get_target_shapes info",
     "Tensor": "create_from_torch",
-    "_C": "DataFormat MathFidelity NodeEpochType.Backward UnsupportedHWOpsError",
+    "_C": "DataFormat Float16_b MathFidelity NodeEpochType.Backward UnsupportedHWOpsError",
     "tti": "TTDeviceImage",
     "_C.backend_api": "BackendDevice BackendType DeviceMode.CompileOnly DeviceMode.CompileAndRun "
     "detect_available_silicon_devices get_output",
@@ -85,8 +85,9 @@ SURFACE = {
     "tvm_to_python": "compile_tvm_to_python",
     "utils": "align_up_tile round_up_div",
     "verify": "verify_module VerifyConfig TestKind.INFERENCE TestKind.TRAINING TestKind.TRAINING_RECOMPUTE "
-    "verify_module_pipeline config.TestKind config.VerifyConfig backend.verify_module utils",
-    "run": "api.run_inference",
+    "verify_module_pipeline config.TestKind config.VerifyConfig config.NebulaGalaxy.chip_ids config.DataFormat "
+    "config.BackendDevice config.BackendType backend.verify_module utils",
+    "run": "api.run_inference run_inference get_loss_queue",
 }
 NAMES = [f"{home}.{name}".lstrip(".") for home, names in SURFACE.items() for name in names.split()]
 

@@ -15,3 +15,5 @@ __all__ = [
     "graph",
     "placer",
 ]
+
+globals().update(DataFormat.__members__)  # scripts write `pybuda._C.Float16_b`, too
