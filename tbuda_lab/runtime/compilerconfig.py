@@ -225,7 +225,7 @@ class CompilerConfig:
     op_intermediates_to_save: list[str] = dataclasses.field(default_factory=list)
     tti_dump_format: TTIDumpFormat = TTIDumpFormat.DEFAULT
     dram_placement_algorithm: DRAMPlacementAlgorithm = DRAMPlacementAlgorithm.ROUND_ROBIN
-    precision: list[PrecisionRule] = dataclasses.field(default_factory=list)
+    amp_properties: list[PrecisionRule] = dataclasses.field(default_factory=list)
     overrides: list[OverrideCall] = dataclasses.field(default_factory=list)
 
     # -- methods of PyBuda's class ---------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class CompilerConfig:
         if level not in (None, 0, 1, 2):
             raise PipelineError(f"amp_level is 0, 1 or 2, not {level!r}")
         family = "" if default_df is None else default_df.family
-        values["precision"] = rules_of(self.precision, level, self.effective("amp_light"), family)
+        values["precision"] = rules_of(self.amp_properties, level, self.effective("amp_light"), family)
         if level and default_df is None:  # a level has a format of its own for what no rule names
             values["default_df_override"] = DataFormat.Float16_b if level == 1 else DataFormat.Float16
         if not all(isinstance(group, tuple) and len(group) == 3 for group in self.fracture_groups):

@@ -315,8 +315,8 @@ def _float(name: str, df: DataFormat | None) -> DataFormat | None:
     """The format, or None with a warning for one that holds no fractions: ops of floats keep their own then."""
     if df is None or df.is_float:
         return df
-    warnings.warn(f"configure_mixed_precision({name}={df.name}): an op of floats cannot have it and keeps its format; "
-                  "pybuda.op.Quantize and Dequantize calculate with integers", UserWarning, stacklevel=3)
+    warnings.warn(f"{name}={df.name} of mixed precision: an op of floats cannot have it and keeps its format; "
+                  "pybuda.op.Quantize and Dequantize calculate with integers", UserWarning, stacklevel=4)
     return None
 
 
@@ -343,49 +343,77 @@ def configure_mixed_precision(
     (operand, mantissa bits) of parameters.
     Raises `PipelineError` without a selector, `NotSupported` for a part of it that there is not.
     """
+    rule = _precision_rule(
+        "configure_mixed_precision", op_type, epoch_type, output_df, intermediate_df, accumulate_df, math_fidelity,
+        name_regex, input_df, is_gradient_op, input_parameter_indices_to_optimize,
+    )  # fmt: skip
+    config = _get_global_compiler_config()
+    selects = rule.part is not None or rule.gradients is not None
+    if selects or rule.inputs or rule.weight_bits or rule.intermediate_df is not None or rule.accumulate_df is not None:
+        config.amp_properties.append(rule)
+        return
+    target: str | NodePredicateBuilder = query.name_regex(".*" if name_regex is None else name_regex)
+    if op_type is not None:
+        target = query.name_regex(name_regex or ".*") & query.op_type(op_type)
+    if rule.output_df is not None:
+        config.add("data_format", target, rule.output_df.name)
+    if math_fidelity is not None:
+        config.add("math_fidelity", target, math_fidelity.name)
+
+
+def AMPNodeProperties(
+    op_type: str | None = None,
+    epoch_type: Any = None,
+    output_df: DataFormat | None = None,
+    intermediate_df: DataFormat | None = None,
+    accumulate_df: DataFormat | None = None,
+    math_fidelity: MathFidelity | None = None,
+    name_regex_match: str | None = None,
+    input_df: dict[int, Any] | None = None,
+    is_gradient_op: bool | None = None,
+    input_parameter_indices_to_optimize: list[tuple[int, int]] | None = None,
+) -> PrecisionRule:
+    """An entry of `CompilerConfig.amp_properties`, of which later ones win. Arguments and errors are those of
+    `configure_mixed_precision`, with `name_regex_match` for its `name_regex`."""
+    return _precision_rule(
+        "AMPNodeProperties", op_type, epoch_type, output_df, intermediate_df, accumulate_df, math_fidelity,
+        name_regex_match, input_df, is_gradient_op, input_parameter_indices_to_optimize,
+    )  # fmt: skip
+
+
+def _precision_rule(
+    call: str, op_type: str | None, epoch_type: Any, output_df: DataFormat | None, intermediate_df: DataFormat | None,
+    accumulate_df: DataFormat | None, math_fidelity: MathFidelity | None, name_regex: str | None,
+    input_df: dict[int, Any] | None, is_gradient_op: bool | None,
+    input_parameter_indices_to_optimize: list[tuple[int, int]] | None,
+) -> PrecisionRule:  # fmt: skip
+    """The rule that the arguments of `call` state. Raises what `configure_mixed_precision` raises."""
     if math_fidelity is MathFidelity.Invalid:
         raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
     if op_type is None and name_regex is None and epoch_type is None and is_gradient_op is None:
-        raise PipelineError("configure_mixed_precision selects ops: give op_type, name_regex, epoch_type or "
-                            "is_gradient_op")
+        raise PipelineError(f"{call} selects ops: give op_type, a pattern of names, epoch_type or is_gradient_op")
     part = None if epoch_type is None else str(getattr(epoch_type, "name", epoch_type)).lower()
     if part not in (None, *EPOCH_TYPES):
         raise PipelineError(f"epoch_type is one of {', '.join(EPOCH_TYPES)}, not {epoch_type!r}")
     gradients = None if is_gradient_op is None else bool(is_gradient_op)
     inputs = tuple(_input_format(index, value) for index, value in (input_df or {}).items())
-    wanted_bits = input_parameter_indices_to_optimize or ()
-    pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair,) for pair in wanted_bits]
+    pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair,)
+             for pair in input_parameter_indices_to_optimize or ()]  # fmt: skip
     if any(len(pair) != 2 for pair in pairs):
         raise PipelineError("input_parameter_indices_to_optimize has pairs (operand, mantissa bits), such as [(1, 8)], "
                             f"not {input_parameter_indices_to_optimize}")
     bits = tuple((int(index), int(count)) for index, count in pairs)
     if any(count not in (8, 4, 2) for _, count in bits):
         raise PipelineError(f"input_parameter_indices_to_optimize has mantissas of 8, 4 or 2 bits, not {bits}")
-    inputs = tuple(entry for entry in inputs if _float("input_df", entry[1]) is not None)
-    output_df, intermediate_df, accumulate_df = (
-        _float(name, df)
-        for name, df in (("output_df", output_df), ("intermediate_df", intermediate_df),
-                         ("accumulate_df", accumulate_df))
+    if name_regex is not None:
+        query.name_regex(name_regex)
+    selectors = {"op_type": op_type, "name_regex": name_regex, "epoch_type": part, "is_gradient_op": gradients}
+    text = ", ".join(f"{k}={v}" for k, v in selectors.items() if v is not None)
+    return PrecisionRule(
+        f"{call}({text})", name_regex, op_type, _float("output_df", output_df),
+        _float("intermediate_df", intermediate_df), _float("accumulate_df", accumulate_df), math_fidelity,
+        tuple(entry for entry in inputs if _float("input_df", entry[1]) is not None), bits, part, gradients,
     )  # fmt: skip
-    chosen = part is not None or gradients is not None
-    if chosen or inputs or bits or intermediate_df is not None or accumulate_df is not None:
-        if name_regex is not None:
-            query.name_regex(name_regex)
-        selectors = {"op_type": op_type, "name_regex": name_regex, "epoch_type": part, "is_gradient_op": gradients}
-        text = ", ".join(f"{k}={v}" for k, v in selectors.items() if v is not None)
-        _get_global_compiler_config().precision.append(PrecisionRule(
-            f"configure_mixed_precision({text})", name_regex, op_type, output_df, intermediate_df, accumulate_df,
-            math_fidelity, inputs, bits, part, gradients,
-        ))  # fmt: skip
-        return
-    config = _get_global_compiler_config()
-    target: str | NodePredicateBuilder = query.name_regex(".*" if name_regex is None else name_regex)
-    if op_type is not None:
-        target = query.name_regex(name_regex or ".*") & query.op_type(op_type)
-    if output_df is not None:
-        config.add("data_format", target, output_df.name)
-    if math_fidelity is not None:
-        config.add("math_fidelity", target, math_fidelity.name)
 
 
 def set_num_repeated_patterns(module_name: str, num_patterns: int) -> None:

@@ -96,10 +96,27 @@ def test_all_arguments_of_configure_mixed_precision() -> None:
     assert "configure_mixed_precision(op_type=matmul, name_regex=a.*)" in report["a.matmul"]
 
 
+def test_properties_in_a_list_are_rules_too() -> None:
+    """`CompilerConfig.amp_properties`, with a later entry that wins."""
+    properties = config._get_global_compiler_config().amp_properties
+    properties.append(pybuda._C.AMPNodeProperties(
+        op_type="matmul", name_regex_match=r"[ab]\.matmul", math_fidelity=MathFidelity.LoFi,
+        output_df=DataFormat.Bfp8_b, input_df={1: [DataFormat.Bfp8_b, True]},
+    ))
+    properties.append(pybuda._C.AMPNodeProperties(name_regex_match=r"b\.matmul", math_fidelity=MathFidelity.HiFi2))
+    ops, queues, report, _ = run(BackendDevice.Wormhole_B0)
+    assert (ops["a.matmul"].out_df, ops["a.matmul"].math_fidelity) == (DataFormat.Bfp8_b, "LoFi")
+    assert (ops["b.matmul"].out_df, ops["b.matmul"].math_fidelity) == (DataFormat.Bfp8_b, "HiFi2")
+    assert queues["a.weight"] == queues["b.weight"] == "Bfp8_b"
+    assert "AMPNodeProperties(op_type=matmul" in report["a.matmul"]
+    with pytest.raises(PipelineError, match="AMPNodeProperties selects ops"):
+        pybuda._C.AMPNodeProperties(output_df=DataFormat.Bfp8_b)
+
+
 def test_what_cannot_be_is_refused_or_said() -> None:
     with pytest.warns(UserWarning, match="Quantize"):
         config.configure_mixed_precision(op_type="matmul", output_df=DataFormat.Int8, accumulate_df=DataFormat.Float32)
-    (rule,) = config._get_global_compiler_config().precision
+    (rule,) = config._get_global_compiler_config().amp_properties
     assert (rule.output_df, rule.accumulate_df) == (None, DataFormat.Float32)
     with pytest.raises(PipelineError, match=r"pairs .*\[\(1, 8\)\]"):
         config.configure_mixed_precision(op_type="matmul", input_parameter_indices_to_optimize=[1])  # type: ignore

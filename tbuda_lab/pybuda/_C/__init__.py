@@ -3,9 +3,11 @@
 from tbuda_lab.core.errors import UnsupportedOp as UnsupportedHWOpsError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.pybuda._C import backend_api, balancer, graph, placer
+from tbuda_lab.runtime.config import AMPNodeProperties
 from tbuda_lab.runtime.enums import NodeEpochType
 
 __all__ = [
+    "AMPNodeProperties",
     "DataFormat",
     "MathFidelity",
     "NodeEpochType",
