@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { short } from '../src/views/dom.js';
 import { EditBar } from '../src/views/editbar.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { answered, Legal, type Size } from '../src/views/grid/legal.js';
@@ -65,6 +66,19 @@ describe('Legal', () => {
     expect(answered(legal.tag([4, 2], ops), [['cycles / input', '800']]).map(([term]) => term)).not.toContain('cycles / input, estimate');
     expect(answered(legal.tag([4, 2], ops), [['', 'estimate']]).map(([, text]) => text)).not.toContain('estimate');
     expect(tag['cores']).toBe('8 (+4)');
+  });
+
+  it('begins with the cycles that the tiles and the table show, not with those of the fastest way to work on as many cores', () => {
+    const i = ops.byEpoch[1]![0]!;
+    const size: Size = [ops.get('rows', i), ops.get('cols', i)];
+    const own = new Legal(legalFrame(ops.name[i]!, size, [0, 0], [...SHAPES, size]));
+    expect(own.value('cycles', size)).not.toBe(ops.get('cycles', i));
+    const tag = Object.fromEntries(own.tag([4, 2], ops));
+    expect(tag['kernel cycles']).toMatch(`${short(ops.get('cycles', i))} → 150 `);
+    expect(tag['cycles / input, estimate']).toMatch(`${short(ops.total)} → 900 `);
+    expect(tag['slowest op of the epoch']).toMatch(`${short(ops.frame.column('epoch_limiter_cycles')[1]!)} → 300 `);
+    const still = Object.fromEntries(own.tag(size, ops));
+    expect(still['kernel cycles']).toBe(short(ops.get('cycles', i))); // what is let go where it stood is no edit
   });
 });
 

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { BringUp } from '../src/views/bringup.js';
 import { Frame } from '../src/views/frame.js';
 import { Store } from '../src/views/store.js';
-import { handFrame } from './fixture.js';
+import { GridView } from '../src/views/grid/view.js';
+import { frame, handFrame } from './fixture.js';
 import { EDITS, live, LiveHost } from './live.js';
 
 const stages = [{ name: 'Trace', state: 'failed', seconds: null, detail: '' }, { name: 'Place', state: 'pending', seconds: null, detail: '' }];
@@ -52,5 +53,32 @@ describe('Failure', () => {
     expect(element.querySelector('[data-tb-stale]')).not.toBeNull();
     notice.querySelector<HTMLElement>('[data-tb-action=all-problems]')!.click();
     expect(element.querySelector('[data-tb-action=tab-problems]')!.getAttribute('aria-selected')).toBe('true');
+  });
+
+  it('is said by a grid that stands alone, whenever its placement comes', () => {
+    const host = new LiveHost();
+    const store = new Store(host);
+    const { element } = new GridView(store);
+    host.say({ type: 'status', seq: 1, status: failed });
+    store.put(problems(2));
+    store.put(new Frame({ key: 'edits', meta: { ...EDITS, stale: true }, strings: [''], columns: [] }, new ArrayBuffer(0)));
+    expect(element.querySelector('[data-tb-stale]')).toBeNull();
+    store.put(frame('ops'));
+    const chip = element.querySelector<HTMLElement>('[data-tb-stale=stale]')!;
+    expect(chip.textContent).toBe('not compiled');
+    expect(chip.title).toContain('no mapping 1; do 1');
+    host.say({ type: 'status', seq: 2, status: { ...failed, failed: false } });
+    expect(element.querySelector('[data-tb-stale]')!.textContent).toBe('stale');
+  });
+
+  it('leaves a press on cancel in sight until the work has stopped', () => {
+    const { store, host } = live();
+    const { element } = new BringUp(store);
+    const cancel = () => element.querySelector<HTMLButtonElement>('[data-tb-action=cancel]')!;
+    const busy = { ...failed, failed: false, running: true, cancellable: true };
+    host.say({ type: 'status', seq: 1, status: busy });
+    expect([cancel().textContent, cancel().disabled]).toEqual(['Cancel', false]);
+    host.say({ type: 'status', seq: 2, status: { ...busy, cancellable: false } });
+    expect([cancel().textContent, cancel().disabled]).toEqual(['Cancelling …', true]);
   });
 });

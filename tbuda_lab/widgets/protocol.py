@@ -147,6 +147,7 @@ class StatusBoard:
         self.stages = {name: Stage(name) for name in names}
         self.running = False
         self.failed = False
+        self.cancelling = False  # the work was told to stop, and goes on to its next safe point
         self.text = ""
 
     def begin(self, first: str = "") -> None:
@@ -156,7 +157,7 @@ class StatusBoard:
             stage = self.stages[name]
             stage.state, stage.seconds, stage.detail, stage.fraction = "pending", None, "", 0.0
             stage.spent = 0.0
-        self.running, self.failed, self.text = True, False, ""
+        self.running, self.failed, self.cancelling, self.text = True, False, False, ""
 
     def done(self, name: str, seconds: float | None) -> None:
         """A stage whose result is there already; how long it took, if that is known."""
@@ -183,7 +184,7 @@ class StatusBoard:
             if stage.state == "running":
                 stage.state = "cancelled" if cancelled else "failed" if problem else "done"
                 stage.detail = problem
-        self.running, self.failed = False, bool(problem) and not cancelled
+        self.running, self.failed, self.cancelling = False, bool(problem) and not cancelled, False
         self.text = "Cancelled" if cancelled else problem.splitlines()[0] if problem else ""
 
     def message(self) -> dict[str, Any]:
@@ -194,10 +195,10 @@ class StatusBoard:
         return {
             "running": self.running,
             "failed": self.failed,
-            "message": self.text,
+            "message": "Cancelling at the next safe point …" if self.cancelling else self.text,
             "done": round(share, 3),
             "total": len(stages),
-            "cancellable": self.running,
+            "cancellable": self.running and not self.cancelling,
             "stages": [
                 {
                     "name": LABELS.get(s.name, s.name), "state": s.state, "seconds": s.seconds, "detail": s.detail,

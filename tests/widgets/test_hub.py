@@ -15,7 +15,7 @@ from tbuda_lab.widgets import protocol
 from tbuda_lab.widgets.handlers import session_hub as hubs
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
 from tbuda_lab.widgets.protocol import HANDLERS, StatusBoard
-from tests.widgets.synthetic import FakeSession
+from tests.widgets.synthetic import FakeSession, result
 from tests.widgets.talk import Page
 
 
@@ -134,6 +134,64 @@ def test_cancel_keeps_what_was_shown() -> None:
     assert [s["state"] for s in last["stages"]].count("cancelled") == 1
 
 
+class _Between(FakeSession):
+    """Its views ask for an end just when the compile is over; like a session, a run forgets what was asked before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hub: Hub | None = None
+        self.steps = 0
+
+    def compile(self) -> Any:
+        compiled = super().compile()
+        assert self.hub is not None
+        self.hub.cancel()
+        return compiled
+
+    def run(self, steps: int = 500) -> list[Any]:
+        self.cancelled.clear()
+        self.events.emit("stage", "run", 0.0)
+        for self.steps in range(steps):
+            if self.cancelled.is_set():
+                raise Cancelled("cancelled in the run")
+        return []
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_cancel_between_compile_and_run_ends_the_work(own: bool) -> None:
+    session = _Between()
+    hub, page = attached(session)
+    session.hub = hub
+    hub.own_run = session.run if own else None
+    hub.start()
+    with pytest.raises(Cancelled):
+        hub.wait(120)
+    assert session.steps == 0 and hub.comparisons == []
+    told = next(s for s in page.statuses() if s["running"] and not s["cancellable"])
+    assert told["message"].startswith("Cancelling")
+    last = page.statuses()[-1]
+    assert last["message"] == "Cancelled" and not last["failed"] and not last["cancellable"]
+
+
+def test_a_cancel_before_a_step_has_begun_reaches_it() -> None:
+    """A step that takes an older request for one that was meant for other work is told again."""
+    session = FakeSession()
+    hub, _ = attached(session)
+
+    def late() -> list[Any]:
+        hub.cancel()
+        session.cancelled.clear()  # as a run does with what was asked before it
+        session.events.emit("stage", "run", 0.0)
+        if session.cancelled.is_set():
+            raise Cancelled("cancelled in the run")
+        return []
+
+    hub.own_run = late
+    hub.start()
+    with pytest.raises(Cancelled):
+        hub.wait(120)
+
+
 def test_a_failure_is_shown_and_raised() -> None:
     finding = Diagnostic("error", "softmax", "l1", "needs 3 MB", "use a larger grid")
     why = PlacementError("softmax does not fit", [finding])
@@ -156,9 +214,9 @@ def test_work_done_in_a_cell_is_shown_too() -> None:
     states = {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}
     assert states["Check"] == "done" and states["Run"] == "done" and states["Verify"] == "pending"
     assert page.statuses()[-1]["message"] == "", "the count of inputs belongs to a run that goes"
-    result = session.verify()
+    verified = session.verify()
     states = {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}
-    assert states["Verify"] == "done" and hub.comparisons == result
+    assert states["Verify"] == "done" and hub.comparisons == verified
     assert page.frames()["summary"].meta["pcc"] == pytest.approx(0.9991)
 
 
@@ -170,6 +228,26 @@ def test_all_stages_of_a_session_that_is_compiled_are_done_whenever_that_was() -
     stages = Hub(session).status()["status"]["stages"]  # type: ignore[arg-type]
     assert [s["state"] for s in stages] == ["done"] * 7 + ["pending"] * 2
     assert [s["seconds"] for s in stages[:4]] == [0.01, None, None, 0.01]
+
+
+def test_stages_say_verified_of_the_placement_that_was() -> None:
+    """A placement that comes from before, as by undo in a cell, brings its own stages along."""
+    session = FakeSession()
+    hub, page = attached(session)
+    hub.start()
+    hub.wait(120)
+    first, other = session.result, FakeSession(result(1)).compile()
+
+    def shown(compiled: Any) -> tuple[str, str, bool]:
+        session.result = compiled
+        session.events.emit("compiled", compiled)
+        states = {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}
+        return states["Check"], states["Verify"], "pcc" in page.frames()["summary"].meta
+
+    assert shown(other) == ("done", "pending", False)
+    assert shown(first) == ("done", "done", True)
+    hub.edited()  # by a gesture that changed nothing in the end
+    assert {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}["Verify"] == "done"
 
 
 def test_selection_reaches_every_view_once() -> None:

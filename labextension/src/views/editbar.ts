@@ -5,11 +5,17 @@ import type { Store } from './store.js';
 export class EditBar {
   readonly element = h('span', { class: 'tb-editbar' });
   private readonly stops: (() => void)[] = [];
+  /** What was there when the bar was last drawn: a placement, and a failure of the last work. */
+  private placed = false;
+  private failed = false;
 
   constructor(private readonly store: Store) {
     this.stops.push(
       store.on('frame', key => {
-        if (key === 'edits') this.render();
+        if (key === 'edits' || key === 'problems' || (key === 'ops' && !this.placed)) this.render();
+      }),
+      store.on('status', () => {
+        if (store.status.failed !== this.failed) this.render();
       }),
       store.on('asked', () => this.element.querySelectorAll('button').forEach(b => (b.disabled = true))),
       store.on('answer', () => this.render()));
@@ -23,6 +29,8 @@ export class EditBar {
   private render(): void {
     const { store } = this;
     const edits = store.edits;
+    this.placed = store.frames.has('ops');
+    this.failed = store.status.failed;
     if (!edits) {
       this.element.replaceChildren();
       return;
@@ -34,13 +42,23 @@ export class EditBar {
         onmousedown: (event: Event) => event.preventDefault(), // the focus stays in the grid
         onclick: () => store.ask({ type: what })
       }, sign);
-    const state = edits.shown ? 'preview' : edits.busy ? 'working' : edits.stale && store.frames.has('ops') ? 'stale' : ''; // nothing is older than what never was
+    const state = edits.shown ? 'preview' : edits.busy ? 'working' : edits.stale && this.placed ? 'stale' : ''; // nothing is older than what never was
     this.element.replaceChildren(
       state ? h('span', {
         class: 'tb-stale-chip', 'data-tb-stale': state,
-        title: edits.shown ? `Preview, not applied: ${edits.shown}` : state === 'stale' ? 'Some edits are not compiled yet: press Run' : 'The last placement stays visible until the new one is ready'
-      }, state) : '',
+        title: edits.shown ? `Preview, not applied: ${edits.shown}` : state === 'stale' ? this.why() : 'The last placement stays visible until the new one is ready'
+      }, state === 'stale' && this.failed ? 'not compiled' : state) : '',
       step('undo', '↶', edits.undo, 'Ctrl+Z'), step('redo', '↷', edits.redo, 'Ctrl+Shift+Z'));
+  }
+
+  /** Why the placement shown is older than the edits, and what to do. */
+  private why(): string {
+    const { status, frames } = this.store;
+    if (!status.failed) return 'Some edits are not compiled yet: press Run, or compile the session';
+    const problems = frames.get('problems');
+    const at = problems?.text('severity').indexOf('error') ?? -1;
+    const said = at < 0 ? status.message : [problems!.text('message')[at]!, problems!.text('fix')[at]!].filter(Boolean).join('; ');
+    return `The last placement that worked is shown. ${said}. Undo takes the edit back.`;
   }
 }
 

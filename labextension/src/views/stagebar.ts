@@ -166,7 +166,7 @@ export class StageBar {
     if (host.live && status.running) {
       if (paused) made.push(button('run-pause', 'Resume', 'Continue without pausing', { type: 'resume' }), ...steps());
       else if (going) made.push(button('run-pause', 'Pause', trains ? 'Pause before the next training step' : 'Pause before the next op', { type: 'pause' }));
-      made.push(button('cancel', 'Cancel', 'Stop at the next safe point', { type: 'cancel' }, !status.cancellable));
+      made.push(button('cancel', status.cancellable ? 'Cancel' : 'Cancelling …', 'Stop at the next safe point', { type: 'cancel' }, !status.cancellable));
     } else if (host.live) {
       if (placed) made.push(this.more(brake, ...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' })));
       made.push(button('run', 'Run', 'Compile and run again', { type: 'start' }));

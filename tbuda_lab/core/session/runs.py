@@ -15,7 +15,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import EpochTrace, simulate
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.runner import Runner, filled, joined
@@ -243,6 +243,8 @@ class Runs:
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
         samples = None if inputs is None else filled(self._session.compile(), [sample])
         got = self.run(samples, mode, break_below=break_below)[0]
+        if self._state.cancel.is_set():
+            raise Cancelled("cancelled before the outputs were compared with torch")
         expected = frontend.reference(self._session.model, sample)
         verify = [
             compare(f"output {i}", w.detach().float().numpy(), g.detach().float().numpy())

@@ -165,14 +165,19 @@ class Hub:
             raise self.error
 
     def cancel(self) -> None:
-        """Stop the work at its next safe point; what was shown stays."""
+        """Stop the work at its next safe point; what was shown stays. No further step of the work begins: not the run
+        either, where the compile ended a moment before."""
+        self.board.cancelling = self.board.running
         self.session.cancel()
+        self._tell(force=True)
 
     def _work(self, verify: bool, run: bool) -> None:
         below = MIN_PCC if self.break_on_failure else None
 
         def work() -> None:
             self.session.compile()
+            if self.board.cancelling:
+                raise Cancelled("cancelled after the compile")
             if self.own_run is not None:
                 if run:
                     self.own_run()
@@ -221,6 +226,8 @@ class Hub:
         if not self.board.running and fraction == 0.0:  # work begun by a call in a cell
             self.board.begin(name)
         self.board.step(name, fraction)
+        if self.board.cancelling and fraction == 0.0:
+            self.session.cancel()  # what begins now took the request for one that was meant for the step before
         if name == "run" and fraction >= 1.0 and self._verifying:
             self.board.step("verify", 0.0)
         if name == "trace" and fraction >= 1.0:
@@ -273,11 +280,8 @@ class Hub:
     def _compiled(self, result: Any) -> None:
         verified = (checks for of, checks in self._verified_results if of is result)  # undo comes back to it
         self.comparisons = next(verified, [])
-        if self.board.failed and not self.busy:  # undone, perhaps, without a stage
-            self.board.begin("run")
-            self._done_already()
-            self.board.running = False
-            self._tell(force=True)
+        if not self.busy and not self.board.running:  # taken from before, without a stage: undone, perhaps
+            self._nothing_ran()
         self.publish([
             self.session.frames.ops(result),  # where the ops stand first; all that goes with it behind
             *self.session.frames.of(result),
@@ -388,7 +392,15 @@ class Hub:
     def edited(self) -> None:
         """An edit is compiled, or refused: what was run before belongs to another placement."""
         self.publish([problems_frame(self.session.problems)])
+        self._nothing_ran()
+
+    def _nothing_ran(self) -> None:
+        """The stages of a placement that is compiled and no more, or was compared with torch before."""
         self.board.begin("run")
+        self._done_already()
+        if self.comparisons:
+            for name in ("run", "verify"):
+                self.board.done(name, None)
         self.board.running = False
         self._tell(force=True)
 

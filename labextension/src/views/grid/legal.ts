@@ -7,6 +7,9 @@ import { shortName } from './draw.js';
 /** Height and width of the rectangle on the grid (a transposed op's own rows and columns are the other way round). */
 export type Size = [rows: number, cols: number];
 
+/** Cycles that a tag says, each old and new. */
+type Told = 'cycles' | 'limiter_cycles' | 'epoch_cycles' | 'time';
+
 interface Reason {
   name: string;
   meaning: string;
@@ -158,21 +161,35 @@ export class Legal {
       return from === to ? short(to) : `${short(from)} → ${short(to)}${change}`;
     };
     const more = this.value('cores', size) - this.value('cores', this.now);
+    const change = (column: Told) => {
+      const now = this.current(column, ops);
+      return arrow(now, this.name(size) === this.name(this.now) ? now : this.value(column, size));
+    };
     return [
-      ['kernel cycles', arrow(this.value('cycles', this.now), this.value('cycles', size))],
-      ...this.withData(size, arrow),
-      [ESTIMATE, arrow(this.value('time', this.now), this.value('time', size))],
-      ['slowest op of the epoch', arrow(this.value('epoch_cycles', this.now), this.value('epoch_cycles', size)) + this.next(size)],
+      ['kernel cycles', change('cycles')],
+      ...this.withData(size, change),
+      [ESTIMATE, change('time')],
+      ['slowest op of the epoch', change('epoch_cycles') + this.next(size)],
       ['L1', percent(this.value('l1_bytes', size) / ops.l1)],
       ['cores', `${grouped(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
     ];
   }
 
+  /** What the op takes as it stands, as every view says it: the table has the fastest way to work on as many cores, and
+   *  the policy may have chosen another. */
+  private current(column: Told, ops: Ops): number {
+    const op = ops.indexOf.get(this.op);
+    if (op === undefined) return this.value(column, this.now);
+    const epoch = ops.epochOf(op);
+    if (column === 'time') return ops.kernelsOnly ? this.value(column, this.now) : ops.total;
+    if (column === 'epoch_cycles') return ops.frame.column('epoch_limiter_cycles')[epoch]!;
+    return ops.get(column, op);
+  }
+
   /** Where operands or the output take longer than the kernel: how long, and which. */
-  private withData(size: Size, arrow: (from: number, to: number) => string): [string, string][] {
+  private withData(size: Size, change: (column: Told) => string): [string, string][] {
     const what = this.word('limiter', size);
-    if (!what || what === 'kernel') return [];
-    return [[slowText(what), arrow(this.value('limiter_cycles', this.now), this.value('limiter_cycles', size))]];
+    return !what || what === 'kernel' ? [] : [[slowText(what), change('limiter_cycles')]];
   }
 
   private next(size: Size): string {

@@ -57,7 +57,7 @@ export function resized({ ops, geometry, legal }: Scene, { op, from, handle, alt
   const own: SingleEdit = { do: 'resize', op: name, size: legal.turn(snapped) };
   const start: Size = [lands.row, lands.col];
   const note = [
-    good ? '' : `${legal.name(size)} is not legal; hold Alt to see why`, crowded ? 'neighbours will move' : '',
+    good ? '' : `${legal.name(size)} is not legal; hold Alt to see why`, crowded ? 'no room there: it moves, or its neighbours do' : '',
     moves && !same ? `starts at row ${start[0]}, column ${start[1]}, and is pinned there` : ''
   ].filter(Boolean).join('; ');
   return {
