@@ -76,9 +76,39 @@ def test_the_reason_against_more_cores_is_true(kind: str, device: str, batch: in
                 for r in legal_edges
                 if (s := place_rows(problem, first, last, {**rows, op: r})) is not None and s.limiter_cycles < limiter
             ]
-            assert text.startswith("nothing") == bool(better) or len(fitting) > 24
+            assert text.startswith("legal: ") == bool(better) or len(fitting) > 24
         answer = why(p, message.limiter_op, spec.rows * spec.cols)
         assert answer.blocks_epoch and text in answer.text
+
+
+def test_a_policy_that_gives_few_cores_is_said_to_have_chosen_so() -> None:
+    """Not an edge that forbids ways to stream on the same cores: larger grids are legal."""
+    spec, options = load_device("wormhole_b0"), CompileOptions(balancer_policy="MinimizeGrid")
+    graph = encoder(1)
+    p = place(graph, op_models(graph, spec, options), spec, options)
+    assert p.report is not None
+    problem = Problem.of(graph, p.models, spec, options, p.schedule, {}, frozenset())
+    at, said = 0, 0
+    for epoch, message in zip(p.epochs, p.report.epochs, strict=True):
+        first, last, at = at, at + len(epoch.ops), at + len(epoch.ops)
+        if match := re.match(r"legal: (\d+)x(\d+) would make the epoch faster$", message.no_larger):
+            said += 1
+            op, grid = problem.number[message.limiter_op], (int(match[1]), int(match[2]))
+            table = p.models[message.limiter_op].rows
+            rows = {first + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
+            ways = np.flatnonzero(
+                (table["reason"] == Reason.LEGAL) & (table["grid_r"] == grid[0]) & (table["grid_c"] == grid[1])
+            )
+            better = [
+                s
+                for r in ways.tolist()
+                if (s := place_rows(problem, first, last, {**rows, op: r})) is not None
+                and s.limiter_cycles < message.limiter_cycles
+            ]
+            assert better
+            text = why(p, message.limiter_op, spec.rows * spec.cols).text
+            assert f"{match[0]}; the policy MinimizeGrid chose otherwise" in text and "not on more cores" not in text
+    assert said
 
 
 @pytest.mark.parametrize("op", ["l0.score", "l0.max", "l0.up"])

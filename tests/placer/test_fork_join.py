@@ -16,7 +16,7 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, place_rows
 from tbuda_lab.core.placer.stalls.fork_join import Branch, ForkJoin, buffer, find, input_buffer_tiles
-from tests.placer.graphs import Sketch
+from tests.placer.graphs import Sketch, linear
 from tests.placer.test_place import placed
 
 DEVICE = load_device("wormhole_b0")
@@ -110,6 +110,18 @@ def test_larger_buffers_hold_what_was_missing_and_stay_within_l1() -> None:
             message = buffer(problem, segment, i)
             join = problem.order[pair.join]
             assert message.input_tiles.get(join) or any(d.severity == "warning" for d in message.diagnostics)
+
+
+def test_a_note_speaks_of_forks_only_where_there_are_any() -> None:
+    """In a chain of matmuls those that read a stream get larger buffers: no branch of a fork is short."""
+    s = Sketch()
+    up = linear(s, "up", s.input("x", 1, 1, 256, 512), 256, 512, 2048)
+    down = linear(s, "down", up, 256, 2048, 512)
+    streams = (Override("t_stream_dir", "up", "c"), Override("t_stream_shape", "up", (1, 4)))
+    p = placed(s.output(down), DEVICE, streams)
+    assert p.candidate("up")["t"] == 4 and p.input_buffers["down"][0]
+    (note,) = (d for d in p.diagnostics if d.severity == "note")
+    assert note.rule == "stream-reader" and "down" in note.message and "fork" not in note.message
 
 
 def crossed(tiles: int) -> Graph:

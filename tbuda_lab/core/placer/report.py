@@ -143,6 +143,18 @@ def blocked_reasons(problem: Problem, segments: Sequence[Segment], refusals: dic
 
 _TRIED = 24
 """Candidates whose edges and places are looked at, fewest cores first."""
+_TRIED_PER_GRID = 3
+"""Of them the fastest of each grid: ways to stream on the cores that the op has would leave no room for other grids."""
+
+
+def _fewest_cores(rows: np.ndarray, fitting: np.ndarray, cycles: np.ndarray) -> np.ndarray:
+    """The candidates among `fitting` to try, fewest cores first, then fastest. cycles: of every row of the table."""
+    grids = rows["grid_r"][fitting].astype(np.int64) << 16 | rows["grid_c"][fitting].astype(np.int64)
+    by_grid = np.lexsort((fitting, cycles[fitting], grids))
+    begins = np.flatnonzero(np.r_[True, np.diff(grids[by_grid]) != 0])
+    place = np.arange(len(fitting)) - np.repeat(begins, np.diff(np.r_[begins, len(fitting)]))
+    fastest = fitting[by_grid[place < _TRIED_PER_GRID]]
+    return fastest[np.lexsort((fastest, cycles[fastest], rows["cores"][fastest]))][:_TRIED]
 
 
 def why_no_larger(problem: Problem, segment: Segment, op: int) -> str | _RefusedEdge:
@@ -176,7 +188,7 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str | _Refused
     if int(cores.min()) > own + free:
         return f"the next faster candidate takes {int(cores.min()) - own} cores more, {free} are free"
     fitting = faster[cores <= own + free]
-    order = fitting[np.lexsort((fitting, cycles[fitting], table.rows["cores"][fitting]))][:_TRIED]
+    order = _fewest_cores(table.rows, fitting, cycles)
     book = EdgeCompatibility(problem, first, last, {})
     book.rows = {o: r for o, r in rows.items() if o != op}
     joined = [int(row) for row in order if book.check(op, int(row))]

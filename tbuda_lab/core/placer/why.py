@@ -67,6 +67,11 @@ def why(placement: Placement, op: str, device_cores: int) -> Explanation:
     if not blocks:
         slowest = f"{report.limiter_op} takes {report.limiter_cycles:,}"
         sentences.append(f"It is not the slowest op of the epoch: {slowest}.")
+    elif report.no_larger.startswith("legal: ") and op == report.limiter_op:
+        sentences.append(
+            f"It is the slowest op of the epoch. A faster choice is {report.no_larger}; the policy "
+            f"{placement.report.policy} chose otherwise."
+        )
     elif report.no_larger and op == report.limiter_op:
         sentences.append(f"It is the slowest op of the epoch. Why it is not on more cores: {report.no_larger}.")
     elif not faster:

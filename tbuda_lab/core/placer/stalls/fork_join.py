@@ -381,7 +381,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
                 break
         if part > 1e-9:
             unmet.append((math.ceil(part * epoch.tiles[pair.fork].volume), pair))
-    _widen_readers(epoch, room, extra, widened)
+    readers = _widen_readers(epoch, room, extra)
     sizes: dict[str, tuple[int, ...]] = {}
     for op in sorted({op for op, _ in extra}):
         sizes[problem.order[op]] = tuple(
@@ -398,6 +398,12 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
         message.append(
             Diagnostic("note", where, "fork-join", text, "a larger output buffer of the fork has the same effect")
         )
+    if readers:
+        text = (
+            f"input buffers of {counted(len(readers), 'op')} enlarged so that what streams to them need not wait: "
+            f"{_listed(sorted(readers))}"
+        )
+        message.append(Diagnostic("note", where, "stream-reader", text, "the L1 was free; nothing is to be done"))
     if unmet:
         missing, pair = max(unmet, key=lambda u: u[0])
         fork, join = problem.order[pair.fork], problem.order[pair.join]
@@ -425,14 +431,13 @@ def nop_cores(problem: Problem, segment: Segment) -> int:
     return cores
 
 
-def _widen_readers(
-    epoch: _Epoch, room: dict[int, int], extra: dict[tuple[int, int], int], widened: set[str]
-) -> None:
-    """Gives L1 that is left to readers of what streams. A producer that packs an input in t parts has buffers for two
-    of them; a picker that goes back over its operand, or a matmul that takes it slice by slice, then holds on to what
-    the producer has no other place for, and the two take turns. A picker gets room for a whole input, a matmul for two
-    of its own parts, as far as there is room."""
+def _widen_readers(epoch: _Epoch, room: dict[int, int], extra: dict[tuple[int, int], int]) -> set[str]:
+    """Gives L1 that is left to readers of what streams, and returns their names. A producer that packs an input in t
+    parts has buffers for two of them; a picker that goes back over its operand, or a matmul that takes it slice by
+    slice, then holds on to what the producer has no other place for, and the two take turns. A picker gets room for a
+    whole input, a matmul for two of its own parts, as far as there is room."""
     problem, inside = epoch.problem, epoch.ops
+    readers: set[str] = set()
     for op in inside:
         profile, tiles = problem.profiles[op], epoch.tiles[op]
         if not profile.matmul_like:
@@ -449,7 +454,8 @@ def _widen_readers(
             if add > 0:
                 extra[op, port] = already + add
                 room[op] -= add * tile
-                widened.add(problem.order[op])
+                readers.add(problem.order[op])
+    return readers
 
 
 def _listed(names: list[str]) -> str:
