@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { elide, short } from '../src/views/dom.js';
-import { drawEpoch, fitting, Rows, shortName } from '../src/views/grid/draw.js';
-import { LostSelection, Matcher, original } from '../src/views/names.js';
+import { drawEpoch, Rows } from '../src/views/grid/draw.js';
+import { distinctNames, fitting, LostSelection, Matcher, original, shortName } from '../src/views/names.js';
 import { Ops } from '../src/views/ops.js';
 import { frame, handFrame } from './fixture.js';
 import { editsFrame, live, ops } from './live.js';
@@ -24,9 +24,34 @@ describe('names', () => {
     expect(shortName('layer.0.self.query.matmul')).toBe('query.matmul');
     expect(shortName('l.LayerNorm.layernorm.dc.reduce_avg.3')).toBe('layernorm.reduce_avg');
     expect(shortName('blocks.0.conv1.conv2d.dc.conv2d_rows.1.lc1')).toBe('conv1.conv2d_rows.lc1');
-    expect(fitting('l.LayerNorm.layernorm.dc.reduce_avg.3', 10)).toBe('reduce_avg');
+    expect(fitting(shortName('l.LayerNorm.layernorm.dc.reduce_avg.3'), 10)).toBe('reduce_avg');
+    expect(fitting('down.matmul', 10, false)).toBe('down.matmul'); // another op ends alike: the caller cuts it
     expect(elide('abcdefghij', 5)).toHaveLength(5);
     expect(elide('abcdefghij', 5).startsWith('a')).toBe(true);
+  });
+
+  it('tells ops of an epoch apart', () => {
+    const layer = (i: number) => [`layer.${i}.intermediate.dense.matmul`, `layer.${i}.output.dense.matmul`, `layer.${i}.output.add`];
+    expect(distinctNames(layer(4))).toEqual(['intermediate.dense.matmul', 'output.dense.matmul', 'output.add']);
+    expect(distinctNames(['n.layernorm.dc.add.10', 'n.layernorm.dc.add.4'])).toEqual(['layernorm.add.10', 'layernorm.add.4']);
+    expect(distinctNames([4, 5].map(i => `layer.${i}.attention.self.key.matmul`))).toEqual(['layer.4…key.matmul', 'layer.5…key.matmul']);
+    expect(distinctNames(['up.matmul', 'down.matmul'])).toEqual(['up.matmul', 'down.matmul']);
+    const all = [...layer(4), ...layer(5), 'x', 'matmul', 'a.b.c.d.e.f', 'a.b.x.d.e.f', 'q.b.x.d.e.f', 'q.b.c.d.e.f'];
+    expect(new Set(distinctNames(all)).size).toBe(all.length);
+  });
+
+  it('writes on tiles and in the head what tells them apart', () => {
+    const names = ['a.up.matmul', 'a.down.matmul', 'b.down.matmul', 'c.gelu'];
+    const four = new Ops(handFrame('ops', { rows: 1, cols: 4, device: 'x', harvested: [], physical: [0], l1: 1, clock_hz: 1, total_cycles: 1, chips: [0] }, [
+      ['op_name', 'text', names], ['op_type', 'text', names.map(() => 'matmul')],
+      ...['module', 'location', 'df', 'fidelity', 'stream'].map((c): [string, string, string[]] => [`op_${c}`, 'text', names.map(() => '')]),
+      ['op_epoch', 'u4', [0, 0, 0, 0]], ['op_row', 'u2', [0, 0, 0, 0]], ['op_col', 'u2', [0, 1, 2, 3]], ['op_rows', 'u2', [1, 1, 1, 1]], ['op_cols', 'u2', [1, 1, 1, 1]],
+      ['op_cycles', 'f8', [4, 3, 2, 1]], ['edge_source', 'u4', []], ['edge_target', 'u4', []], ['epoch_chip', 'u2', [0]], ['epoch_cycles', 'f8', [4]]
+    ]));
+    expect(names.map((_, i) => four.short(i))).toEqual(['up.matmul', 'a.down.matmul', 'b.down.matmul', 'c.gelu']);
+    expect(names.map((_, i) => four.told(i))).toEqual([false, false, false, true]);
+    const said = [...drawEpoch(four, 0, 'load', false).querySelectorAll('.tb-tile')].map(t => t.querySelector('.tb-name')?.textContent);
+    expect(new Set(said).size).toBe(4);
   });
 
   it('writes numbers short', () => {

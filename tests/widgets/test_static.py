@@ -13,6 +13,8 @@ import pytest
 from tbuda_lab import widgets
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.widgets.pictures.grid import epoch_svg
+from tbuda_lab.widgets.pictures.svg import distinct_names
 from tbuda_lab.widgets.views import workbench
 from tests.session.models import encoder
 
@@ -49,6 +51,26 @@ def test_every_view_has_a_small_picture_and_hardly_any_state(session: Session, n
     assert "<encoder>" not in html
     state = {k: v for k, v in view.get_state().items() if k != "_esm"}
     assert len(json.dumps(state, default=str)) <= 10_000
+
+
+def test_ops_of_an_epoch_have_names_that_tell_them_apart() -> None:
+    """The same as `distinctNames` of the front end gives; see `labextension/test/names.test.ts`."""
+    layer = [f"layer.4.{name}" for name in ("intermediate.dense.matmul", "output.dense.matmul", "output.add")]
+    assert distinct_names(layer) == ["intermediate.dense.matmul", "output.dense.matmul", "output.add"]
+    steps = ["n.layernorm.dc.add.10", "n.layernorm.dc.add.4"]
+    assert distinct_names(steps) == ["layernorm.add.10", "layernorm.add.4"]
+    keys = [f"layer.{i}.attention.self.key.matmul" for i in (4, 5)]
+    assert distinct_names(keys) == ["layer.4…key.matmul", "layer.5…key.matmul"]
+    names = ["x", "matmul", "a.b.c.d.e.f", "a.b.x.d.e.f", "q.b.x.d.e.f", "q.b.c.d.e.f", *layer, *keys, *steps]
+    assert len(set(distinct_names(names))) == len(names)
+
+
+def test_tiles_of_a_picture_have_names_that_tell_them_apart(session: Session) -> None:
+    frame = session.frames.ops(session.result)
+    for epoch in range(3):
+        written = re.findall(r"font-weight='600'[^>]*>([^<]+)</text>", epoch_svg(frame, epoch))
+        whole = [name for name in written if "…" not in name]
+        assert whole and len(set(whole)) == len(whole)
 
 
 def test_every_view_there_is_was_looked_at() -> None:

@@ -5,7 +5,7 @@ import { slowText } from './grid/legal.js';
 import { NetlistText } from './netlist.js';
 import { Ops } from './ops.js';
 import { open } from './dialog.js';
-import { shortName } from './grid/draw.js';
+import { shortName } from './names.js';
 import { OpControls, PreloadButtons } from './opcontrols.js';
 import { linkList } from './grid/links.js';
 import type { Store } from './store.js';

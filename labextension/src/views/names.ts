@@ -12,6 +12,46 @@ export function original(name: string): string {
   return at < 0 ? name : name.slice(0, at);
 }
 
+/**
+ * The last two parts of a dotted name. A decomposed op shows its original and its step, or its module where the original
+ * says no more than the step ("conv1.conv2d_rows", not "conv2d.conv2d_rows").
+ */
+export function shortName(name: string): string {
+  const parts = name.split('.dc.');
+  if (parts.length === 1) return name.split('.').slice(-2).join('.');
+  const step = parts.at(-1)!.split('.').filter(part => !/^\d+$/.test(part));
+  const stem = parts[0]!.split('.');
+  const original = step[0]?.startsWith(stem.at(-1)!) && stem.length > 1 ? stem.at(-2)! : stem.at(-1)!;
+  return [original, ...step].join('.');
+}
+
+const PARTS = 4; // of a name, before the middle of it is left out
+
+/** Short names that tell the ops of an epoch apart: where two are the same, with the parts before that differ. */
+export function distinctNames(names: readonly string[]): string[] {
+  const found = names.map(shortName);
+  for (const [short, group] of groupsOf(names.map((_, i) => i), i => found[i]!)) {
+    if (group.length === 1) continue;
+    const parts = group.map(i => names[i]!.replaceAll('.dc.', '.').split('.'));
+    const differ = (of: (p: string[]) => string | undefined) => new Set(parts.map(of)).size === group.length;
+    let label = (p: string[]) => p.join('.');
+    const most = Math.max(...parts.map(p => p.length));
+    const count = Array.from({ length: PARTS - 2 }, (_, k) => k + 3).find(k => differ(p => p.slice(-k).join('.')));
+    if (count !== undefined) label = p => p.slice(-count).join('.');
+    else {
+      const at = Array.from({ length: most }, (_, k) => k).find(k => differ(p => p[k]));
+      if (at !== undefined) label = p => `${p.slice(/^\d+$/.test(p[at]!) ? Math.max(0, at - 1) : at, at + 1).join('.')}…${short}`;
+    }
+    group.forEach((i, k) => (found[i] = label(parts[k]!)));
+  }
+  return found;
+}
+
+/** The fullest form of a short name that fits: all of it, or the last part alone where that is no other op's, too. */
+export function fitting(short: string, room: number, told = true): string {
+  return short.length <= room || !told ? short : short.slice(short.indexOf('.') + 1);
+}
+
 /** Names of `present` that stand for `wanted`: the same name if it is there, else all of the same origin. */
 export class Matcher {
   private readonly byName = new Map<string, number>();

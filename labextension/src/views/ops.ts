@@ -1,6 +1,6 @@
 /** The placement frame, unpacked once and shared by grid, table and inspector. */
 import type { Column, Frame } from './frame.js';
-import { Matcher } from './names.js';
+import { distinctNames, Matcher } from './names.js';
 import { preferences } from './preferences.js';
 import type { Checks } from './trace/checks.js';
 
@@ -38,6 +38,8 @@ export class Ops {
   /** Fields that overrides ask for, by op. */
   overridden: ReadonlyMap<string, readonly string[]> = new Map();
   private bounds: string[] | null = null;
+  private labels: string[] | null = null;
+  private alone: boolean[] | null = null;
   private readonly columns = new Map<string, Column>();
   private readonly producers: number[][];
   private readonly consumers: number[][];
@@ -176,6 +178,27 @@ export class Ops {
 
   bound(op: number): string {
     return (this.bounds ??= this.frame.text('op_bound'))[op]!;
+  }
+
+  /** The name of an op in few parts, as many as tell it from the others of its epoch. */
+  short(op: number): string {
+    if (!this.labels) {
+      this.labels = [...this.name];
+      for (const members of this.byEpoch) distinctNames(members.map(i => this.name[i]!)).forEach((label, k) => (this.labels![members[k]!] = label));
+    }
+    return this.labels[op]!;
+  }
+
+  /** Whether the last part of its name is enough to tell an op from the others of its epoch. */
+  told(op: number): boolean {
+    if (!this.alone) {
+      this.alone = this.name.map(() => true);
+      for (const members of this.byEpoch) {
+        const last = members.map(i => this.short(i).split('.').at(-1)!);
+        members.forEach((i, k) => (this.alone![i] = last.indexOf(last[k]!) === last.lastIndexOf(last[k]!)));
+      }
+    }
+    return this.alone[op]!;
   }
 
   into(op: number): number[] {

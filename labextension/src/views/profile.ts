@@ -1,8 +1,7 @@
 /** Where the time of the model goes, by op or module; what bounds each; the edit that would help; the roofline. */
 import { counted, elide, grouped, h, percent, short, svg } from './dom.js';
-import { shortName } from './grid/draw.js';
+import { FOLD_FROM, groupsOf, repeatsOf, shortName, stemOf } from './names.js';
 import type { SingleEdit } from './editmessages.js';
-import { FOLD_FROM, groupsOf, repeatsOf, stemOf } from './names.js';
 import type { Frame } from './frame.js';
 import { oneStep, type Store, syncedTrait, type SyncedTrait } from './store.js';
 import { LazyFrames } from './lazyframes.js';

@@ -3,7 +3,7 @@
  * say how good a placement is.
  */
 import { grouped, h, percent, seconds, short } from './dom.js';
-import { shortName } from './grid/draw.js';
+import { shortName } from './names.js';
 import type { Store } from './store.js';
 import { Checks } from './trace/checks.js';
 import { DeferredWork } from './drawtimes.js';

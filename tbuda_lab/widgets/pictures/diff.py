@@ -9,7 +9,7 @@ import numpy as np
 
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.widgets.pictures.fragments import LIMIT
-from tbuda_lab.widgets.pictures.svg import FONT, Paint, delta_paint, fitting, picture
+from tbuda_lab.widgets.pictures.svg import FONT, Paint, delta_paint, fitting, picture, short_name
 
 MODES = ("split", "blink", "delta")
 CELL_W, CELL_H, LEFT, TOP = 52, 34, 20, 18
@@ -105,7 +105,7 @@ def _tile(frame: Frame, side: str, op: int, delta: bool) -> str:
     name = frame.strings[int(frame.columns["op_name"][op])]
     x, y, w, h = _box(frame, side, op)
     glyphs = "".join(GLYPH[k] for k in kinds)
-    label = " ".join([glyphs, fitting(name, int((w - 6) / 5.6) - 2 * len(kinds))]).strip()
+    label = " ".join([glyphs, fitting(short_name(name), int((w - 6) / 5.6) - 2 * len(kinds))]).strip()
     change = f"{100 * share:+.1f} %" if share else ""
     words = [label, change] if change else [label]
     text = "".join(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.frames import Frame, epoch_time, op_load
-from tbuda_lab.widgets.pictures.svg import FONT, check_epoch, fitting, load_paint, picture, short
+from tbuda_lab.widgets.pictures.svg import FONT, check_epoch, distinct_names, fitting, load_paint, picture, short
 
 RULER = 24
 SMALL_W, SMALL_H, SMALL_STRIP = 22, 14, 5  # of a core where several chips are drawn
@@ -43,9 +43,11 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
         for r in range(meta["rows"])
     ]
 
+    ops = np.flatnonzero((frame.columns["op_epoch"] == epoch) & (frame.columns["op_rows"] > 0))
+    labels = _labels(frame, ops)
+
     def tiles(words: bool = False) -> list[str]:
-        ops = np.flatnonzero((frame.columns["op_epoch"] == epoch) & (frame.columns["op_rows"] > 0))
-        return [_tile(frame, op, top, words) for op in ops.tolist()]
+        return [_tile(frame, op, top, said, words) for op, said in zip(ops.tolist(), labels, strict=True)]
 
     parts += tiles()
     parts += _shared(frame, epoch, top)
@@ -97,7 +99,9 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
             f"<tspan font-weight='600'>chip {chip}</tspan> {mark}{cycles}</text><use href='#{cores}'/>"
         )
         if number is not None:
-            parts += [_small(frame, op, top) for op in np.flatnonzero(c["op_epoch"] == number).tolist()]
+            ops = np.flatnonzero(c["op_epoch"] == number)
+            labels = _labels(frame, ops)
+            parts += [_small(frame, op, top, said) for op, said in zip(ops.tolist(), labels, strict=True)]
         parts += [
             f"<rect y='{y + .5}' width='{width}' height='{SMALL_STRIP - 1}' fill='url(#h)'/>" for y, _ in strips
         ]
@@ -114,7 +118,14 @@ def _cells(meta: Mapping[str, Any], top: dict[int, int]) -> str:
     )
 
 
-def _small(frame: Frame, op: int, top: dict[int, int]) -> str:
+def _labels(frame: Frame, ops: np.ndarray) -> list[tuple[str, bool]]:
+    """What `fitting` takes to write the names of the ops of an epoch: in short, and whether the last part tells."""
+    short_ = distinct_names([frame.strings[i] for i in frame.columns["op_name"][ops].tolist()])
+    last = [name.rpartition(".")[2] for name in short_]
+    return [(name, last.count(end) == 1) for name, end in zip(short_, last, strict=True)]
+
+
+def _small(frame: Frame, op: int, top: dict[int, int], said: tuple[str, bool]) -> str:
     """A tile without words, or with its name where that fits."""
     c = frame.columns
     row, col, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
@@ -125,7 +136,7 @@ def _small(frame: Frame, op: int, top: dict[int, int]) -> str:
     paint = load_paint(float(load))
     name = frame.strings[int(c["op_name"][op])]
     x, y = col * SMALL_W + 0.5, top[row] + 0.5
-    label = fitting(name, int((w - 4) / 4.6))
+    label = fitting(said[0], int((w - 4) / 4.6), said[1])
     words = (
         f"<text x='{x + w / 2}' y='{y + h / 2 + 3}' font-size='7.5' fill='{paint.text}' text-anchor='middle'>"
         f"{escape(label)}</text>" if len(label) > 3 else ""
@@ -182,8 +193,8 @@ def _clear(top: dict[int, int], row: int, high: int) -> float:
     return best[1]
 
 
-def _tile(frame: Frame, op: int, top: dict[int, int], words: bool = False) -> str:
-    """An op; `words`: only what is written on it, with a seam of its colour."""
+def _tile(frame: Frame, op: int, top: dict[int, int], said: tuple[str, bool], words: bool = False) -> str:
+    """An op with its name as `_labels` has it; `words`: only what is written on it, with a seam of its colour."""
     c = frame.columns
     row, col, high, wide = (int(c[f"op_{k}"][op]) for k in ("row", "col", "rows", "cols"))
     x, y = col * CELL_W + 1.5, top[row] + 1.5
@@ -200,7 +211,7 @@ def _tile(frame: Frame, op: int, top: dict[int, int], words: bool = False) -> st
     return (
         f"{head}"
         f"<text x='{x + w / 2}' y='{middle - 1}' font-size='10.5' font-weight='600' fill='{paint.text}' "
-        f"text-anchor='middle'>{escape(fitting(name, int((w - 6) / 6.6)))}</text>"
+        f"text-anchor='middle'>{escape(fitting(said[0], int((w - 6) / 6.6), said[1]))}</text>"
         f"<text x='{x + w / 2}' y='{middle + 12}' font-size='10' fill='{paint.text}' text-anchor='middle'>"
         f"{mark}{short(cycles)}</text></g>"
     )

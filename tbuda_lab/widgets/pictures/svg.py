@@ -46,10 +46,43 @@ def short_name(name: str) -> str:
     return ".".join(name.split(".")[-2:])
 
 
-def fitting(name: str, room: int) -> str:
-    """The fullest form of a name that fits: two parts, or the last one alone, cut if need be."""
-    full = short_name(name)
-    return full if len(full) <= room else elide(full.partition(".")[2] or full, room)
+def distinct_names(names: list[str]) -> list[str]:
+    """Short names that tell the ops of an epoch apart: where two are the same, with the parts before that differ."""
+    found = [short_name(name) for name in names]
+    groups: dict[str, list[int]] = {}
+    for i, short_ in enumerate(found):
+        groups.setdefault(short_, []).append(i)
+    for short_, group in groups.items():
+        if len(group) == 1:
+            continue
+        parts = {i: names[i].replace(".dc.", ".").split(".") for i in group}
+        most = max(map(len, parts.values()))
+        labels = {i: ".".join(p) for i, p in parts.items()}
+        for count in (3, _PARTS):
+            if len({tuple(p[-count:]) for p in parts.values()}) == len(group):
+                labels = {i: ".".join(p[-count:]) for i, p in parts.items()}
+                break
+        else:
+            for at in range(most):
+                if len({p[at] if at < len(p) else None for p in parts.values()}) == len(group):
+                    labels = {
+                        i: ".".join(p[max(0, at - 1) if p[at : at + 1] and p[at].isdigit() else at : at + 1])
+                        + f"…{short_}"
+                        for i, p in parts.items()
+                    }
+                    break
+        for i in group:
+            found[i] = labels[i]
+    return found
+
+
+_PARTS = 4  # of a name, before the middle of it is left out
+
+
+def fitting(full: str, room: int, told: bool = True) -> str:
+    """The fullest form of a short name that fits, cut if need be: all of it, or the last part alone where that is no
+    other op's, too (`told`)."""
+    return full if len(full) <= room else elide((full.partition(".")[2] if told else "") or full, room)
 
 
 def elide(text: str, room: int) -> str:

@@ -5,7 +5,8 @@
 import type { Frame } from '../frame.js';
 import { preferences } from '../preferences.js';
 import { elide, svg } from '../dom.js';
-import { Rows, shortName } from '../grid/draw.js';
+import { Rows } from '../grid/draw.js';
+import { shortName } from '../names.js';
 import type { Paint } from '../theme.js';
 
 export type Side = 'a' | 'b';

@@ -1,6 +1,5 @@
 /** Words beside the grid: the line above the epoch, the card of one op, and the epoch as a table for screen readers. */
 import { bytes, counted, grouped, h, percent } from '../dom.js';
-import { shortName } from './draw.js';
 import { slowText } from './legal.js';
 import type { Ops } from '../ops.js';
 import { PreloadButtons } from '../opcontrols.js';
@@ -82,7 +81,7 @@ export function epochHead(store: Store, ops: Ops, epoch: number): (HTMLElement |
     slowest < 0 ? '' : h('button', {
       class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
       onclick: () => store.select([ops.name[slowest]!], 'grid')
-    }, `▲ ${shortName(ops.name[slowest]!)} limits it`),
+    }, `▲ ${ops.short(slowest)} limits it`),
     h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),
     h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
     ops.epochTimes[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.busy(epoch))} busy`) : ''

@@ -1,5 +1,6 @@
 /** One epoch as SVG: rulers, cores, harvested rows, op rectangles; cores that cannot be as a netlist file has them. */
 import { elide, freshId, svg } from '../dom.js';
+import { fitting } from '../names.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { epochPaint, familyPaint, loadPaint, type Paint } from '../theme.js';
@@ -246,7 +247,7 @@ function linesFor(
 ): [string, string][] {
   const name = ops.name[op]!;
   const room = Math.floor((w - 6) / (7.1 * letter));
-  const label = full ? name : whole ? shortName(name) : fitting(name, room);
+  const label = full ? name : whole ? ops.short(op) : fitting(ops.short(op), room, ops.told(op));
   const most = full ? Math.max(1, Math.floor((hgt - 22) / (13 * letter))) : hgt < 80 ? 1 : 2;
   const lines = wrapped(label, room, most).map((line): [string, string] => [line, 'tb-name']);
   if (!full && hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
@@ -265,24 +266,4 @@ export function wrapped(name: string, room: number, most: number): string[] {
     rest = rest.slice(cut);
   }
   return [...lines, elide(rest, room)];
-}
-
-/** The fullest form of a name that fits: two parts, or the last one alone. */
-export function fitting(name: string, room: number): string {
-  const full = shortName(name);
-  const last = full.slice(full.indexOf('.') + 1);
-  return full.length <= room ? full : last;
-}
-
-/**
- * The last two parts of a dotted name. A decomposed op shows its original and its step, or its module where the original
- * says no more than the step ("conv1.conv2d_rows", not "conv2d.conv2d_rows").
- */
-export function shortName(name: string): string {
-  const parts = name.split('.dc.');
-  if (parts.length === 1) return name.split('.').slice(-2).join('.');
-  const step = parts.at(-1)!.split('.').filter(part => !/^\d+$/.test(part));
-  const stem = parts[0]!.split('.');
-  const original = step[0]?.startsWith(stem.at(-1)!) && stem.length > 1 ? stem.at(-2)! : stem.at(-1)!;
-  return [original, ...step].join('.');
 }

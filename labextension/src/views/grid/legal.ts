@@ -2,7 +2,7 @@
 import { elide, grouped, percent, short } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Ops } from '../ops.js';
-import { shortName } from './draw.js';
+import { shortName } from '../names.js';
 
 /** Height and width of the rectangle on the grid (a transposed op's own rows and columns are the other way round). */
 export type Size = [rows: number, cols: number];
@@ -169,7 +169,7 @@ export class Legal {
       ['kernel cycles', change('cycles')],
       ...this.withData(size, change),
       [ESTIMATE, change('time')],
-      ['slowest op of the epoch', change('epoch_cycles') + this.next(size)],
+      ['slowest op of the epoch', change('epoch_cycles') + this.next(size, ops)],
       ['L1', percent(this.value('l1_bytes', size) / ops.l1)],
       ['cores', `${grouped(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
     ];
@@ -192,9 +192,10 @@ export class Legal {
     return !what || what === 'kernel' ? [] : [[slowText(what), change('limiter_cycles')]];
   }
 
-  private next(size: Size): string {
+  private next(size: Size, ops: Ops): string {
     const op = this.word('epoch_op', size);
-    return op && op !== this.op ? ` (${elide(shortName(op), 28)})` : '';
+    const at = ops.indexOf.get(op);
+    return op && op !== this.op ? ` (${elide(at === undefined ? shortName(op) : ops.short(at), 28)})` : '';
   }
 }
 

@@ -9,7 +9,7 @@ import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { isDark, loadPaint } from '../theme.js';
 import type { Geometry } from './geometry.js';
-import { shortName } from './draw.js';
+import { shortName } from '../names.js';
 import type { Ops } from '../ops.js';
 import { coresOf } from './pictures.js';
 

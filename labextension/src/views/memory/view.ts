@@ -1,6 +1,7 @@
 /** Memory: the L1 of every core of an epoch, and the queues in the channels of DRAM. */
 import { bytes, elide, h, percent, svg } from '../dom.js';
-import { Rows, shortName } from '../grid/draw.js';
+import { Rows } from '../grid/draw.js';
+import { fitting, shortName } from '../names.js';
 import { Ops } from '../ops.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { hex, MemoryData, type Part } from './data.js';
@@ -50,10 +51,10 @@ function drawHeat(ops: Ops, data: MemoryData, epoch: number, dark: boolean, core
     group.append(svg('title', {}, `${ops.name[op]!}: ${bytes(data.used(at))} of every core, ${percent(fill)} of what buffers may use`),
       svg('rect', { class: 'tb-body', x: col * CELL_W + 1.5, y: y + 1.5, width, height, rx: 4, fill: paint.fill, stroke: paint.edge }));
     const room = Math.floor(width / 6);
-    const full = shortName(ops.name[op]!);
+    const full = ops.short(op);
     if (height > 44 || width > 60) {
       group.append(svg('text', { class: 'tb-sub', 'aria-hidden': 'true', x: col * CELL_W + 1.5 + width / 2, y: y + 1.5 + height / 2 - 2, 'text-anchor': 'middle' },
-        elide(full.length <= room ? full : full.slice(full.indexOf('.') + 1), room)));
+        elide(fitting(full, room, ops.told(op)), room)));
       group.append(svg('text', { class: 'tb-name', 'aria-hidden': 'true', x: col * CELL_W + 1.5 + width / 2, y: y + 1.5 + height / 2 + 10, 'text-anchor': 'middle' }, percent(fill)));
     } else {
       group.append(svg('text', { class: 'tb-name', 'aria-hidden': 'true', x: col * CELL_W + 1.5 + width / 2, y: y + height / 2 + 5, 'text-anchor': 'middle' }, percent(fill)));

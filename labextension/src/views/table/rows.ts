@@ -7,7 +7,6 @@ import { FORMULAS } from '../numbers.js';
 import { slowText } from '../grid/legal.js';
 import type { Ops } from '../ops.js';
 import { preloadText } from '../opcontrols.js';
-import { shortName } from '../grid/draw.js';
 import { alike, stemOf } from '../names.js';
 
 // The columns of the op table: how a value is read, sorted and written.
@@ -190,7 +189,7 @@ export function totalRow(ops: Ops, epoch: number, go: (epoch: number) => void): 
   const words = [
     ops.phaseOf(epoch), counted(members.length, 'op'), chips > 1 ? `chip ${ops.ofEpoch('chip', epoch)}` : '',
     ops.epochTimes[epoch] ? `${grouped(ops.epochTimes[epoch])} cycles / input` : '', ops.boundText(epoch),
-    slowest < 0 ? '' : `▲ ${shortName(ops.name[slowest]!)}`, counted(ops.ofEpoch('cores', epoch), 'core'),
+    slowest < 0 ? '' : `▲ ${ops.short(slowest)}`, counted(ops.ofEpoch('cores', epoch), 'core'),
     `${percent(ops.busy(epoch))} busy`
   ].filter(Boolean);
   return [

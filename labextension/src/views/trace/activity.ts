@@ -5,7 +5,7 @@
 import type { Frame } from '../frame.js';
 import type { Store } from '../store.js';
 import { elide, freshId, h, svg } from '../dom.js';
-import { shortName } from '../grid/draw.js';
+import { shortName } from '../names.js';
 import type { Geometry } from '../grid/geometry.js';
 import type { Ops } from '../ops.js';
 import { isDark } from '../theme.js';

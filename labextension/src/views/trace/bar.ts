@@ -7,7 +7,7 @@ import { isDark } from '../theme.js';
 import { KIND_KEYS, KINDS, swatch } from './paint.js';
 import type { TraceActions, TraceState } from './state.js';
 import type { Frame } from '../frame.js';
-import { shortName } from '../grid/draw.js';
+import { shortName } from '../names.js';
 import type { Store } from '../store.js';
 import type { Stall } from './model.js';
 

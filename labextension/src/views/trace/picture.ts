@@ -1,7 +1,7 @@
 /** What is seen of the timeline now: bars on the canvas, elements for the rows in sight, cursors and the playhead. */
 import { elide, grouped, h, percent } from '../dom.js';
 import type { Frame } from '../frame.js';
-import { shortName } from '../grid/draw.js';
+import { shortName } from '../names.js';
 import { inSight, type Row, type TraceModel } from './model.js';
 import { brushes, type Brushes, KINDS } from './paint.js';
 import { isDark } from '../theme.js';
