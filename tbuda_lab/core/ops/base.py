@@ -93,6 +93,13 @@ def truth(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return mask.to(like.dtype if like.is_floating_point() else torch.float32)
 
 
+ON_HOST = (
+    "a TTDevice with CPU fallback, or torch.compile(backend='tbuda'), runs it on the host; a session compiles what is "
+    "for the device alone"
+)
+"""What works for an op that no session takes: see docs/frameworks.md."""
+
+
 def not_on_device(node: Node, why: str) -> UnsupportedOp:
     """The error for an op that the device cannot run, with its place in the user's model."""
     kind = node.op.type if node.op is not None else node.kind.value
@@ -100,5 +107,5 @@ def not_on_device(node: Node, why: str) -> UnsupportedOp:
     if node.origin.location:
         where += f" ({node.origin.location})"
     source = f" (from {node.origin.source_op})" if node.origin.source_op else ""
-    finding = Diagnostic("error", where, "unsupported-op", f"{kind} {node.name!r}{source}: {why}")
+    finding = Diagnostic("error", where, "unsupported-op", f"{kind} {node.name!r}{source}: {why}", ON_HOST)
     return UnsupportedOp("the model holds an op that the device cannot run", [finding], [node.name])

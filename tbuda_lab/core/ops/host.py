@@ -126,11 +126,7 @@ class HostCall(NdOp):
         return truth(y, operands[0]) if y.dtype == torch.bool else y
 
     def canonicalise(self, b: Builder, node: Node, *operands: str) -> str:
-        raise not_on_device(
-            node,
-            f"the device has no {self.call}; it works on integers that inputs alone decide, or on the host "
-            "(CPU fallback)",
-        )
+        raise not_on_device(node, f"the device has no {self.call}; it works on integers that inputs alone decide")
 
 
 Tensor = torch.Tensor
