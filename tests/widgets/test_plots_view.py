@@ -117,6 +117,15 @@ def test_the_curve_of_a_search_is_drawn() -> None:
     source = figure.renderers[0].data_source.data
     assert list(zip(source["step"], source["cycles"], strict=True)) == list(curve)
     assert source["cycles"] == sorted(source["cycles"], reverse=True)
+    assert figure.y_range.default_span >= 10 and figure.yaxis[0].ticker.min_interval == 1, "no two ticks say the same"
+
+
+def test_titles_fit_a_narrow_cell_and_no_figure_narrows_another() -> None:
+    """430 px: a bold letter of a title is 7 px wide, and the numbers of an axis take 80."""
+    session = Session(*perceptron(), "n150", name="mlp")
+    session.optimise(steps=4)
+    for figure in PlotsView(session).figures():
+        assert len(figure.title.text) <= (430 - 80) // 7 and not figure.frame_align
 
 
 def test_gradients_are_an_overlay_of_the_graph() -> None:

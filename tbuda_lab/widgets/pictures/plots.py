@@ -39,6 +39,7 @@ def _figure(title: str, **settings: Any) -> Figure:
         tools="pan,wheel_zoom,box_zoom,reset,save", toolbar_location="right", **settings,
     )  # fmt: skip
     result.toolbar.logo = None
+    result.frame_align = False  # in a column the longest names beside one figure would narrow all others
     result.ygrid.grid_line_color = "#e3e8ef"
     result.xgrid.grid_line_color = None
     return result
@@ -84,7 +85,7 @@ def epoch_cycles(session: Session) -> Figure:
 
     times = session.time()
     rows = epoch_costs(session.compile(), times)
-    epoch_cycles = _figure(f"Cycles per input by epoch, simulated for a batch of {times.batch}", x_axis_label="epoch",
+    epoch_cycles = _figure("Cycles per input by epoch", x_axis_label=f"epoch, simulated for a batch of {times.batch}",
                            y_axis_label="cycles per input")
     data: dict[str, Any] = {
         "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
@@ -235,7 +236,8 @@ def search_curve(session: Session) -> Figure:
     report = session.compile().placement.report
     curve = report.curve if report is not None else ()
     figure = _figure("Search for a better placement", x_axis_label="step of the search",
-                     y_axis_label="estimate of the search, cycles per input")
+                     y_axis_label="estimate, cycles per input")
+    figure.y_range.default_span = 0.1 * max((c for _, c in curve), default=20.0)  # of a search without a gain
     source = ColumnDataSource({"step": [s for s, _ in curve], "cycles": [c for _, c in curve]})
     figure.step("step", "cycles", source=source, mode="after", color=LIMITER, line_width=2.5)
     dots = figure.scatter("step", "cycles", source=source, size=7, color=LIMITER)
@@ -250,9 +252,11 @@ def _cut(text: str, room: int = 34) -> str:
 
 
 def _thousands(figure: Figure, axis: Any = None) -> None:
-    from bokeh.models import NumeralTickFormatter
+    from bokeh.models import BasicTicker, NumeralTickFormatter
 
-    (axis or figure.yaxis).formatter = NumeralTickFormatter(format="0,0")
+    axis = axis or figure.yaxis
+    axis.formatter = NumeralTickFormatter(format="0,0")
+    axis.ticker = BasicTicker(min_interval=1)  # else ticks that are less apart have the same number
 
 
 def _legend(figure: Figure) -> None:
