@@ -12,6 +12,7 @@ import torch
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.epochsim import simulate
+from tbuda_lab.core.epochsim.batchtime import Bound
 from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, PlacementError
 from tbuda_lab.core.frames import total_cycles
 from tbuda_lab.core.netlist.routing.rules import RouteRule
@@ -333,10 +334,19 @@ def test_why_names_the_limiter_and_counts_refusals(shared):
         epoch = times.epochs[why.epoch]
         assert why.limiter_op == placement.epochs[why.epoch].ops[epoch.limiting] and op in why.text
         assert (why.time, why.epoch_time) == (times.per_input, epoch.cycles / times.batch)
+        assert f"most of it is {epoch.bound.words}." in why.text
         for other in why.next_best:
             assert other.grid != why.grid and other.against
             assert other.time == shared.whatif(other.command).time[1], "one truth: what the simulation says of the edit"
             assert other.against.startswith("legal") == (other.time < why.time)
+
+
+def test_bounds_are_said_in_words():
+    said = {bound.value: bound.words for bound in Bound}
+    assert said.pop("fill") == "filling the pipeline"
+    assert said.pop("switch") == "the epoch switch"
+    assert said.pop("stall") == "full buffers"
+    assert all(value == words for value, words in said.items())
 
 
 def test_names_that_are_not_there(shared):

@@ -171,6 +171,6 @@ export class PreloadButtons {
   private say(): void {
     const lines = this.asked ? this.exact.lines.filter(([term, text]) => term !== 'epochs' || text.includes('(')) : [];
     this.effect.dataset['tbWhatif'] = this.asked ? (lines.some(([term]) => term) ? 'exact' : 'asked') : '';
-    this.effect.textContent = this.asked ? [this.asked, ...lines.map(([term, text]) => `${text} ${term}`.trim())].join(' · ') : '';
+    this.effect.textContent = this.asked ? [this.asked, ...lines.map(([term, text]) => `${term} ${text}`.trim())].join(' · ') : '';
   }
 }

@@ -35,6 +35,14 @@ class Bound(StrEnum):
     FILL = "fill"
     SWITCH = "switch"
 
+    @property
+    def words(self) -> str:
+        """As a sentence says it, like the views: "filling the pipeline" for FILL."""
+        return _WORDS.get(self, self.value)
+
+
+_WORDS = {Bound.FILL: "filling the pipeline", Bound.SWITCH: "the epoch switch", Bound.STALL: "full buffers"}
+
 
 @dataclasses.dataclass(frozen=True)
 class OpTime:

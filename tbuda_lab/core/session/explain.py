@@ -174,7 +174,7 @@ def reasons_of(placed: Placed, op: str, table: LegalTable, time_after: TimeAfter
         times.per_input,
         spent,
         epoch.bound.value,
-        " ".join([message.text, f"{share}; most of it is {epoch.bound.value}.", *routes]),
+        " ".join([message.text, f"{share}; most of it is {epoch.bound.words}.", *routes]),
         fused,
         routes,
     )

@@ -72,7 +72,7 @@ export class Legend {
 
   /** A trait of the view as a choice. */
   private choice<T extends string>(label: string, action: string, trait: SyncedTrait<T>, values: T[], title: string, words: Partial<Record<T, string>> = {}): HTMLElement {
-    return h('label', { class: 'tb-key', title }, label, h('select', {
+    return h('label', { class: 'tb-key tb-choice', title, style: `--tb-letters:${label.length}` }, label, h('select', {
       'data-tb-action': action, onchange: (event: Event) => {
         trait.tell((event.target as HTMLSelectElement).value as T);
         this.act.render();
