@@ -280,14 +280,14 @@ class Hub:
     def _compiled(self, result: Any) -> None:
         verified = (checks for of, checks in self._verified_results if of is result)  # undo comes back to it
         self.comparisons = next(verified, [])
-        if not self.busy and not self.board.running:  # taken from before, without a stage: undone, perhaps
-            self._nothing_ran()
         self.publish([
             self.session.frames.ops(result),  # where the ops stand first; all that goes with it behind
             *self.session.frames.of(result),
             problems_frame(self.session.problems),
             summary_frame(self.session.device, self.session.name, self.comparisons),
         ])
+        if not self.busy and not self.board.running:  # taken from before, without a stage: undone, perhaps
+            self._nothing_ran()
 
     # -- views -----------------------------------------------------------------------------------------------
     def views_of(self, kind: str) -> list[Listener]:
