@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import zlib
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 
 from tbuda_lab.core.errors import Cancelled, Diagnostic, PlacementError
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import protocol
 from tbuda_lab.widgets.handlers import session_hub as hubs
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
 from tbuda_lab.widgets.protocol import HANDLERS, StatusBoard
+from tests.session.models import encoder
 from tests.widgets.synthetic import FakeSession, result
 from tests.widgets.talk import Page
 
@@ -190,6 +193,22 @@ def test_a_cancel_before_a_step_has_begun_reaches_it() -> None:
     hub.start()
     with pytest.raises(Cancelled):
         hub.wait(120)
+
+
+def test_a_compile_in_the_background_that_is_cancelled_is_seen_to_end() -> None:
+    """A cell began it, so nobody but the session knows of its end."""
+    session = Session(*encoder(2), "n150", name="encoder")
+    hub = hub_of(session)
+    page = Page()
+    hub.attach(page)
+    seen = threading.Event()
+    session.on("stage", lambda *_: (seen.set(), hub.cancel()))
+    session.compile_async().join(120)
+    assert seen.is_set()
+    last = page.statuses()[-1]
+    assert not last["running"] and last["message"] == "Cancelled"
+    with pytest.raises(Cancelled):
+        session.wait(1)
 
 
 def test_a_failure_is_shown_and_raised() -> None:

@@ -177,6 +177,7 @@ class Compiles:
         try:
             return work()
         except Cancelled:
+            self._state.events.emit("cancelled")
             raise
         except TbudaError as error:
             self._session.error = error

@@ -70,7 +70,8 @@ class Session:
     "compiled"(result), "run"(done, total), "ran"(outputs), "problem"(diagnostic), "edited"(label) after every change of
     options or overrides, undo and redo included, "stale"(bool), "live"(LiveStep) at most four times a second while it
     runs, "checked"(OpChecks), "verified"(list of Comparison), "trained"(TrainingStep) after every step of `train`,
-    "training"(TrainingProgress) then and when it pauses or ends. Listeners run in the thread that works.
+    "training"(TrainingProgress) then and when it pauses or ends, "cancelled"() when a compile or run stopped early.
+    Listeners run in the thread that works.
 
     `compiles`, `edits`, `queries`, `runs` and `training` do the work; the calls here lead to them.
     """

@@ -52,7 +52,7 @@ class Events:
 
 EVENTS = (
     "stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified", "trained",
-    "training", "detail",
+    "training", "detail", "cancelled",
 )  # fmt: skip
 RESULTS_KEPT = 32
 

@@ -69,6 +69,7 @@ class Hub:
         session.on("compiled", self._compiled)
         session.on("verified", self._verified)
         session.on("problem", lambda _: self._problem())
+        session.on("cancelled", self._cancelled)
         self.publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
         if session.result is not None:
             self._done_already()
@@ -268,6 +269,12 @@ class Hub:
     def run_ended(self, complete: bool) -> None:
         """A run that a cell began is over: nobody else tells when it was stopped."""
         if not self.busy and self.board.running and not complete:
+            self.board.end(cancelled=True)
+            self._tell(force=True)
+
+    def _cancelled(self) -> None:
+        """A compile or run that a cell began, perhaps in the background, has ended early."""
+        if not self.busy and self.board.running:
             self.board.end(cancelled=True)
             self._tell(force=True)
 
