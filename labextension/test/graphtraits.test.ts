@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { openedBy } from '../src/views/graph/viewpoint.js';
 import { nothing, Overlay } from '../src/views/graph/paints.js';
 import { Scene } from '../src/views/graph/scene.js';
@@ -47,6 +47,34 @@ describe('what Python says of the graph', () => {
     view.search.dispatchEvent(new Event('input'));
     expect([host.get('query'), found()]).toEqual(['add', `${count(/add/i)} found`]);
     view.dispose();
+  });
+
+  it('brings into sight what was selected while it was hidden', () => {
+    let shown = () => {};
+    vi.stubGlobal('ResizeObserver', class {
+      constructor(f: () => void) {
+        shown = f;
+      }
+      observe(): void {}
+      disconnect(): void {}
+    });
+    const { store, host } = filled();
+    host.set('depth', 0);
+    const view = new GraphView(store);
+    const scene = view.scene!;
+    const hidden = scene.names.findIndex((_, n) => scene.standIn(n) !== scene.itemOfNode[n]);
+    store.select([scene.names[hidden]!], 'grid');
+    expect([...scene.opened]).toEqual([0]);
+    const stage = view.element.querySelector('.tb-stage')!;
+    Object.defineProperty(stage, 'clientWidth', { value: 600 });
+    Object.defineProperty(stage, 'clientHeight', { value: 400 });
+    shown();
+    expect(scene.standIn(hidden)).toBe(scene.itemOfNode[hidden]);
+    const opened = scene.opened.size;
+    shown(); // of another size: it stays where it is
+    expect(scene.opened.size).toBe(opened);
+    view.dispose();
+    vi.unstubAllGlobals();
   });
 
   it('leaves the host alone where the view has no such trait', () => {

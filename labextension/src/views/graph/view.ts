@@ -58,6 +58,8 @@ export class GraphView {
   private drawn: Camera | null = null;
   private unfinished = false;
   private hookTimer = 0;
+  /** Something was selected while the graph was hidden: it is brought into sight once the graph is. */
+  private missed = false;
   private colours: Colours | null = null;
 
   /** @param special where a graph of its own kind is shown: one stage, other colours. */
@@ -240,6 +242,7 @@ export class GraphView {
       this.canvas.height = height;
     }
     if (!this.eye.fitted) this.eye.fit();
+    if (this.missed && clientHeight) this.followSelection(true);
     this.anew = true;
     this.paintNow();
   }
@@ -362,7 +365,10 @@ export class GraphView {
     if (!scene) return;
     this.selected = new Set(new Matcher(scene.names).find(this.store.selection.names));
     const first = [...this.selected][0];
-    if (scroll && preferences().follow && first !== undefined && this.selected.size <= 8) this.eye.reveal(first, false);
+    if (scroll && preferences().follow && first !== undefined && this.selected.size <= 8) {
+      this.missed = !this.surface.clientHeight;
+      if (!this.missed) this.eye.reveal(first, false);
+    }
     this.repaint();
   }
 
