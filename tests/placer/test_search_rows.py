@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 
@@ -11,6 +12,7 @@ import pytest
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
@@ -117,6 +119,41 @@ def test_an_epoch_filled_sooner_is_faster_legal_and_the_same_for_the_same_draws(
         assert first.kernel_cycles <= limit * segment.limiter_cycles  # more cores may share the host's link
         assert float(batch_times([(problem, first)])[0]) < now
     assert Sooner(problem, segment, {}, 1.0, random.Random(3), WaitCache()).run(60) is None  # no op is so fast
+
+
+def _with_other_dram_cores(problem: Problem, segment: Segment) -> list[Segment]:
+    """The epoch with one row changed, for every op that has one which preloads the same with other cores on DRAM."""
+    variants = []
+    for i, (op, now) in enumerate(zip(range(segment.first, segment.last), segment.rows, strict=True)):
+        table = problem.tables[op]
+        dram = problem.dram_cores(op, *problem.places(op, segment.first, segment.last))
+        legal, prologue = problem.legal[table.signature], table.rows["prologue"]
+        others = legal[(prologue[legal] == prologue[now]) & (dram[legal] != dram[now])]
+        if len(others):
+            row = int(others[table.rows["cores"][others].argmin()])
+            variants.append(dataclasses.replace(segment, rows=(*segment.rows[:i], row, *segment.rows[i + 1 :])))
+    return variants
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_what_fills_an_epoch_does_not_depend_on_the_epochs_before(graph: str) -> None:
+    problem, segment = _epoch("grayskull", graph)
+    limit = segment.limiter_cycles
+
+    def filled(problem: Problem, segment: Segment) -> Segment | None:
+        return SpareCoreFill(problem, segment).proposal({}, limit, limit)
+
+    variants = _with_other_dram_cores(problem, segment)
+    alone = [filled(_with_new_costs(problem), variant) for variant in variants]
+    assert any(alone)
+    for variant, proposal in zip(variants, alone, strict=True):
+        shared = _with_new_costs(problem)
+        filled(shared, segment)
+        assert filled(shared, variant) == proposal
+
+
+def _with_new_costs(problem: Problem) -> Problem:
+    return dataclasses.replace(problem, costs=CostCache(problem.device, problem.options))
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

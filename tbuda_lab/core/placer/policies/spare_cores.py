@@ -299,19 +299,18 @@ class SpareCoreFill:
         return ready
 
     def _shapes(self, op: int, limit: float, kernel: float) -> _Shapes:
-        """Of all legal rows within the limits those that preload as the op does now, and of each number of cores the
-        ones that begin, end, or let go of their operands first."""
-        problem = self.problem
+        """Of all legal rows within the limits those that preload as the op does now, with no more cores on DRAM, and of
+        each number of cores the ones that begin, end, or let go of their operands first."""
+        problem, now = self.problem, self.now[op]
         where, output = problem.places(op, self.first, self.last)
         table = problem.tables[op]
-        prologue = int(table.rows["prologue"][self.now[op]])
+        bounds = int(table.rows["prologue"][now]), int(problem.dram_cores(op, where, output)[now])  # of `no_heavier`
         key = ("filling", table.signature, where, output, dram_divider(problem.device, self.load.dram_cores),
-               problem.orders[problem.order[op]], limit, kernel, prologue, self.load.host_cores)  # fmt: skip
+               problem.orders[problem.order[op]], limit, kernel, bounds, self.load.host_cores)  # fmt: skip
         entry = problem.costs.answers.get(key)
         if isinstance(entry, _Shapes):
             return entry
         rows = legal_rows(problem, op)
-        now = self.now[op]
         limiter = problem.row_limits(op, where, output, EpochLoad(self.load.dram_cores, self.load.host_cores))
         keep = no_heavier(problem, op, where, output, now) & (rows.kernel <= kernel)
         at = rows.by_cores[keep[rows.by_cores]]
