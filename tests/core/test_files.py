@@ -52,6 +52,7 @@ HOSTILE = {
     "a number of 10,000 digits": ("a: " + "9" * 10_000, "not YAML"),
     "a number to the base 60": ("a: " + "1" + ":1" * 5_000, "not YAML"),
     "half a character": ("a: \ud800", "not YAML"),
+    "a name that occurs twice": ("a: 1\nb: {c: 1, d: 2, c: 3}", "line 2, column 17.*'c' occurs twice"),
 }
 
 
@@ -133,6 +134,7 @@ def test_files_are_read_as_far_as_is_plausible(tmp_path: Path) -> None:
         yaml_map(path, "device")
     with pytest.raises(InputError, match="more than 1 MiB"):
         bounded_text(Path("/dev/zero"), 1 << 20, "is not text")
+    assert bounded_text(Path("/proc/self/cmdline"), 1 << 20, "is not text")  # a file that says that it is empty
     for wrong in (tmp_path, tmp_path / "none", Path("a\0b")):
         with pytest.raises(InputError, match="cannot be read"):
             bounded_text(wrong, 10, "is not text")
@@ -148,7 +150,9 @@ def test_a_link_to_itself_is_no_way_out(tmp_path: Path) -> None:
         path_inside(tmp_path, "out/passwd")
 
 
-@pytest.mark.parametrize("text", ["{", "[" * 100_000, "9" * 5000, '{"a": ' * 5000, "\ud800", ""])
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "9" * 5000, '{"a": ' * 5000, "\ud800", "", '[{"a": 1, "b": 2, "a": 1}]']
+)
 def test_hostile_json_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="not JSON"):
         parse_json(text, "some.json")

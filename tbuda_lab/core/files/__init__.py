@@ -11,6 +11,7 @@ from tbuda_lab.core.files.bounded import (
     path_inside,
     shape_text,
     size_text,
+    unique_names,
     unpacked_most,
 )
 from tbuda_lab.core.files.yamltext import Fault, Limits, compose_yaml, parse_yaml, yaml_fault, yaml_map
@@ -18,5 +19,5 @@ from tbuda_lab.core.files.yamltext import Fault, Limits, compose_yaml, parse_yam
 __all__ = [
     "Budget", "Fault", "Limits", "atomic_file", "atomic_text", "bounded_bytes", "bounded_text", "check_writable",
     "compose_yaml", "json_map", "parse_json", "parse_npy", "parse_yaml", "path_inside", "read_npz", "shape_text",
-    "size_text", "unpacked_most", "yaml_fault", "yaml_map",
+    "size_text", "unique_names", "unpacked_most", "yaml_fault", "yaml_map",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ What a file says of sizes is checked here before anything of that size is made.
 
 from __future__ import annotations
 
+import collections
 import json
 import math
 import os
@@ -28,12 +29,18 @@ def path_inside(folder: Path, name: Any) -> Path:
     return path
 
 
+_PIECE = 1 << 20
+"""Bytes of a read where the size of a file is not known."""
+
+
 def bounded_bytes(path: Path, most: int, otherwise: str) -> bytes:
     """The contents of a file of at most `most` bytes, whatever its size is said to be; `otherwise` says what a larger
     one is. Raises `InputError`."""
     try:
         with path.open("rb") as stream:
-            data = stream.read(most + 1)
+            data = stream.read(min(most, os.fstat(stream.fileno()).st_size) + 1)
+            while len(data) <= most and (more := stream.read(min(most + 1 - len(data), max(len(data), _PIECE)))):
+                data += more  # of a device or a pipe, or of a file that grows
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a name with a zero byte
@@ -53,9 +60,10 @@ def bounded_text(path: Path, most: int, otherwise: str) -> str:
 
 
 def parse_json(text: str, name: str) -> Any:
-    """The value of a JSON text. Raises `InputError` with `name` and the place."""
+    """The value of a JSON text. Raises `InputError` with `name`, and the place where there is one; a name that an
+    object has twice is an error."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique_names)
     except json.JSONDecodeError as error:
         raise InputError(f"{name}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
     except RecursionError as error:
@@ -70,6 +78,17 @@ def json_map(path: Path, what: str, most: int = 4 << 20) -> dict[str, Any]:
     if not isinstance(json_map, dict):
         raise InputError(f"{path}: not a {what}: expected an object at the top")
     return json_map
+
+
+def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these members, for a JSON decoder. Raises `ValueError` for a name that occurs twice: of two values
+    none is known to be meant."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        counts = collections.Counter(name for name, _ in pairs)
+        name = next(name for name, count in counts.items() if count > 1)
+        raise ValueError(f"{name[:80]!r} occurs twice in an object")
+    return members
 
 
 class Budget:

@@ -106,6 +106,18 @@ class _PlainLoader(yaml.CSafeLoader):
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
             raise yaml.constructor.ConstructorError(None, None, f"no value: {error}", node.start_mark) from error
 
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        if isinstance(node, yaml.MappingNode):
+            names: set[tuple[str, str]] = set()
+            for key, _ in node.value:
+                name = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else None
+                if name in names:
+                    text = f"{key.value[:80]!r} occurs twice in a map"
+                    raise yaml.constructor.ConstructorError(None, None, text, key.start_mark)
+                if name is not None:
+                    names.add(name)
+        return super().construct_mapping(node, deep=deep)
+
     def number(self, node: Any) -> int | float:
         if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_NUMBER:
             raise ValueError(f"a number of {len(node.value)} characters, more than {MAX_NUMBER}")

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
-from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
+from tbuda_lab.core.files import atomic_text, bounded_text, parse_json, unique_names
 from tbuda_lab.core.options import CompileOptions, options_from_json, options_to_json, plain_value
 from tbuda_lab.core.overrides import Override, Resolve, from_json, to_json
 from tbuda_lab.core.session.command import Command
@@ -39,7 +39,9 @@ OVERRIDES_FORMAT = "tbuda-overrides 1"
 MAX_OVERRIDES_BYTES = 4 << 20
 MAX_OVERRIDES = 20_000
 _SPACE = re.compile(r"[ \t\r\n]*")
-_OTHERS = ("undo", "redo", "checkpoint", "begin", "end")
+_OTHERS = {"undo": (), "redo": (), "checkpoint": ("name",), "begin": ("label", "by"), "end": ()}
+"""Records that are no commands, with their fields."""
+_HEAD = ("format", "device", "harvested_rows", "name", "options", "overrides")
 
 @dataclasses.dataclass(frozen=True)
 class Header:
@@ -143,6 +145,9 @@ def parse_journal(text: str, name: str = "session") -> JournalFile:
         reader.fail(1, f"format is {head.get('format')!r}", f"a session file has the format {FORMAT!r}")
     if head.get("device") not in (*ARCHS, *BOARDS):
         reader.fail(1, f"unknown device {head.get('device')!r}", f"known: {', '.join((*ARCHS, *BOARDS))}")
+    for name in head:
+        if name not in _HEAD:
+            reader.fail(1, f"unknown field {name!r}", f"known: {', '.join((*_HEAD, 'commands'))}")
     rows = head.get("harvested_rows")
     if rows is not None and not (isinstance(rows, list) and all(type(r) is int and 0 <= r < 64 for r in rows)):
         reader.fail(1, "harvested_rows is not a list of row numbers", "physical rows, from 0")
@@ -162,21 +167,16 @@ def _actions(reader: _JournalReader, commands: list[tuple[int, Any]]) -> Iterato
     group: list[Command] | None = None
     label = source = ""
     for line, record in commands:
-        if not isinstance(record, dict) or not isinstance(record.get("do"), str):
-            reader.fail(line, "not a command", 'a command is an object with a "do"')
-        what = record["do"]
-        if what not in COMMANDS and what not in _OTHERS:
-            reader.fail(line, f"unknown command {what!r}", f"known: {', '.join((*COMMANDS, *_OTHERS))}")
-        by = record.get("by", "code")
+        what, by = _record_kind(reader, line, record)
         if what in COMMANDS:
             fields = {k: v for k, v in record.items() if k not in ("do", "by")}
             command = reader.guard(line, partial(command_of, what, fields))
             if group is not None:
                 group.append(command)
             else:
-                yield "do", (command,), "", str(by)
+                yield "do", (command,), "", by
         elif what == "begin" and group is None:
-            group, label, source = [], str(record.get("label", "")), str(by)
+            group, label, source = [], record.get("label", ""), by
         elif what == "end" and group is not None:
             if group:
                 yield "do", tuple(group), label, source
@@ -189,6 +189,21 @@ def _actions(reader: _JournalReader, commands: list[tuple[int, Any]]) -> Iterato
             reader.fail(line, f"{what!r} is not allowed here", "begin and end come in pairs; a checkpoint has a name")
     if group is not None:
         reader.fail(commands[-1][0], "a 'begin' without its 'end'", "close the group")
+
+
+def _record_kind(reader: _JournalReader, line: int, record: Any) -> tuple[str, str]:
+    """What a record is and who made it. Fails for what is neither a command nor one of `_OTHERS` with its fields."""
+    if not isinstance(record, dict) or not isinstance(record.get("do"), str):
+        reader.fail(line, "not a command", 'a command is an object with a "do"')
+    what = record["do"]
+    if what not in COMMANDS and what not in _OTHERS:
+        reader.fail(line, f"unknown command {what!r}", f"known: {', '.join((*COMMANDS, *_OTHERS))}")
+    for name in record:
+        if name not in ("do", *_OTHERS.get(what, record)):
+            reader.fail(line, f"{what!r} has no field {name!r}", "leave it out")
+        if (name == "by" or what == "begin") and not isinstance(record[name], str):
+            reader.fail(line, f"{name} is not text", "who made the edit, or what it is called")
+    return what, record.get("by", "code")
 
 
 def command_of(what: str, fields: dict[str, Any]) -> Command:
@@ -221,7 +236,7 @@ class _JournalReader:
 
     def __init__(self, text: str, name: str) -> None:
         self.text, self.name = text, name
-        self.decoder = json.JSONDecoder()
+        self.decoder = json.JSONDecoder(object_pairs_hook=unique_names)
         self.ends = [match.start() for match in re.finditer("\n", text)]
 
     def fail(self, line: int, message: str, fix: str) -> NoReturn:
@@ -282,7 +297,7 @@ class _JournalReader:
         except RecursionError:
             self.fail(self.line(at), "nested too deeply", "commands are flat")
         except ValueError as error:  # a whole number of thousands of digits
-            self.fail(self.line(at), f"not JSON that can be read: {error}", "write the number")
+            self.fail(self.line(at), f"not JSON that can be read: {error}", "write short numbers, and each name once")
 
     def _skip(self, at: int) -> int:
         space = _SPACE.match(self.text, at)
