@@ -16,7 +16,7 @@ from tbuda_lab.cli import main
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import Cancelled, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.frontend.onnx import from_onnx
+from tbuda_lab.core.frontend.onnx import from_onnx, read
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
@@ -221,6 +221,27 @@ def test_what_is_no_model_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(ModelError):
         from_onnx(tmp_path / "m.onnx")
+
+
+TWICE = {
+    "two nodes": lambda: plain(node("Relu", ["x"], ["y"]), node("Exp", ["x"], ["y"])),
+    "a node and an input": lambda: plain(node("Relu", ["x"], ["x"]), node("Exp", ["x"], ["y"])),
+    "two initialisers": lambda: plain(node("Add", ["x", "w"], ["y"]), stored=(whole("w", 1), whole("w", 2))),
+}
+
+
+@pytest.mark.parametrize("what", TWICE)
+def test_a_name_of_two_values_is_refused(what: str) -> None:
+    with pytest.raises(ModelError, match=r"'y'|'x'|'w'"):
+        from_onnx(TWICE[what]())
+
+
+def test_what_has_no_end_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "LARGEST", 1 << 20)
+    with pytest.raises(ModelError, match="more than 1 MiB"):
+        from_onnx("/dev/zero")
+    with pytest.raises(ModelError, match="cannot be read"):
+        from_onnx("a\0b.onnx")
 
 
 def whole(name: str, *values: Any) -> Any:

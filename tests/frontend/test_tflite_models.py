@@ -236,6 +236,8 @@ def test_what_has_no_form_is_named_and_damage_is_refused() -> None:
     good = classifier()
     with pytest.raises(ModelError):
         from_tflite(b"no model at all")
+    with pytest.raises(ModelError, match="cannot be read"):
+        from_tflite("a\0b.tflite")
     for cut in (20, 100, len(good) // 2):
         with pytest.raises((ModelError, UnsupportedOp)):
             from_tflite(good[:cut])

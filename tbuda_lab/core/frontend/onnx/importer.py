@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
@@ -97,6 +98,9 @@ class _OnnxImporter:
     def _leaves(self, graph: Any, scope: Scope) -> None:
         stored = {t.name: t for t in graph.initializer}
         inputs = [i for i in graph.input if i.name not in stored]
+        counts = collections.Counter([t.name for t in graph.initializer] + [i.name for i in inputs])
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise ModelError(f"the model has two inputs or initialisers {twice[0]!r}")
         samples = _by_name(self.samples, [i.name for i in inputs])
         shapes: dict[str, list[int]] = {}
         for entry in inputs:
@@ -132,6 +136,9 @@ class _OnnxImporter:
             results = self._node(node, operands, origin, scope)
             values = results if isinstance(results, tuple) else (results,)
             for k, name in enumerate(node.output):
+                if name in scope.values:
+                    raise ModelError(f"{node.name or node.op_type} computes {name!r}, which another node, an input or "
+                                     "an initialiser gives")
                 if name:
                     scope.values[name] = _Lacking(k, origin) if k >= len(values) or values[k] is None else values[k]
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.files import bounded_bytes
 
 try:
     import onnx as onnx
@@ -34,11 +35,9 @@ def load(model: Any) -> tuple[Any, Path | None]:
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         try:
-            if path.stat().st_size > LARGEST:
-                raise ModelError(f"{path} is larger than 2 GiB; store its weights as external data")
-            data = path.read_bytes()
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+            data = bounded_bytes(path, LARGEST, "has to store its weights as external data")
+        except InputError as error:
+            raise ModelError(str(error)) from None
         return _parse(data, str(path)), path.resolve().parent
     if isinstance(model, bytes):
         return _parse(model, "the model"), None

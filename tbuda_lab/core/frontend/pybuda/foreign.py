@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, ModelError, not_supported
+from tbuda_lab.core.files import bounded_bytes
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.jax_model import from_jax
 from tbuda_lab.core.frontend.jax_model.importer import as_array
@@ -323,9 +324,9 @@ def _graph_def(path: str | None) -> Any:
         raise ModelError("a TFGraphDefModule needs a frozen GraphDef, or the path of a file that holds one")
     graph = tf.compat.v1.GraphDef()
     try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+        content = bounded_bytes(Path(path), read.LARGEST, "holds no frozen GraphDef")
+    except InputError as error:
+        raise ModelError(str(error)) from None
     try:
         graph.ParseFromString(content)
     except Exception as error:  # protobuf's two implementations raise types of their own

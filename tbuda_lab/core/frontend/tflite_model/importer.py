@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tbuda_lab.core.errors import Cancelled, ModelError, UnsupportedOp
+from tbuda_lab.core.errors import Cancelled, InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.files import bounded_bytes
 from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
 from tbuda_lab.core.frontend.tflite_model.operators import TABLE, Operator
@@ -30,11 +31,9 @@ def read_model(model: Any) -> bytes:
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         try:
-            if path.stat().st_size > LARGEST:
-                raise ModelError(f"{path} is larger than 2 GiB")
-            data = path.read_bytes()
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+            data = bounded_bytes(path, LARGEST, "is not a TFLite model")
+        except InputError as error:
+            raise ModelError(str(error)) from None
     elif isinstance(model, bytes | bytearray):
         data = bytes(model)
     else:
