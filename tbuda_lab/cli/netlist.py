@@ -9,7 +9,7 @@ from pathlib import Path
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, counted
 from tbuda_lab.core.files.atomic import atomic_text
-from tbuda_lab.core.netlist.routing.cases import judge_lines
+from tbuda_lab.core.netlist.routing.cases import judge_file
 
 _PROFILES = """\
 profiles:
@@ -89,7 +89,7 @@ def _edges(arguments: argparse.Namespace) -> int:
         raise InputError(f"cannot read {arguments.cases}: {error.strerror or error}") from error
     with cases, atomic_text(arguments.out) as out:
         try:
-            for line in judge_lines(cases):
+            for line in judge_file(cases):
                 out.write(line + "\n")
         except UnicodeDecodeError as error:
             raise InputError(f"{arguments.cases} is not UTF-8 text") from error

@@ -19,8 +19,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import ModelError
-from tbuda_lab.core.files import atomic_text
-from tbuda_lab.core.files.arrays import read_npz
+from tbuda_lab.core.files import atomic_text, bounded_text, read_npz
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, apply, opened
 from tbuda_lab.core.graph import Graph, NodeKind, parse_graph, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
@@ -77,10 +76,16 @@ class GraphModule(PyBudaModule):
         return results[0] if len(results) == 1 else results
 
 
+MAX_BYTES = 256 << 20
+"""Of a graph's text."""
+
+
 def read_graph(path: Path) -> Graph:
-    """A graph and the values of its constants. Raises `GraphSyntaxError`, and `InputError` for bad arrays."""
+    """A graph and the values of its constants. Raises `GraphSyntaxError`, and `InputError` for files that cannot be
+    read and bad arrays."""
     arrays = read_npz(path.with_suffix(".npz"))
-    return parse_graph(path.read_text(encoding="utf-8"), {name: np.asarray(value) for name, value in arrays.items()})
+    text = bounded_text(path, MAX_BYTES, "is not the graph of a module")
+    return parse_graph(text, {name: np.asarray(value) for name, value in arrays.items()})
 
 
 @dataclasses.dataclass(frozen=True)

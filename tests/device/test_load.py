@@ -129,6 +129,11 @@ def test_chips_and_hops() -> None:
         load_device("n150", chips=[0, 0])
     with pytest.raises(InputError, match="different numbers"):
         load_device("n150", chips=0)
+    for wrong in (True, "2"):
+        with pytest.raises(InputError, match="number of chips"):
+            load_device("n150", chips=wrong)
+    with pytest.raises(InputError, match="numbers of physical rows"):
+        load_device("n150", harvested_rows=True)
 
 
 def test_descriptor_file(tmp_path: Path) -> None:
@@ -176,7 +181,7 @@ def test_descriptors_run_no_code(tmp_path: Path) -> None:
 
 
 def test_unknown_devices_list_the_names(tmp_path: Path) -> None:
-    for name in ("n151", "", tmp_path / "absent.yaml"):
+    for name in ("n151", "", tmp_path / "absent.yaml", "a" * 5_000 + ".yaml"):
         with pytest.raises(UnknownDevice):
             load_device(name)
     with pytest.raises(UnknownDevice, match="e150, e300, n150, n300"):

@@ -14,7 +14,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.netlist import schema
 from tbuda_lab.core.netlist.routing import EdgeReader, RoutedEdge, RouteRule, Source, judge, judge_alone, view
-from tbuda_lab.core.netlist.routing.cases import edge_of, judge_lines
+from tbuda_lab.core.netlist.routing.cases import MOST_LINE, edge_of, judge_lines
 from tbuda_lab.core.netlist.routing.layout import shape_after
 from tbuda_lab.core.netlist.routing.stacks import breaking_step, chain_of, phased, phases, step_text
 from tests.netlist import builders
@@ -39,6 +39,7 @@ def test_a_line_that_is_no_case_is_named_and_nothing_is_written(tmp_path: Path, 
     good = JUDGED.read_text().splitlines()[0]
     bad = tmp_path / "bad.jsonl"
     for text, message in (("{", "line 2"), ("[]", "line 2"), (good.replace('"grid": [', '"grid": [-1, '), "pair"),
+                       (good[:-1] + " " * MOST_LINE + good[-1:], "line 2"),
                        (good.replace('"tms": [', '"tms": [["spin", 2], '), "spin"),
                        (json.dumps({**json.loads(good), "input_count": 10**12}), "whole number")):
         bad.write_text(good + "\n" + text + "\n")

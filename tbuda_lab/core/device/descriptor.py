@@ -39,7 +39,11 @@ def read_arch(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _descriptor(path: Path, what: str) -> dict[str, Any]:
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:  # a name that no file system takes
+        raise UnknownDevice(f"{path}: cannot read the {what}: {error.strerror}") from error
+    if not there:
         raise UnknownDevice(f"{path}: cannot read the {what}: there is no such file")
     return yaml_map(path, what)
 

@@ -120,17 +120,17 @@ def _harvest(spec: DeviceSpec, by_chip: tuple[tuple[int, ...], ...]) -> DeviceSp
 
 def _rows(rows: Sequence[int] | int) -> tuple[int, ...]:
     """Physical rows from their numbers or from a bit mask."""
-    if isinstance(rows, int):
+    if type(rows) is int:
         if not 0 <= rows < 1 << 64:
             raise InputError(f"a mask of rows has 64 bits at most, and {rows:#x} has other ones")
         return descriptor.rows_of_mask(rows)
-    if not isinstance(rows, Iterable) or not all(isinstance(row, int) for row in rows):
+    if not isinstance(rows, Iterable) or not all(type(row) is int for row in rows):
         raise InputError(f"harvested rows are numbers of physical rows, not {rows!r}")
     return tuple(rows)
 
 
 def _with_chips(spec: DeviceSpec, chips: int | Sequence[int]) -> DeviceSpec:
-    if not isinstance(chips, int | Sequence | range | frozenset | set):
+    if isinstance(chips, bool | str) or not isinstance(chips, int | Sequence | range | frozenset | set):
         raise InputError(f"chips are a number of chips or their numbers, not {chips!r}")
     count = chips if isinstance(chips, int) else len(chips)
     if not 0 < count <= MOST_CHIPS:

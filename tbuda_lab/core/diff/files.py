@@ -145,4 +145,4 @@ def _changed(path: Path) -> bool:
         digest = json_map(record, "record of `tbuda compile`").get("netlist_sha256")
     except InputError:
         return True
-    return bool(digest != hashlib.sha256(path.read_bytes()).hexdigest())
+    return bool(digest != hashlib.sha256(netlists.file_text(path).encode()).hexdigest())

@@ -90,9 +90,9 @@ class NetlistFile(View):
 
     def __init__(self, path: str | pathlib.Path, *, arch: str | None = None, profile: str = "backend",
                  height: int = 0) -> None:
-        self.netlist: Netlist = netlists.load(path, lenient=True)
+        text = netlists.file_text(path)
+        self.netlist: Netlist = netlists.loads(text, lenient=True, path=str(path))
         self.path = pathlib.Path(path)
-        text = self.path.read_text(encoding="utf-8-sig")
         self.arch, self.profile = arch, profile
         self._open(netlist_hub(self.netlist, text, arch=arch, profile=profile), height)
 

@@ -96,11 +96,15 @@ def load(path: str | Path, *, lenient: bool = False) -> Netlist:
     instead, with the problems in `Netlist.problems`, so that a broken file can be shown. A file that cannot be opened
     or decoded raises NetlistError in both cases.
     """
+    return loads(file_text(path), lenient=lenient, path=str(path))
+
+
+def file_text(path: str | Path) -> str:
+    """The text of a netlist file. Raises NetlistError for one that cannot be opened or decoded."""
     try:
-        text = bounded_text(Path(path), MAX_BYTES, "is not a netlist")
+        return bounded_text(Path(path), MAX_BYTES, "is not a netlist")
     except InputError as error:
         raise NetlistError(str(error)) from error
-    return loads(text, lenient=lenient, path=str(path))
 
 
 def loads(text: str, *, lenient: bool = False, path: str | None = None) -> Netlist:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
@@ -141,6 +141,11 @@ def _kernel_broadcast(attributes: dict[str, Any], port: int) -> tuple[int, bool]
 
 MOST_LINE = 1 << 20
 _TYPES = ("matmul", "depthwise", "reduce", "splice", "sparse_matmul", "fused", "queue")
+
+
+def judge_file(cases: TextIO) -> Iterator[str]:
+    """What `judge_lines` says of an open file, of which no more than a line is held."""
+    return judge_lines(iter(lambda: cases.readline(MOST_LINE + 1), ""))
 
 
 def judge_lines(lines: Iterable[str]) -> Iterator[str]:

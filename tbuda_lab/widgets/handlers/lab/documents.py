@@ -97,9 +97,8 @@ def document_path(data: Mapping[str, Any]) -> Path:
 def open_netlist(comm: Comm, data: Mapping[str, Any]) -> None:
     """`{open: "netlist", path}`: what `tbuda_lab.widgets.open_netlist` shows."""
     path = document_path(data)
-    netlist = netlists.load(path, lenient=True)
-    text = path.read_text(encoding="utf-8-sig")
-    CommView(comm, netlist_hub(netlist, text))
+    text = netlists.file_text(path)
+    CommView(comm, netlist_hub(netlists.loads(text, lenient=True, path=str(path)), text))
 
 
 def open_image(comm: Comm, data: Mapping[str, Any]) -> None:
