@@ -226,6 +226,8 @@ def test_overrides_leave_only_what_they_ask_for() -> None:
         (Override("u_kt", "l0.q", 3), "legal: 1, 2, 4"),
         (Override("u_kt", "l0.exp", 1), "no inner dimension"),
         (Override("input_buffer_multiplier", "l0.exp", {7: 2}), "operands 0 to 0"),
+        (Override("input_buffer_multiplier", "l0.exp", {0: 1 << 58}), "factors from 1 to 2"),  # beyond 64 bits in bytes
+        (Override("input_buffer_multiplier", "l0.exp", {0: 10**30}), "factors from 1 to 2"),
         (Override("output_buffer_multiplier", "l0.exp", 0), "from 1"),
     ],
 )

@@ -200,6 +200,7 @@ def test_without_edits_the_graph_is_the_same_object() -> None:
         (nop("l0.q", "l0.exp"), "its readers: l0.score"),
         (nop("l0.q", "l0.scor"), "did you mean 'l0.score'?"),
         (nop("l0.q", "l0.score", nop_count=0), "nop_count"),
+        (nop("l0.q", "l0.score", nop_count=10**9), "from 1 to 256"),
         (nop("out"), "nothing reads it"),
         (queue("x", "l0.q"), "queue already"),
         (queue("l0.k", "l0.score", 0), "operands that do: 1"),

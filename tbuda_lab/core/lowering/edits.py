@@ -27,6 +27,9 @@ QUEUED = "queued"
 BETWEEN = "between"
 """Attribute of an inserted nop: the op before the first nop of its chain, and then the ops behind the last."""
 
+MAX_NOPS = 256
+"""Nops in a row: more than any grid has cores."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Edited:
@@ -170,8 +173,8 @@ class _Editor:
     def _nops(self, source: str, value: Mapping[str, Any]) -> tuple[str, str] | None:
         """Inserts the nops behind one op; (what is wrong, what would work) if that is impossible."""
         count = value.get("nop_count", 1)
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            return f"nop_count is a whole number from 1, not {count!r}", "nop_count=1"
+        if type(count) is not int or not 1 <= count <= MAX_NOPS:
+            return f"nop_count is a whole number from 1 to {MAX_NOPS}, not {count!r}", "nop_count=1"
         edges = self._edges(source, value)
         if isinstance(edges, tuple):
             return edges

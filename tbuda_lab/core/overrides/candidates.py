@@ -205,13 +205,13 @@ class InputBuffers(Kind):
         return dict(self.factors)
 
     def validate(self, limits: OpLimits) -> Fault | None:
-        if all(port < limits.operands for port, _ in self.factors):
+        if all(port < limits.operands and factor <= limits.l1_tiles for port, factor in self.factors):
             return None
         return f"{self.value!r} is not a map of operand index to factor", self.legal(limits)
 
     @classmethod
     def legal(cls, limits: OpLimits) -> str:
-        return f"operands 0 to {limits.operands - 1}, factors from 1"
+        return f"operands 0 to {limits.operands - 1}, factors from 1 to {limits.l1_tiles}, as many tiles as L1 holds"
 
     def chosen(self, before: Any) -> Any:
         return tuple(sorted({**dict(before), **self.value}.items()))
@@ -248,13 +248,13 @@ class OutputBuffer(Kind):
         return self.blocks
 
     def validate(self, limits: OpLimits) -> Fault | None:
-        if self.blocks <= limits.output_blocks:
+        if self.blocks <= limits.l1_tiles:
             return None
         return f"{self.blocks!r} is not a number of macro blocks", self.legal(limits)
 
     @classmethod
     def legal(cls, limits: OpLimits) -> str:
-        return f"a whole number from 1 to {limits.output_blocks}, which is how many tiles L1 holds"
+        return f"a whole number from 1 to {limits.l1_tiles}, which is how many tiles L1 holds"
 
     def python(self, target: str | list[str]) -> str:
         return python_call(self.call, target, multiplier=self.blocks)

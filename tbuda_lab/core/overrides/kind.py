@@ -27,8 +27,8 @@ class OpLimits:
 
     rows, cols: tiles that a grid divides among its rows and columns. grid_rows, grid_cols: legal sizes of a grid;
     device: (rows, columns) of cores. stream_dirs: directions of t-streaming. steps: legal u_kt, empty without an inner
-    dimension. operands: how many. parameters: those of them that are parameters. output_blocks: macro blocks that L1
-    could hold of the smallest tiles.
+    dimension. operands: how many. parameters: those of them that are parameters. l1_tiles: as many of the
+    smallest tiles as L1 holds.
     """
 
     rows: int
@@ -40,7 +40,7 @@ class OpLimits:
     steps: tuple[int, ...]
     operands: int
     parameters: tuple[int, ...]
-    output_blocks: int
+    l1_tiles: int
 
 
 class CompileFacts(Protocol):
