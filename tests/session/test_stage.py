@@ -55,3 +55,9 @@ def test_a_netlist_is_no_session(tmp_path) -> None:
         Session.open(tmp_path / "netlist.yaml")
     with pytest.raises(InputError, match="give the model"):
         Session.open(tmp_path / "s.buda.json")
+
+
+@pytest.mark.parametrize("inputs", [None, 5, "x"])
+def test_what_is_no_sample_is_refused(mlp: Session, inputs: object) -> None:
+    with pytest.raises(InputError, match="sample inputs are a tensor, several, or a mapping"):
+        Session(mlp.model, inputs)

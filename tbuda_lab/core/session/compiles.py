@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
@@ -30,10 +30,16 @@ T = TypeVar("T")
 
 
 def as_sample(inputs: Any) -> Any:
-    """One sample as forward takes it: a tuple of positional inputs, or a mapping by argument name."""
+    """One sample as forward takes it: a tuple of positional inputs, or a mapping by argument name. Raises `InputError`
+    for what is neither these nor a tensor."""
     if isinstance(inputs, Mapping):
         return dict(inputs)
-    return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,)
+    if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes):
+        kind = type(inputs).__name__
+        raise InputError(f"sample inputs are a tensor, several, or a mapping by argument name, not {kind}")
+    return tuple(inputs)
 
 
 class Compiles:

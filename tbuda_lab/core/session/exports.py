@@ -152,7 +152,7 @@ def _origin(session: Session) -> list[str]:
     return words
 
 
-def plan(session: Session, what: str, path: str | Path | None = None, **settings: Any) -> Export:
+def plan(session: Session, what: str, path: str | Path | None = None, /, **settings: Any) -> Export:
     """An export that is not written yet. path: default is the session's name with the kind's suffix.
 
     Raises `InputError` for an unknown kind or setting, or a value that does not fit.

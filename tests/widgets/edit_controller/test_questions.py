@@ -75,6 +75,8 @@ def test_exports_are_planned_written_and_not_written_over(hub: Hub, tmp_path: Pa
         {"kind": "rocket"},
         {"kind": "overrides", "settings": {"form": "xml"}},
         {"kind": "table", "path": " "},
+        {"kind": "table", "settings": {"session": 1}},
+        {"kind": "table", "settings": {"path": "a.csv"}},
     ):
         assert not said(say(hub, type="export_plan", **wrong), "export_plan")["ok"]
     nowhere = {"kind": "overrides", "path": str(tmp_path / "no" / "a.py"), "settings": {}}
