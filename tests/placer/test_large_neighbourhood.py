@@ -18,7 +18,7 @@ from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost
 from tbuda_lab.core.placer.search.large_neighbourhood import search_on
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 from tests.placer.graphs import Sketch, linear
 
 LAYERS = 4
@@ -69,7 +69,7 @@ def test_what_is_found_for_one_layer_is_taken_for_all_like_it() -> None:
         dataclasses.replace(one, first=one.first + shifts[i], last=one.last + shifts[i]) if i in inner else s
         for i, s in enumerate(segments)
     ]
-    segments = [priced(problem, s, {}) for s in segments]
+    segments = [with_stall_cycles(problem, s, {}) for s in segments]
     before = sum(epoch_cost(problem, s) for s in segments)
     result = next(r for r in (search_on(problem, segments, steps) for steps in range(1, 60)) if len(r.curve) > 2
                   or r.curve[-1][1] < r.curve[0][1])  # fmt: skip

@@ -22,7 +22,7 @@ from tbuda_lab.core.placer.policies.pipelining import (
     streamed_anew,
 )
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughput
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 from tests.placer.graphs import convolutions
 from tests.placer.test_place import DEVICES
 
@@ -103,11 +103,11 @@ def test_of_a_few_ops_the_others_stay_as_they_are(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_of_limits_and_prices_the_best_is_taken_as_repairs_leave_it(device: str) -> None:
     problem, whole = _epoch(device)
-    whole = priced(problem, whole)
+    whole = with_stall_cycles(problem, whole)
     result = streamed_anew(problem, whole, {})
     pace = result.limiter_cycles + result.stall_cycles
     assert pace < 0.9 * (whole.limiter_cycles + whole.stall_cycles)
-    assert result == priced(problem, result)
+    assert result == with_stall_cycles(problem, result)
     for part, price in LIMITS_AND_PRICES:
         limit = part * whole.limiter_cycles
         single = streamed_anew(problem, whole, {}, [(part, price)])

@@ -31,7 +31,7 @@ from tbuda_lab.core.placer.policies.portfolio import never_worse
 from tbuda_lab.core.placer.policies.preferences import nlp_target
 from tbuda_lab.core.placer.policies.ribbon import CandidateFacts, Ribbon, prefers
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES, slowest_stage
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 from tests import pairs
 from tests.placer.graphs import Sketch, convolutions, encoder, linear
 from tests.placer.test_place import GRAPHS, check, placed
@@ -57,7 +57,7 @@ def objective(p: Placement, microbatch: int) -> float:
 def with_waits(graph: Graph, device: str, policy: str, microbatch: int) -> float:
     """The same of another policy, its epochs priced as they would be repaired."""
     problem = problem_of(graph, device, microbatch=microbatch)
-    segments = [priced(problem, s) for s in POLICIES[policy](problem, quiet)]
+    segments = [with_stall_cycles(problem, s) for s in POLICIES[policy](problem, quiet)]
     return slowest_stage(problem, segments)
 
 

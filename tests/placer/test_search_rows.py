@@ -23,7 +23,7 @@ from tbuda_lab.core.placer.search.joint_rows import JointRows
 from tbuda_lab.core.placer.search.recut import Recut
 from tbuda_lab.core.placer.search.sooner import Sooner
 from tbuda_lab.core.placer.stalls.epoch_throughput import batch_times, throughput
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 from tests.placer.graphs import convolutions, encoder
 from tests.placer.test_place import DEVICES
 
@@ -180,7 +180,7 @@ def test_the_best_epoch_of_a_run_is_kept_and_decides_the_cuts() -> None:
     path = recut.path(0, count, [], drawn, 0.0, 0.4)
     assert path[0][0] == 0 and path[-1][1] == count
     assert all(a[1] == b[0] for a, b in itertools.pairwise(path))
-    whole = priced(problem, segment)
+    whole = with_stall_cycles(problem, segment)
     recut.note(whole)
     assert recut.known(0, count) == whole
     first = recut.epoch(0, count, 0.4)
@@ -190,8 +190,8 @@ def test_the_best_epoch_of_a_run_is_kept_and_decides_the_cuts() -> None:
     assert recut.known(0, count) == first
     better = Sooner(problem, first, {}, first.limiter_cycles, random.Random(3), WaitCache()).run(200)
     assert better is not None
-    recut.worked_at(priced(problem, better))
-    assert recut.known(0, count) == priced(problem, better)
+    recut.worked_at(with_stall_cycles(problem, better))
+    assert recut.known(0, count) == with_stall_cycles(problem, better)
     cheap = Segment(0, count, better.rows, better.spots, 1, 1, 0.0)
     recut.note(cheap)
     assert recut.path(0, count, [], drawn, 0.0, 0.4) == [(0, count)]

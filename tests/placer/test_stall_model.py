@@ -34,7 +34,7 @@ from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowe
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, trial
 from tbuda_lab.core.placer.stalls.fork_join import reconvergences
 from tbuda_lab.core.placer.stalls.stall_model import RunStalls, StallModel
-from tbuda_lab.core.placer.stalls.stall_repair import priced, repair_stalls
+from tbuda_lab.core.placer.stalls.stall_repair import repair_stalls, with_stall_cycles
 from tests import pairs
 from tests.epochsim.oracle import EventDriven
 from tests.placer.graphs import Sketch, convolutions, encoder, residuals
@@ -262,7 +262,7 @@ def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int
     assert np.isfinite(best) and reached <= 1.02 * best
     blind = dataclasses.replace(problem.options, enable_fork_join_buffering=False)
     other = Problem.of(problem.graph, problem.models, problem.device, blind, problem.order, {}, frozenset())
-    plain = [priced(problem, s) for s in Optimal(other, quiet).run()]
+    plain = [with_stall_cycles(problem, s) for s in Optimal(other, quiet).run()]
     assert reached <= objective(problem, plain).total + 1e-6
 
 
@@ -355,7 +355,7 @@ def test_no_time_at_all_still_gives_nothing_worse_than_another_policy() -> None:
         problem = problem_of(graph, "wormhole_b0", microbatch=batch, time_budget=0.0)
         best = slowest_stage(problem, POLICIES["Optimal"](problem, quiet))
         for run in OTHERS.values():
-            other = [priced(problem, s) for s in run(problem, quiet)]
+            other = [with_stall_cycles(problem, s) for s in run(problem, quiet)]
             assert best <= slowest_stage(problem, other)
 
 

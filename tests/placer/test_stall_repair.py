@@ -32,7 +32,8 @@ from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.stalls.epoch_throughput import full_edges, throughput, throughputs
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
-from tbuda_lab.core.placer.stalls.stall_repair import edited, regraphed, repair_stalls
+from tbuda_lab.core.placer.stalls.repairs import with_edits, with_queues
+from tbuda_lab.core.placer.stalls.stall_repair import repair_stalls
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.commands import ResizeOp
@@ -126,7 +127,7 @@ def test_a_queue_changes_the_facts_of_its_two_ops_alone() -> None:
     names = problem.order[producer], problem.order[reader]
     port = problem.facts[reader].producers.index(producer)
     edits = (Override("insert_queue", names[0], {"dest": (names[1],), "port": port}, "placer"),)
-    queued = regraphed(problem, edited(problem, edits))
+    queued = with_queues(problem, with_edits(problem, edits))
     assert queued.facts[reader].queued == (port,)
     assert queued.facts == op_facts(queued.graph, problem.number, problem.device, problem.options)
     assert [i for i, f in enumerate(queued.facts) if f != problem.facts[i]] == sorted([producer, reader])

@@ -21,7 +21,7 @@ MOST_ALTERNATIVES = 24
 class Segment:
     """Ops [first, last) as one epoch: row and spot of each, cycles per input of its slowest op. stall_cycles: cycles
     per input that full buffers, or repairing them, cost beyond the slowest op, and that filling it costs (see
-    `priced`); 0 until it is priced."""
+    `with_stall_cycles`); 0 until it is priced."""
 
     first: int
     last: int

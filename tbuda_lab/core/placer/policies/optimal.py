@@ -50,7 +50,7 @@ from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, rules
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
-from tbuda_lab.core.placer.stalls.stall_repair import at_best, held_up, priced
+from tbuda_lab.core.placer.stalls.stall_repair import is_held_up, with_least_stall_cycles, with_stall_cycles
 
 _DRAM_PRICES = (4, 8)
 """Cores that one on DRAM counts for, when an epoch that is settled is looked at again: larger grids may keep parameters
@@ -345,8 +345,8 @@ class Optimal:
         """An epoch with the cores that are left, and priced. Where full buffers hold it up all the same, it is also
         tried with ops that do not take turns with their readers: with cores left for nops, and if that does not help
         with all cores."""
-        ready = priced(self.problem, self._polished(segment, upstream_rows), upstream_rows)
-        if not held_up(self.problem, ready, upstream_rows):
+        ready = with_stall_cycles(self.problem, self._polished(segment, upstream_rows), upstream_rows)
+        if not is_held_up(self.problem, ready, upstream_rows):
             return ready
         nops = nop_cores(self.problem, ready)
         best = ready
@@ -357,8 +357,8 @@ class Optimal:
             if other is None:
                 continue
             other = self._polished(other, upstream_rows, spare)
-            if weighed(at_best(self.problem, other)) < weighed(best):
-                best = min(best, priced(self.problem, other, upstream_rows), key=weighed)
+            if weighed(with_least_stall_cycles(self.problem, other)) < weighed(best):
+                best = min(best, with_stall_cycles(self.problem, other, upstream_rows), key=weighed)
         return best
 
     def _polished(self, segment: Segment, upstream_rows: dict[int, int], nops: int = 0) -> Segment:
@@ -419,7 +419,7 @@ class Optimal:
         result = self.runs.memory.streamed.get(key)
         if result is None:
             full = use_spare_cores(problem, segment, {}) if self._long else segment
-            result = self.runs.memory.streamed[key] = priced(problem, pipelined(problem, full, {}))
+            result = self.runs.memory.streamed[key] = with_stall_cycles(problem, pipelined(problem, full, {}))
         return self._cheaper(result, segment, upstream_rows)
 
     def flowing(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
@@ -429,7 +429,8 @@ class Optimal:
         key = problem.structure(segment.first, segment.last), segment.rows
         result = self.runs.memory.flowing.get(key)
         if result is None:
-            result = self.runs.memory.flowing[key] = priced(problem, without_full_buffers(problem, segment, {}))
+            roomy = without_full_buffers(problem, segment, {})
+            result = self.runs.memory.flowing[key] = with_stall_cycles(problem, roomy)
         return self._cheaper(result, segment, upstream_rows)
 
     def _cheaper(self, other: Segment, segment: Segment, upstream_rows: dict[int, int]) -> Segment:

@@ -17,7 +17,7 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.policies.legal_rows import legal_rows, no_heavier
 from tbuda_lab.core.placer.stalls.epoch_throughput import Throughput, full_edges, throughput, throughputs
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 
 _WIDTH = 10
 """Beginnings that are kept."""
@@ -101,7 +101,7 @@ def streamed_anew(
     for other in others:
         if other.limiter_cycles >= _WORTH * _interval(best):
             continue
-        other = priced(problem, other, upstream_rows)
+        other = with_stall_cycles(problem, other, upstream_rows)
         if _interval(other) < _WORTH * _interval(best):
             best = other
     return best
@@ -375,7 +375,7 @@ def flowing_epochs(problem: Problem, segments: Sequence[Segment], streams: bool 
         if key not in done:
             freed = without_full_buffers(problem, segment, upstream_rows)
             if streams:
-                freed = streamed_anew(problem, priced(problem, freed, upstream_rows), upstream_rows)
+                freed = streamed_anew(problem, with_stall_cycles(problem, freed, upstream_rows), upstream_rows)
             done[key] = freed
         other = dataclasses.replace(done[key], first=first, last=last)
         if other.rows != segment.rows:

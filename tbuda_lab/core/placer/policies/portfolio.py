@@ -16,7 +16,7 @@ from tbuda_lab.core.placer.model.bounds import least_rest
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, slowest_stage
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 
 _BEHIND = 0.05
 """Part of all cycles of the best placement that the one in the making may cost more, op for op."""
@@ -69,7 +69,7 @@ class CostCutoff:
 
     def _cost(self, segment: Segment) -> float:
         if self._fills:
-            segment = priced(self._problem, segment)
+            segment = with_stall_cycles(self._problem, segment)
         return epoch_cost(self._problem, segment)
 
 
@@ -123,7 +123,7 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
                 continue
             if slowest_stage(problem, result) >= limit:
                 continue
-            result = [priced(problem, segment) for segment in result]  # as it will be repaired
+            result = [with_stall_cycles(problem, segment) for segment in result]  # as it will be repaired
             if slowest_stage(problem, result) < limit:
                 best, refusals = result, dict(problem.refusals)
         if best is None:

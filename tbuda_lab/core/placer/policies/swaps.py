@@ -19,7 +19,7 @@ from tbuda_lab.core.placer.model.segment import Segment, choose_rows, polish
 from tbuda_lab.core.placer.policies.op_runs import CostBound, weighed
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughputs
-from tbuda_lab.core.placer.stalls.stall_repair import at_best, priced
+from tbuda_lab.core.placer.stalls.stall_repair import with_least_stall_cycles, with_stall_cycles
 
 _BOUNDS, _BOUNDS_OF_BATCH = 4, 1
 """Bounds that may be looked at for each epoch made real. Of a batch no move paid in 20 placements of ten models at 64,
@@ -240,12 +240,12 @@ class SwapSearch:
         if sum(weighed(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
             return None
         throughputs([(problem, part) for part in parts], problem.overrides)  # side by side
-        least = [weighed(at_best(problem, part)) for part in parts]
+        least = [weighed(with_least_stall_cycles(problem, part)) for part in parts]
         rows_before = self._rows(self.segments[:cut])
         for i, part in enumerate(parts):
             if sum(least) >= cost:
                 return None
-            parts[i] = priced(problem, part, rows_before)
+            parts[i] = with_stall_cycles(problem, part, rows_before)
             least[i] = weighed(parts[i])
             rows_before.update(zip(range(part.first, part.last), part.rows, strict=True))
         if sum(least) >= cost:

@@ -36,7 +36,7 @@ from tbuda_lab.core.placer.search.joint_rows import JointRows
 from tbuda_lab.core.placer.search.recut import STALL_SHARES, Recut
 from tbuda_lab.core.placer.search.sooner import Sooner
 from tbuda_lab.core.placer.stalls.epoch_throughput import full_edges, throughputs
-from tbuda_lab.core.placer.stalls.stall_repair import priced
+from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 
 _WIDTHS = (1, 2, 2, 3, 3, 4)
 """Epochs in a window, drawn from these."""
@@ -243,7 +243,7 @@ class _Search:
             return False
         if drawn.random() < 0.5:
             result = settle_preloads(self.problem, result, upstream_rows)
-        return self._take(at, 1, [priced(self.problem, result, upstream_rows)])
+        return self._take(at, 1, [with_stall_cycles(self.problem, result, upstream_rows)])
 
     def _stream(self, drawn: random.Random) -> bool:
         """Rows of one epoch chosen together so that they stream, for another limit and price of a core."""
@@ -258,7 +258,7 @@ class _Search:
         other = proposal(self.problem, segment, upstream_rows, limit, limit, price, drawn)
         if other is None or self._cheapest(other) >= epoch_cost(self.problem, segment):
             return False
-        return self._take(at, 1, [priced(self.problem, other, upstream_rows)])
+        return self._take(at, 1, [with_stall_cycles(self.problem, other, upstream_rows)])
 
     def _window(self, drawn: random.Random) -> bool:
         """Rows of a few neighbouring ops of an epoch chosen together so that they stream, the others as they are."""
@@ -283,7 +283,7 @@ class _Search:
     def _joint_of(self, segment: Segment, upstream_rows: Mapping[int, int], drawn: random.Random) -> Segment | None:
         """A cheaper epoch made so."""
         for other in self._joint_rows.better(self.problem, segment, upstream_rows, drawn):
-            other = priced(self.problem, other, upstream_rows)
+            other = with_stall_cycles(self.problem, other, upstream_rows)
             if epoch_cost(self.problem, other) < epoch_cost(self.problem, segment) - _LESS:
                 return other
         return None
@@ -299,7 +299,7 @@ class _Search:
         limit = segment.limiter_cycles * drawn.choice(_SOONER_LIMITS)
         way = Sooner(self.problem, segment, upstream_rows, limit, drawn, self._waits)
         other = way.run(_VISITS * (segment.last - segment.first))
-        other = None if other is None else priced(self.problem, other, upstream_rows)
+        other = None if other is None else with_stall_cycles(self.problem, other, upstream_rows)
         if other is None or epoch_cost(self.problem, other) >= epoch_cost(self.problem, segment) - _LESS:
             return None
         return other
@@ -316,7 +316,7 @@ class _Search:
         trial = list(known.values())
         flowing = throughputs([(self.problem, variant) for variant in trial], self.problem.overrides)
         best = min(range(len(trial)), key=lambda i: flowing[i].roomy)
-        return self._take(at, 1, [priced(self.problem, trial[best], self._outside(at))])
+        return self._take(at, 1, [with_stall_cycles(self.problem, trial[best], self._outside(at))])
 
     # -- candidates of single ops ----------------------------------------------------------------------------
     def _rows(self, drawn: random.Random) -> bool:

@@ -18,7 +18,8 @@ from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, re
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost
-from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, edited, priced, regraphed
+from tbuda_lab.core.placer.stalls.repairs import with_edits, with_queues
+from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, with_stall_cycles
 
 _WORTH = 0.99  # part of the cycles that two epochs as one have to stay below
 _TRIES = 64  # candidates of an op looked at before its edge counts as refused
@@ -76,7 +77,7 @@ def _merged(
         if (producer := problem.facts[second.first].producers[port]) >= 0
     )
     try:
-        result = regraphed(problem, edited(problem, edits))
+        result = with_queues(problem, with_edits(problem, edits))
     except OverrideError:  # no queue can stand there
         return None
     best: Segment | None = None
@@ -86,8 +87,8 @@ def _merged(
             best = segment
     if best is None or not epoch_cost(result, best) < _WORTH * before:
         return None
-    best = priced(result, best, upstream_rows)
-    before = sum(epoch_cost(problem, priced(problem, s, upstream_rows)) for s in (first, second))
+    best = with_stall_cycles(result, best, upstream_rows)
+    before = sum(epoch_cost(problem, with_stall_cycles(problem, s, upstream_rows)) for s in (first, second))
     if not epoch_cost(result, best) < _WORTH * before:
         return None
     source = problem.order[refused.producer]

@@ -81,7 +81,7 @@ class StallModel:
         rates = [problem.device.dram_bytes_per_cycle / dram_divider(problem.device, int(cap)) for cap in caps]
         self.rates = np.array(rates, dtype=np.float32)[:, None]
         options = problem.options
-        self.enabled = options.enable_fork_join_buffering  # else epochs are not charged for anything (see `priced`)
+        self.enabled = options.enable_fork_join_buffering  # else epochs have no stall cycles (see `with_stall_cycles`)
         self.counts_fill = self.enabled and options.counts_fill
         # a single input is never held up, though it may be stuck for ever
         self.several_inputs = options.inputs_counted > 1
