@@ -203,7 +203,7 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
         value: Any = getattr(options, name)
         number = isinstance(value, numbers.Integral if name in _WHOLE else numbers.Real)
         most = _MOST.get(name, math.inf)
-        good = number and least <= value <= most  # no NaN
+        good = number and least <= value <= most and value < math.inf  # no NaN
         if not good and not (value is None and name in _OPEN):
             what = "a whole number" if name in _WHOLE else "a number"
             upto = f" to {most}" if name in _MOST else ""

@@ -17,15 +17,16 @@ from tbuda_lab.core.graph.query import Query
 from tbuda_lab.core.options import CompileOptions, PrecisionRule, options_from_json, options_to_json
 from tbuda_lab.core.session import Session
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
 BAD: dict[str, tuple[Any, ...]] = {
     "microbatch": (0, -1, 1.5, "2", None, 10**9, 10**400),
     "seed": (-1, "x", None, 1.5),
     "schedule_swaps": (-1, None),
-    "target_cycles": (-5, "x", NAN),
+    "target_cycles": (-5, "x", NAN, INF),
     "epoch_switch_cycles": (-1, None, "x"),
     "epoch_fill_cycles": (-1, "x"),
-    "time_budget": (-1, "x", NAN),
+    "time_budget": (-1, "x", NAN, INF),
+    "optimise_seconds": (-1, "x", NAN, INF),
     "default_math_fidelity": ("HiFi2", None),
     "default_df_override": ("Bfp8_b", 3),
     "default_accumulate_df": ("Float32",),
