@@ -54,10 +54,10 @@ def run_tune(arguments: argparse.Namespace) -> int:
         curve = session.optimise(seconds, arguments.steps)
         if sys.stderr.isatty():
             print(file=sys.stderr)
-        found = changed_settings(before, session.options)
-        names = {word.partition("=")[0] for word in found}
+        changes = changed_settings(before, session.options)
+        names = {word.partition("=")[0] for word in changes}
         stated = [word for word in request.set if word.partition("=")[0].strip().replace("-", "_") not in names]
-        write_results(session, dataclasses.replace(request, set=(*stated, *found)), folder, arguments.out)
+        write_results(session, dataclasses.replace(request, set=(*stated, *changes)), folder, arguments.out)
     for done, cycles in curve:
         print(f"{done:6d} steps {cycles:14,.0f} cycles per input")
     print(epoch_table(session.compile()))

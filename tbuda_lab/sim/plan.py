@@ -68,14 +68,14 @@ class Port:
         stamp = stamps[self.value]
         if stamp is None:
             x = values[self.value]
-            return x if self._as_it_is and x.__class__ is np.ndarray else self._made(x)
+            return x if self._as_it_is and x.__class__ is np.ndarray else self._prepared_array(x)
         if stamp is not self.stamp or self.cache is None:
             assert self.io is not None
-            x = self._made(self.io.gather([cast(Entry, stamp)]))
+            x = self._prepared_array(self.io.gather([cast(Entry, stamp)]))
             self.stamp, self.cache = stamp, once(x, self.long_row) if self.long_row else x
         return self.cache
 
-    def _made(self, x: Array | PickedRows | None) -> Array:
+    def _prepared_array(self, x: Array | PickedRows | None) -> Array:
         assert x is not None
         move = self.move
         if isinstance(x, PickedRows):

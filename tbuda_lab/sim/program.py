@@ -72,7 +72,7 @@ class IoSetting:
                    if key != "rd_ptr_autoinc" or (key in one and key in two))
 
 
-_KEPT = 64
+_MOST_VALUES = 64
 """Settings of one execute that are kept as numbers."""
 
 
@@ -96,15 +96,15 @@ class WrittenSettings:
         neither a local nor a static variable; the second argument says whether it is that of a flag."""
         key = tuple([locals[text] if text in locals else statics[text] if text in statics else value(text, flag)
                      for text, flag in self._texts])
-        known = self._by_values.get(key)
-        if known is None:
-            if len(self._by_values) >= _KEPT:
+        entry = self._by_values.get(key)
+        if entry is None:
+            if len(self._by_values) >= _MOST_VALUES:
                 self._by_values.clear()
             numbers = dict(zip(self._texts, key, strict=True))
-            known = self._by_values[key] = {queue: IoSetting(io, written, {
+            entry = self._by_values[key] = {queue: IoSetting(io, written, {
                 f: numbers[v.strip(), f in _FLAGS] if isinstance(v, str) else int(truth(v)) if f in _FLAGS else int(
                     v or 0) for f, v in written.fields.items()}) for queue, io, written in self._settings}
-        return known
+        return entry
 
 
 class ProgramRun:

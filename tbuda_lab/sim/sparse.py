@@ -49,12 +49,12 @@ class RowPicker:
 
     def moved(self, move: Callable[[Array], Array]) -> RowPicker:
         """The picker of what `move`, which keeps rows of the source whole, makes of the result."""
-        known = self.moved_by.get(move)
-        if known is None:
+        picker = self.moved_by.get(move)
+        if picker is None:
             rows = np.ascontiguousarray(move(self.signed()[None])[0])
             empty = np.flatnonzero(rows < 0)
-            known = self.moved_by[move] = RowPicker(np.maximum(rows, 0), empty)
-        return known
+            picker = self.moved_by[move] = RowPicker(np.maximum(rows, 0), empty)
+        return picker
 
     def windows(self, blocks: int) -> Windows | None:
         """The windows of an image that the rows are, as the taps of a depthwise product of `blocks`; None if they are

@@ -182,16 +182,16 @@ def test_the_best_epoch_of_a_run_is_kept_and_decides_the_cuts() -> None:
     assert all(a[1] == b[0] for a, b in itertools.pairwise(path))
     whole = with_stall_cycles(problem, segment)
     recut.note(whole)
-    assert recut.known(0, count) == whole
+    assert recut.best(0, count) == whole
     first = recut.epoch(0, count, 0.4)
     assert first is not None and epoch_cost(problem, first) < epoch_cost(problem, whole)
-    assert recut.epoch(0, count, 0.4) == first == recut.known(0, count)
+    assert recut.epoch(0, count, 0.4) == first == recut.best(0, count)
     recut.note(whole)
-    assert recut.known(0, count) == first
+    assert recut.best(0, count) == first
     better = Sooner(problem, first, {}, first.limiter_cycles, random.Random(3), WaitCache()).run(200)
     assert better is not None
     recut.worked_at(with_stall_cycles(problem, better))
-    assert recut.known(0, count) == with_stall_cycles(problem, better)
+    assert recut.best(0, count) == with_stall_cycles(problem, better)
     cheap = Segment(0, count, better.rows, better.spots, 1, 1, 0.0)
     recut.note(cheap)
     assert recut.path(0, count, [], drawn, 0.0, 0.4) == [(0, count)]

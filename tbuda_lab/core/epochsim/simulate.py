@@ -265,8 +265,8 @@ class _Clock:
         )
         parts, runs = [], []
         for index, taken in enumerate(self.counts):
-            kept = columns.input < taken[self.epoch[columns.op]]
-            part = columns if kept.all() else columns.where(kept)
+            counts = columns.input < taken[self.epoch[columns.op]]
+            part = columns if counts.all() else columns.where(counts)
             shift = self.starts[index][self.epoch[part.op]]
             first = np.where(self.once, 0, index * self.per_run).astype(np.int32)[self.epoch[part.op]]
             parts.append(

@@ -28,18 +28,18 @@ def repeats(graph: Graph, copies: int) -> Repeats | None:
     large ones one that a loop could run, else the first. None if there is none, or for fewer than two copies."""
     stretch = _Ops(graph)
     for period in range(len(stretch.ops) // copies, 0, -1) if copies > 1 else ():
-        found: Repeats | None = None
+        result: Repeats | None = None
         for first in stretch.starts(period, copies):
             sources = [stretch.sources(first + copy * period, period) for copy in range(copies)]
             inside = [[s if isinstance(s, int) else None for s in copy] for copy in sources]
             if any(places != inside[0] for places in inside):
                 continue
-            loop = stretch.carried(sources, first, period) and stretch.kept(first, period, copies)
+            loop = stretch.carried(sources, first, period) and stretch.stays_near(first, period, copies)
             if loop:
                 return Repeats(first, period, copies, True)
-            found = found or Repeats(first, period, copies, False)
-        if found is not None:
-            return found
+            result = result or Repeats(first, period, copies, False)
+        if result is not None:
+            return result
     return None
 
 
@@ -75,7 +75,7 @@ class _Ops:
                 return False
         return True
 
-    def kept(self, first: int, period: int, copies: int) -> bool:
+    def stays_near(self, first: int, period: int, copies: int) -> bool:
         """Whether what a copy makes, the last one's left out, goes no further than the next copy."""
         for k in range(first, first + period * (copies - 1)):
             begin = first + (k - first) // period * period

@@ -206,9 +206,9 @@ def _grow(
     """Names of the ops that become one with `last`. What fills its tiles comes from outside. lengths: those of the
     group, where sums may join it; given back with what was found out of them, or None where there is no sum in it."""
     group = {last.name}
-    grown = True
-    while grown and len(group) < MAX_STEPS:
-        grown = False
+    grows = True
+    while grows and len(group) < MAX_STEPS:
+        grows = False
         for name in sorted({e.source for member in group for e in graph[member].inputs} - group):
             node = graph[name]
             if (
@@ -220,12 +220,12 @@ def _grow(
                 or any(port and member in spread for member, port in users[name])
             ):
                 continue
-            found = _joins(graph, node, users[name], lengths)
-            if found is None or _operand_count(graph, group | {name}, shared=lengths is None) > MAX_INPUTS:
+            joint = _joins(graph, node, users[name], lengths)
+            if joint is None or _operand_count(graph, group | {name}, shared=lengths is None) > MAX_INPUTS:
                 continue
-            lengths = found if lengths is not None else None
+            lengths = joint if lengths is not None else None
             group.add(name)
-            grown = True
+            grows = True
             break
     if lengths is None or not lengths.sums:
         return group, None
@@ -258,21 +258,21 @@ def _joins(graph: Graph, node: Node, readers: Sequence[tuple[str, int]], lengths
         shapes = {tile_shape(graph[name].shape) for name, _ in readers}
         return _Lengths(tile_shape(node.shape)) if not any(e.tms for e in edges) and shapes == {
             tile_shape(node.shape)} else None
-    found: _Lengths | None = lengths
+    result: _Lengths | None = lengths
     for name, port in readers:
-        found = _reads(node, graph[name], port, found) if found is not None else None
-    if found is None or SUMS not in node.attrs:
-        return found
+        result = _reads(node, graph[name], port, result) if result is not None else None
+    if result is None or SUMS not in node.attrs:
+        return result
     dim = str(node.attrs[SUMS])
     x = node.inputs[_summed_port(dim)]
     full = apply_shapes(x.tms, tile_shape(graph[x.source].shape))
-    if found.dim not in ("", dim) or found.sums == MAX_SUMS or full[1 if dim == "r" else 2] == 1:
+    if result.dim not in ("", dim) or result.sums == MAX_SUMS or full[1 if dim == "r" else 2] == 1:
         return None
-    if not found.dim:
-        found = _Lengths(full, dim) if found.full == _Lengths(full, dim).short else None
-    elif found.full != full or found.short != tile_shape(node.shape):
-        found = None
-    return dataclasses.replace(found, sums=found.sums + 1) if found is not None else None
+    if not result.dim:
+        result = _Lengths(full, dim) if result.full == _Lengths(full, dim).short else None
+    elif result.full != full or result.short != tile_shape(node.shape):
+        result = None
+    return dataclasses.replace(result, sums=result.sums + 1) if result is not None else None
 
 
 def _reads(node: Node, reader: Node, port: int, lengths: _Lengths) -> _Lengths | None:
@@ -291,8 +291,8 @@ def _reads(node: Node, reader: Node, port: int, lengths: _Lengths) -> _Lengths |
     dim = str(tms[0].args[0])
     if lengths.dim not in ("", dim) or tile_shape(reader.shape) != lengths.full:
         return None
-    found = dataclasses.replace(lengths, dim=dim)
-    return found if shape == found.short and tms == (TM("broadcast", (dim, found.length)),) else None
+    result = dataclasses.replace(lengths, dim=dim)
+    return result if shape == result.short and tms == (TM("broadcast", (dim, result.length)),) else None
 
 
 def _summed_port(dim: str) -> int:

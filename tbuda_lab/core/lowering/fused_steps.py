@@ -189,8 +189,8 @@ def intermediate_tiles(op: HwFused, arch: str, block: Block, m_k: Ints, u_kt: In
         if not step.output.startswith("intermed"):
             continue
         m, n, u, v = step_block(op, step.narrow, block, m_k, u_kt)
-        kept = any(steps[j].schedule != step.schedule or _widened(op, j, ~k) for j in readers[k])
-        sizes[step.output] = np.maximum(sizes.get(step.output, 0), u * v * (m * n if kept else 1))
+        whole = any(steps[j].schedule != step.schedule or _widened(op, j, ~k) for j in readers[k])
+        sizes[step.output] = np.maximum(sizes.get(step.output, 0), u * v * (m * n if whole else 1))
     return sum(sizes.values())
 
 

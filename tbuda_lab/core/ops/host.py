@@ -176,7 +176,7 @@ class Embedding(NdOp):
         try:
             return torch.nn.functional.embedding(indices.to(torch.int64), table)
         except IndexError as error:
-            least, most = (int(found) for found in torch.aminmax(indices))
+            least, most = (int(index) for index in torch.aminmax(indices))
             raise InputError(f"indices from {least} to {most} into a table of {table.shape[0]} rows") from error
 
     def canonicalise(self, b: Builder, node: Node, table: str, indices: str) -> str:

@@ -319,8 +319,8 @@ def _flowing(
 
 def _in_order(plain: Problem, order: Sequence[str]) -> Problem:
     """The problem before ops were inserted, with its ops in the order that they have now."""
-    kept = tuple(name for name in order if name in plain.number)
-    return plain if kept == plain.order else plain.regraphed(plain.graph, plain.models, kept)
+    names = tuple(name for name in order if name in plain.number)
+    return plain if names == plain.order else plain.regraphed(plain.graph, plain.models, names)
 
 
 def _time(problem: Problem, segments: Sequence[Segment]) -> float:

@@ -126,9 +126,9 @@ def from_record(
         if needed:
             plain = _edited(before, edits[:needed], read.text("editing"), device, options)
             tables = op_models(plain, device, options, overrides)
-        kept = [name for name in order if name in plain]
+        ops = [name for name in order if name in plain]
         return time_bound(
-            Problem.of(plain, tables, device, options, kept, pins, breaks, chip_breaks, all_overrides, problem.costs)
+            Problem.of(plain, tables, device, options, ops, pins, breaks, chip_breaks, all_overrides, problem.costs)
         )
 
     value = None if read["objective"] is None else _objective(read.list("objective"))

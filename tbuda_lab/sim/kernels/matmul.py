@@ -25,11 +25,11 @@ _GAP = 16
 def product(a: Array, b: Array, out: Array | None = None, packed: PackedOperand | None = None) -> Array:
     """a @ b as `np.matmul` has it: (rows, inner) and (inner, columns), or (n or 1, z, rows, inner) and (n or 1, z or 1,
     inner, columns). out: C-contiguous, of the result's shape. packed: of b in two dims, where the caller keeps one."""
-    made = None if packed is None else packed.product(a, b)
-    if made is not None:
+    packed_product = None if packed is None else packed.product(a, b)
+    if packed_product is not None:
         if out is None:
-            return made
-        out[...] = made
+            return packed_product
+        out[...] = packed_product
         return out
     torch = faster_torch()
     several = a.ndim == 4

@@ -25,9 +25,9 @@ class RunningStatistics(Pass):
     doc = "Write the running statistics of batch norms in training"
 
     def apply(self, graph: Graph) -> Report:
-        found = [node for node in graph.topological() if isinstance(node.op, BatchnormTraining)]
+        norms = [node for node in graph.topological() if isinstance(node.op, BatchnormTraining)]
         values: dict[str, str] = {}
-        for node in found:
+        for node in norms:
             assert isinstance(node.op, BatchnormTraining)
             own, sources = node.op, node.sources
             node.op, node.inputs = GroupNorm(node.shape[1], own.epsilon), node.inputs[:3]
@@ -42,7 +42,7 @@ class RunningStatistics(Pass):
             update = Node(f"{name}.update", NodeKind.OUTPUT, graph[name].shape, inputs=(Edge(value),), attrs=attrs)
             update.origin = graph[value].origin
             graph.add(update)
-        return Report(self.name, len(found))
+        return Report(self.name, len(norms))
 
 
 @dataclasses.dataclass(frozen=True)

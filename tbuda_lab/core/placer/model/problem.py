@@ -122,14 +122,14 @@ class Schedule:
         facts = [fact.moved(at) for fact in self.facts]
         ports = tuple(port for port, p in enumerate(facts[at].producers) if p == before)
         read = tuple((at + 1, port) for port in ports)
-        kept = tuple(use for use in facts[before].readers if use not in read)
+        others = tuple(use for use in facts[before].readers if use not in read)
         takes = facts[at]
         producers = tuple(at if port in ports else p for port, p in enumerate(takes.producers))
         facts[at] = dataclasses.replace(takes, producers=producers, transports={})
         facts.insert(at, OpFacts(nop, (before,), (DRAM,), read, False, False, (), bool(set(ports) & set(takes.queued))))
-        queued_out = any(port in facts[use].queued for use, port in kept)
+        queued_out = any(port in facts[use].queued for use, port in others)
         facts[before] = dataclasses.replace(
-            facts[before], readers=tuple(sorted((*kept, (at, 0)))), queued_out=queued_out, transports={}
+            facts[before], readers=tuple(sorted((*others, (at, 0)))), queued_out=queued_out, transports={}
         )
         own = order_for(graph, [(reader, port) for port in ports], self.orders)
         phase = {**self.phase, nop: self.phase[reader]} if self.phase else {}

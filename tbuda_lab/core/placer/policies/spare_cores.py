@@ -139,13 +139,13 @@ def use_spare_cores(
             proposals.append(filling.proposal(upstream_rows, limit, kernel, part, changes=changes))
             if batch and proposals[-1] is not None:
                 break
-        found = [p for p in proposals if p is not None]
-        before, *ends = throughputs([(problem, p) for p in (segment, *found)], problem.overrides)  # side by side
+        others = [p for p in proposals if p is not None]
+        before, *ends = throughputs([(problem, p) for p in (segment, *others)], problem.overrides)  # side by side
         was = before if was is None else was
-        tried = list(zip(found, ends, strict=True))
-        if not tried:
+        trials = list(zip(others, ends, strict=True))
+        if not trials:
             break
-        result, now = min(tried, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))
+        result, now = min(trials, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))
         if (now.deadlocks, now.roomy) >= (was.deadlocks, _WORTH * was.roomy):
             break
         segment, was = result, now

@@ -272,8 +272,8 @@ def _steps(profile: OpProfile, op: HwFused) -> list[OpProfile]:
         operands = []
         for port, ref in enumerate(refs):
             at = out if k not in op.sums else _tiles(profile, op, False)
-            made = Operand("elt", "activation", at, at, (), profile.df)
-            operand = profile.operands[ref] if ref >= 0 else made
+            intermediate = Operand("elt", "activation", at, at, (), profile.df)
+            operand = profile.operands[ref] if ref >= 0 else intermediate
             operands.append(dataclasses.replace(operand, role=f"in{port}") if k in op.sums else operand)
         if k in op.sums:
             parts.append(

@@ -59,15 +59,15 @@ class JointRows:
     """What is known of changes of single ops, by the structure of epochs: equal layers share it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], dict[Key, _Change]] = {}
+        self._changes: dict[tuple[int, ...], dict[Key, _Change]] = {}
 
     def better(
         self, problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], drawn: random.Random
     ) -> list[Segment]:
         """Placed epochs with other rows, the best first, that are faster than this one before any repair."""
         epoch = _Epoch(problem, segment, upstream_rows)
-        known = self._known.setdefault(problem.structure(segment.first, segment.last), {})
-        looks = epoch.looks(drawn, known)
+        changes_so_far = self._changes.setdefault(problem.structure(segment.first, segment.last), {})
+        looks = epoch.looks(drawn, changes_so_far)
         times = self._times(epoch, [epoch.rows, *looks])
         now = float(times[0])
         if not math.isfinite(now):
@@ -76,8 +76,8 @@ class JointRows:
         alone = list(zip(times[1:].tolist(), looks, strict=True))
         for time, rows in alone:
             op = next(op for op, row in rows.items() if row != epoch.rows[op])
-            epoch.note(known, op, rows[op], time, base)
-        tried = [dict(zip(epoch.rows, rows, strict=True)) for rows in epoch.together(known, base)]
+            epoch.note(changes_so_far, op, rows[op], time, base)
+        tried = [dict(zip(epoch.rows, rows, strict=True)) for rows in epoch.together(changes_so_far, base)]
         together = zip(self._times(epoch, tried).tolist(), tried, strict=True)
         better = sorted((pair for pair in (*together, *alone) if pair[0] < now), key=lambda pair: pair[0])
         return epoch.placed(rows for _, rows in better)
@@ -108,7 +108,7 @@ class _Epoch:
         return dataclasses.replace(self.segment, rows=tuple(rows.values()))
 
     # -- changes of single ops -------------------------------------------------------------------------------
-    def looks(self, drawn: random.Random, known: Mapping[Key, _Change]) -> list[dict[int, int]]:
+    def looks(self, drawn: random.Random, changes_so_far: Mapping[Key, _Change]) -> list[dict[int, int]]:
         """Rows of the epoch with one op changed each, which edges allow; none that is known."""
         looks: list[dict[int, int]] = []
         seen: set[Key] = set()
@@ -125,7 +125,7 @@ class _Epoch:
             for _ in range(_DRAWS if len(rows) else 0):
                 row = int(rows[drawn.randrange(len(rows))])
                 key = op - self.first, row
-                if row == self.rows[op] or key in seen or (key in known and drawn.random() < 0.9):
+                if row == self.rows[op] or key in seen or (key in changes_so_far and drawn.random() < 0.9):
                     continue
                 seen.add(key)
                 if self._fits(book, op, row):
@@ -151,19 +151,19 @@ class _Epoch:
         book.rows[op] = now
         return fits
 
-    def note(self, known: dict[Key, _Change], op: int, row: int, time: float, base: float) -> None:
+    def note(self, changes_so_far: dict[Key, _Change], op: int, row: int, time: float, base: float) -> None:
         """Takes in what a change came to. base: what filling takes now."""
         cycles = float(self.limits(op)[row])
         slowest = max(cycles, *(c for other, c in self.cycles.items() if other != op), 0.0)
         fill = time - self.inputs * math.ceil(slowest) - base
-        known[op - self.first, row] = _Change(fill, cycles, int(self.problem.tables[op].rows["cores"][row]))
+        changes_so_far[op - self.first, row] = _Change(fill, cycles, int(self.problem.tables[op].rows["cores"][row]))
 
     # -- changes together ------------------------------------------------------------------------------------
-    def together(self, known: Mapping[Key, _Change], base: float) -> list[tuple[int, ...]]:
+    def together(self, changes_so_far: Mapping[Key, _Change], base: float) -> list[tuple[int, ...]]:
         """Rows of all ops with changes that make a batch shortest, as far as what they do alone adds up; the best
         first."""
         ops = list(self.rows)
-        changes = [(key, change) for key, change in known.items() if math.isfinite(change.fill)]
+        changes = [(key, change) for key, change in changes_so_far.items() if math.isfinite(change.fill)]
         stay = [((op - self.first, self.rows[op]), _Change(0.0, self.cycles[op], self.cores[op])) for op in ops]
         mine = {key for key, _ in stay}
         every = sorted([*stay, *((k, c) for k, c in changes if k not in mine)], key=lambda pair: pair[0])

@@ -307,13 +307,13 @@ class _Search:
     def _take_best(self, at: int, variants: Sequence[Segment]) -> bool:
         """Of several variants of an epoch, simulated side by side, the one that is fastest before any repair, where it
         is cheaper with them."""
-        segment, known = self.segments[at], {}
+        segment, cheaper = self.segments[at], {}
         for variant in variants:
             if self._cheapest(variant) < epoch_cost(self.problem, segment):
-                known[variant.rows] = variant
-        if not known:
+                cheaper[variant.rows] = variant
+        if not cheaper:
             return False
-        trial = list(known.values())
+        trial = list(cheaper.values())
         flowing = throughputs([(self.problem, variant) for variant in trial], self.problem.overrides)
         best = min(range(len(trial)), key=lambda i: flowing[i].roomy)
         return self._take(at, 1, [with_stall_cycles(self.problem, trial[best], self._outside(at))])

@@ -63,11 +63,11 @@ class Recut:
     def note(self, segment: Segment) -> None:
         """Takes in a priced epoch."""
         key = self._structure(segment.first, segment.last)
-        known = self._best.get(key)
-        if known is None or _interval(segment) < _interval(known):
+        best = self._best.get(key)
+        if best is None or _interval(segment) < _interval(best):
             self._best[key] = segment
 
-    def known(self, first: int, last: int) -> Segment | None:
+    def best(self, first: int, last: int) -> Segment | None:
         """The best epoch of the run that is known."""
         result = self._best.get(self._structure(first, last))
         return None if result is None else dataclasses.replace(result, first=first, last=last)
@@ -85,11 +85,11 @@ class Recut:
         return self._price(first, last, self._begin(first, last, share), worked * statistics.median(self._over[1]))
 
     def _price(self, first: int, last: int, begun: Segment | None, over: float) -> float:
-        known, problem = self.known(first, last), self.problem
+        best, problem = self.best(first, last), self.problem
         cycles = np.inf if begun is None else over * _interval(begun)
-        if known is not None:
+        if best is not None:
             sure = min(1.0, self._tries.get(self._structure(first, last), 0) / _TRIES) if begun is not None else 1.0
-            cycles = min(_interval(known), sure * _interval(known) + (1 - sure) * cycles if sure < 1 else np.inf)
+            cycles = min(_interval(best), sure * _interval(best) + (1 - sure) * cycles if sure < 1 else np.inf)
         return problem.share(first) * cycles + overhead(problem, first, last)
 
     def _begin(self, first: int, last: int, share: float) -> Segment | None:
@@ -109,7 +109,7 @@ class Recut:
         """The best epoch of the run that is known, those that are begun finished; None where it is none."""
         key, begun = (self._structure(first, last), share), self._begin(first, last, share)
         if begun is None or key in self._finished:
-            return self.known(first, last)
+            return self.best(first, last)
         self._finished.add(key)
         policy, bound = self._bold[share], self._bold[share].bounds[first][last].cost
         plain = dataclasses.replace(begun, stall_cycles=0.0)
@@ -117,7 +117,7 @@ class Recut:
         for over, of in zip(self._over, (bound, _interval(begun)), strict=True):
             over.append(_interval(result) / max(1.0, of))
         self.note(result)
-        return self.known(first, last)
+        return self.best(first, last)
 
     def path(
         self,

@@ -183,7 +183,7 @@ class Sooner:
         arrival = self.way.arrival(op, mine, self.rows, self.ends)
         ends = mine.ends(arrival)
         behind = self.way.behind(op, mine, self.rows, self.left, (reader,))
-        found: list[tuple[float, int, int]] = []
+        scores: list[tuple[float, int, int]] = []
         now, room = math.inf, self._room(op, reader)
         for i in dict.fromkeys(tried):
             one = mine.only([i])
@@ -194,9 +194,9 @@ class Sooner:
             score[theirs.cores + one.cores[0] > room] = np.inf
             if i == 0:
                 now = float(score[0])
-            found += zip(score.tolist(), [i] * len(score), range(len(score)), strict=True)
+            scores += zip(score.tolist(), [i] * len(score), range(len(score)), strict=True)
         was = self.rows.pop(op), self.rows.pop(reader)
-        for value, i, j in sorted(found)[:_CHECKS]:
+        for value, i, j in sorted(scores)[:_CHECKS]:
             if value >= now - 1e-6:
                 break
             if not self.book.check(op, int(mine.row[i])):

@@ -85,17 +85,17 @@ def throughputs(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Over
     if not epochs:
         return []
     costs = epochs[0][0].costs
-    known = cast(dict[Key, Throughput], costs.throughputs)
+    entries = cast(dict[Key, Throughput], costs.throughputs)
     keys = [_key(problem, segment, overrides) for problem, segment in epochs]
-    new = {key: epoch for key, epoch in zip(keys, epochs, strict=True) if key not in known}
+    new = {key: epoch for key, epoch in zip(keys, epochs, strict=True) if key not in entries}
     for inputs in dict.fromkeys(problem.inputs(segment.first) for problem, segment in new.values()):
         waiting = [(key, (p, s)) for key, (p, s) in new.items() if p.inputs(s.first) == inputs]
         for start in range(0, len(waiting), _TOGETHER):
-            some = waiting[start : start + _TOGETHER]
-            run = _run([epoch for _, epoch in some], overrides, min(_INPUTS, inputs))
-            known |= ((key, _throughput(run, at, inputs)) for at, (key, _) in enumerate(some))
-            costs.recent_runs.append(({key: at for at, (key, _) in enumerate(some)}, run))
-    return [known[key] for key in keys]
+            batch = waiting[start : start + _TOGETHER]
+            run = _run([epoch for _, epoch in batch], overrides, min(_INPUTS, inputs))
+            entries |= ((key, _throughput(run, at, inputs)) for at, (key, _) in enumerate(batch))
+            costs.recent_runs.append(({key: at for at, (key, _) in enumerate(batch)}, run))
+    return [entries[key] for key in keys]
 
 
 def full_edges(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> tuple[FullEdge, ...]:
