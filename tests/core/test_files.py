@@ -148,6 +148,8 @@ def test_a_link_to_itself_is_no_way_out(tmp_path: Path) -> None:
         bounded_text(path_inside(tmp_path, "loop"), 10, "is not text")
     with pytest.raises(InputError, match="leaves the folder"):
         path_inside(tmp_path, "out/passwd")
+    with pytest.raises(InputError, match="half a character"):
+        path_inside(tmp_path, "\ud800")
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_bad_input_is_exit_code_2(built: Path, tmp_path: Path, capsys: pytest.Ca
     wide = built / "wide"
     (tmp_path / "broken.yaml").write_text("graphs: [")
     (tmp_path / "empty").mkdir()
-    for other in ("missing.yaml", "broken.yaml", "empty"):
+    for other in ("missing.yaml", "broken.yaml", "empty", "x" * 5_000):
         code, out, err = run(capsys, wide, tmp_path / other)
         assert code == 2 and out == "" and other in err and err.startswith("tbuda: ")
     assert run(capsys, "a", "b", "--session", wide)[0] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -39,11 +40,7 @@ def read_arch(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _descriptor(path: Path, what: str) -> dict[str, Any]:
-    try:
-        there = path.is_file()
-    except OSError as error:  # a name that no file system takes
-        raise UnknownDevice(f"{path}: cannot read the {what}: {error.strerror}") from error
-    if not there:
+    if not os.path.isfile(path):  # not `Path.is_file`, which raises OSError for a name that no file system takes
         raise UnknownDevice(f"{path}: cannot read the {what}: there is no such file")
     return yaml_map(path, what)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +52,12 @@ def _names(a: Path, b: Path) -> tuple[str, str]:
 
 
 def _netlist_path(path: Path) -> Path:
-    if path.is_dir():
+    if os.path.isdir(path):  # not `Path.is_dir`, which raises OSError for a name that no file system takes
         inside = path / NETLIST
         if not inside.is_file():
             raise InputError(f"{path} has no {NETLIST}: give a folder of `tbuda compile` or a netlist file")
         return inside
-    if not path.exists():
+    if not os.path.exists(path):
         raise InputError(f"{path} does not exist: give a folder of `tbuda compile` or a netlist file")
     return path
 

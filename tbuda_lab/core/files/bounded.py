@@ -24,7 +24,11 @@ def path_inside(folder: Path, name: Any) -> Path:
     pure = PurePosixPath(name.replace("\\", "/"))
     path = folder.joinpath(*pure.parts)
     inside = Path(os.path.realpath(folder))  # `Path.resolve` raises RuntimeError for links that lead to themselves
-    if pure.is_absolute() or ".." in pure.parts or not Path(os.path.realpath(path)).is_relative_to(inside):
+    try:
+        real = Path(os.path.realpath(path))
+    except UnicodeEncodeError as error:
+        raise InputError(f"{name!r} is no name of a file: it holds half a character") from error
+    if pure.is_absolute() or ".." in pure.parts or not real.is_relative_to(inside):
         raise InputError(f"{name!r} leaves the folder: give a path below {inside}")
     return path
 
