@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.errors import Diagnostic, InputError, NetlistError
+from tbuda_lab.core.errors import Diagnostic, NetlistError
 from tbuda_lab.core.netlist.schema import Blocking, NetOp, Queue
 
 Array = npt.NDArray[Any]
@@ -102,23 +102,6 @@ def rows_to_words(x: Array, tile_dim: TileDim) -> Array:
     *lead, rows, columns = x.shape
     tiles = x.reshape(*lead, rows // h, h, columns // w, w)
     return np.ascontiguousarray(np.swapaxes(tiles, -3, -2)).reshape(x.shape)
-
-
-def core_view(x: Array, grid: tuple[int, int], blocking: Blocking, tile_dim: TileDim | None = None) -> Array:
-    """What lies on each core, without a copy: (..., R, C) -> (..., Gr, m, ur, h, Gc, n, uc, w)."""
-    h, w = tile_dim or FULL_TILE
-    (m, n), (ur, uc) = blocking.mblock, blocking.ublock
-    expected = grid[0] * m * ur * h, grid[1] * n * uc * w
-    if x.shape[-2:] != expected:
-        raise InputError(f"a tensor of {x.shape[-2:]} does not lie on a grid of {grid} as blocks of {expected}")
-    return x.reshape(*x.shape[:-2], grid[0], m, ur, h, grid[1], n, uc, w)
-
-
-def core_statistics(x: Array, grid: tuple[int, int]) -> dict[str, Array]:
-    """min, max and mean of what each core holds, each of shape grid; x is (..., R, C)."""
-    cores = x.reshape(-1, grid[0], x.shape[-2] // grid[0], grid[1], x.shape[-1] // grid[1])
-    axes = (0, 2, 4)
-    return {"min": cores.min(axis=axes), "max": cores.max(axis=axes), "mean": cores.mean(axis=axes)}
 
 
 _FALLBACK = 16 << 30

@@ -53,11 +53,6 @@ def makes(key: str) -> Callable[[Maker], Maker]:
     return register
 
 
-def frames_of(session: Session, key: str, **question: Any) -> list[Frame]:
-    """The frames of a key now. Raises `KeyError` for a key that nobody makes, and what the maker raises."""
-    return MAKERS[key](session, question)
-
-
 CHUNK = 512 * 1024
 """Bytes of one message at most."""
 WORTH = 16 * 1024

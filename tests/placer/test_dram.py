@@ -16,7 +16,7 @@ from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.addresses import Addresses, hops, sharing
-from tbuda_lab.core.placer.memory.dram import ALGORITHMS, BufferRequest, allocate, allocate_dram, allocate_host
+from tbuda_lab.core.placer.memory.dram import ALGORITHMS, BufferRequest, allocate, allocate_host
 from tests.placer.graphs import encoder
 from tests.placer.test_place import check, placed
 
@@ -35,7 +35,7 @@ def test_dram_buffers_are_apart_aligned_and_in_bounds(device: str, algorithm: st
         ) for i, (n, size) in enumerate(shapes)
     ]
     try:
-        placed = allocate_dram(requests, spec, algorithm)
+        placed = allocate(requests, spec, algorithm).buffers
     except PlacementError:
         total = sum(r.count * r.size for r in requests)
         assert total > spec.dram_channels * spec.dram_channel_bytes / 8
@@ -61,7 +61,7 @@ def test_dram_buffers_are_apart_aligned_and_in_bounds(device: str, algorithm: st
 
 def test_round_robin_takes_turns() -> None:
     spec = load_device("grayskull")
-    placed = allocate_dram([BufferRequest("q", 0, 16, 1000)], spec)
+    placed = allocate([BufferRequest("q", 0, 16, 1000)], spec).buffers
     assert [c for c, _ in placed["q"]] == [*range(8), *range(8)]
 
 
@@ -69,7 +69,7 @@ def test_flip_flop_takes_turns_within_the_half_of_the_epoch() -> None:
     """Even epochs write the lower half of the channels, odd ones the upper; what the host writes lies on all."""
     spec = load_device("grayskull")
     requests = [BufferRequest(f"q{e}", 0, 6, 2000, epoch=e) for e in range(4)] + [BufferRequest("host", 0, 8, 1000)]
-    placed = allocate_dram(requests, spec, "ROUND_ROBIN_FLIP_FLOP")
+    placed = allocate(requests, spec, "ROUND_ROBIN_FLIP_FLOP").buffers
     for half in (0, 1):
         channels = [c for e in (half, half + 2) for c, _ in placed[f"q{e}"]]
         assert sorted(channels) == sorted([*range(4 * half, 4 * half + 4)] * 3)
@@ -77,15 +77,15 @@ def test_flip_flop_takes_turns_within_the_half_of_the_epoch() -> None:
 
 
 def test_a_chosen_channel_is_kept() -> None:
-    placed = allocate_dram(
+    placed = allocate(
         [BufferRequest("q", 0, 4, 1000, channel=3), BufferRequest("p", 0, 4, 1000)], load_device("wormhole_b0")
-    )
+    ).buffers
     assert {c for c, _ in placed["q"]} == {3}
 
 
 def test_a_full_device_names_the_queue_and_the_bytes() -> None:
     with pytest.raises(PlacementError) as raised:
-        allocate_dram(
+        allocate(
             [BufferRequest("small", 0, 1, 4096), BufferRequest("huge", 0, 1, 1 << 33)], load_device("wormhole_b0")
         )
     (finding,) = raised.value.diagnostics
@@ -213,13 +213,13 @@ def test_closest_takes_the_near_channel_and_spreads_within_an_epoch() -> None:
     spec = load_device("wormhole_b0")
     near = np.full((2, 6), 9)
     near[:, 4] = 1
-    result = allocate_dram([BufferRequest("q", 0, 2, 4096, hops=near, epoch=1)], spec, "CLOSEST")
+    result = allocate([BufferRequest("q", 0, 2, 4096, hops=near, epoch=1)], spec, "CLOSEST").buffers
     assert result["q"][0][0] == 4 and result["q"][1][0] != 4
-    other = allocate_dram(
+    other = allocate(
         [
             BufferRequest("a", 0, 1, 4096, hops=near, epoch=1), BufferRequest("b", 0, 1, 4096, hops=near, epoch=2)
         ], spec, "CLOSEST"
-    )
+    ).buffers
     assert other["a"][0][0] == other["b"][0][0] == 4
 
 

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.formats import DataFormat, quantise, round_to
-from tbuda_lab.sim import Executor
-from tbuda_lab.sim.arrays import core_statistics, core_view
 from tbuda_lab.sim.numerics import covers
 from tests.sim.build import Net
 from tests.sim.harness import feeds_for, pcc, run
@@ -155,20 +153,3 @@ def test_moving_values_does_not_round_them_again():
     ("Bfp8_b", "Float16_b", False), ("Float16_b", "Float16", False), ("Bfp8", "Bfp4", True), ("Int8", "Bfp2", False)])
 def test_which_format_holds_which(one, other, yes):
     assert covers(DataFormat[one], DataFormat[other]) is yes
-
-
-def test_views_by_core_are_slices_of_the_tensor():
-    net = matmul()
-    op = net.graphs["g"].ops["mm"]
-    op.grid_size, op.blocking.mblock = (2, 2), (1, 1)
-    executor = Executor(net, keep="all")
-    for name, array in feeds_for(net).items():
-        executor.push(name, array)
-    executor.run()
-    out = executor.intermediates["mm"]
-    view = core_view(out, op.grid_size, op.blocking)
-    assert np.shares_memory(view, out)
-    np.testing.assert_array_equal(view[0, 0, 1, 0, 0, :, 0, 0, 0], out[0, 0, 32:, :32])
-    result = core_statistics(out, op.grid_size)
-    assert result["max"][1, 1] == out[0, 0, 32:, 32:].max()
-    np.testing.assert_allclose(result["mean"][0, 1], out[0, 0, :32, 32:].mean(), rtol=1e-5)

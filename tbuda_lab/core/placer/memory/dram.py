@@ -236,13 +236,6 @@ def _reused(
     return allocator
 
 
-def allocate_dram(
-    requests: list[BufferRequest], device: DeviceSpec, algorithm: str = "ROUND_ROBIN"
-) -> dict[str, tuple[tuple[int, int], ...]]:
-    """The buffers of `allocate`: (channel, address) of every buffer of every queue."""
-    return allocate(requests, device, algorithm).buffers
-
-
 def _full(
     device: DeviceSpec, requests: list[BufferRequest], lifetimes: dict[str, tuple[int, int]], failed: list[Diagnostic]
 ) -> PlacementError:
