@@ -178,6 +178,34 @@ def begin(
     return StartedPlacement(problem, name, choose, choose_layer)
 
 
+def _feasible(
+    graph: Graph,
+    models: Mapping[str, OpModels],
+    device: DeviceSpec,
+    options: CompileOptions,
+    overrides: Sequence[Override],
+    check: ProgressCheck,
+    costs: CostCache,
+    begun: StartedPlacement | None,
+) -> tuple[Graph, tuple[Override, ...], list[Diagnostic], tuple[Problem, list[Segment], str, list[Diagnostic]]]:
+    """What `choose_placement` says of a graph, if need be with nops where an op fits no epoch: (that graph, what was
+    inserted, notes of it, the choice). Raises the first `PlacementError` where that does not help."""
+    try:
+        chosen = choose_placement(graph, models, device, options, overrides, check, costs, begun)
+        return graph, (), [], chosen
+    except PlacementError as error:
+        edits = repair_infeasible(graph, error)
+        if not edits:
+            raise
+        try:
+            longer = edit(graph, device, options, edits).graph
+            tables = op_models(longer, device, options, overrides)
+            chosen = choose_placement(longer, tables, device, options, overrides, check, costs)
+        except PlacementError:
+            raise error from None
+        return longer, edits, infeasible_notes(edits, error), chosen
+
+
 def place_and_repair(
     graph: Graph,
     models: Mapping[str, OpModels],
@@ -198,23 +226,9 @@ def place_and_repair(
     """
     check = ProgressCheck(cancel, on_progress)
     costs = CostCache(device, options) if costs is None else costs
-    edits: tuple[Override, ...] = ()
-    message: list[Diagnostic] = []
-    try:
-        problem, segments, name, result = choose_placement(
-            graph, models, device, options, overrides, check, costs, begun
-        )
-    except PlacementError as error:
-        edits = repair_infeasible(graph, error)
-        if not edits:
-            raise
-        try:
-            graph = edit(graph, device, options, edits).graph
-            models = op_models(graph, device, options, overrides)
-            problem, segments, name, result = choose_placement(graph, models, device, options, overrides, check, costs)
-        except PlacementError:
-            raise error from None
-        message = infeasible_notes(edits, error)
+    graph, edits, message, (problem, segments, name, result) = _feasible(
+        graph, models, device, options, overrides, check, costs, begun
+    )
     pinned = tuple(overrides)
     for _ in range(_HOP_ROUNDS * len(device.chips)):
         spots, epochs = rectangles(problem, segments, chips_of(problem, segments))
@@ -248,22 +262,8 @@ def place_and_repair(
             edits, message = (*edits, *added), [*message, *more]
     curve: Curve = ()
     if options.optimise_steps or options.optimise_seconds:
-        pairs, listed = _kept_order(problem.order, overrides)
-        went = search_on(
-            problem, segments, options.optimise_steps, options.optimise_seconds, pairs, listed,
-            lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
-            len(set(phases(problem.graph).values())) < 2,
-        )  # fmt: skip
-        curve = went.curve
-        trial = RepairedPlacement(went.problem, went.segments)
-        if options.enable_fork_join_buffering:
-            trial = repair_stalls(went.problem, went.segments, tuple(overrides))
-        if _time(trial.problem, trial.segments) < _time(problem, segments):
-            problem, segments = trial.problem, list(trial.segments)
-            edits, message = (*edits, *trial.edits), [*message, *trial.notes]
-        # the search counts on the pace of the first inputs; what it comes to is the time of the whole batch
-        final = _time(problem, segments)
-        curve = (*(point for point in curve[:-1] if point[1] >= final), (went.steps, final))
+        problem, segments, added, more, curve = _faster(problem, segments, overrides, check)
+        edits, message = (*edits, *added), [*message, *more]
     forget_searches(costs)
     if edits:
         result = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
@@ -277,6 +277,31 @@ def place_and_repair(
     outcome = assembled(problem, chosen, edits, overrides, check)
     check(1.0, "placed")
     return outcome
+
+
+def _faster(
+    problem: Problem, segments: list[Segment], overrides: Sequence[Override], check: Progress
+) -> tuple[Problem, list[Segment], tuple[Override, ...], tuple[Diagnostic, ...], Curve]:
+    """The epochs after the search that the options ask for, repaired, with what that inserted, its notes and the curve
+    of the search; the epochs as they are where it finds none that are faster."""
+    options = problem.options
+    pairs, listed = _kept_order(problem.order, overrides)
+    went = search_on(
+        problem, segments, options.optimise_steps, options.optimise_seconds, pairs, listed,
+        lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
+        len(set(phases(problem.graph).values())) < 2,
+    )  # fmt: skip
+    trial = RepairedPlacement(went.problem, went.segments)
+    if options.enable_fork_join_buffering:
+        trial = repair_stalls(went.problem, went.segments, tuple(overrides))
+    edits: tuple[Override, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+    if _time(trial.problem, trial.segments) < _time(problem, segments):
+        problem, segments, edits, notes = trial.problem, list(trial.segments), trial.edits, trial.notes
+    # the search counts on the pace of the first inputs; what it comes to is the time of the whole batch
+    final = _time(problem, segments)
+    curve = (*(point for point in went.curve[:-1] if point[1] >= final), (went.steps, final))
+    return problem, segments, edits, notes, curve
 
 
 def assembled(
