@@ -9,7 +9,7 @@ import passStyle from './views/pass.raw.css';
 import { Tabs, type View } from './views/docks.js';
 import { ClusterView } from './views/cluster.js';
 import { DiffPage, DiffView } from './views/diff/view.js';
-import { grouped, h, percent } from './views/dom.js';
+import { withThousands, h, percent } from './views/dom.js';
 import { GraphView } from './views/graph/view.js';
 import { drawEpoch } from './views/grid/draw.js';
 import { GridView } from './views/grid/view.js';
@@ -87,7 +87,7 @@ class ReportPage implements View {
     const ops = Ops.of(frame);
     const render = () => box.replaceChildren(...ops.byEpoch.map((members, epoch) =>
       h('figure', { 'data-tb-epoch': epoch },
-        h('figcaption', {}, `Epoch ${epoch} · ${members.length} ops · ${grouped(ops.epochTimes[epoch]!)} cycles · ${percent(ops.busy(epoch))} busy`),
+        h('figcaption', {}, `Epoch ${epoch} · ${members.length} ops · ${withThousands(ops.epochTimes[epoch]!)} cycles · ${percent(ops.busy(epoch))} busy`),
         drawEpoch(ops, epoch, this.store.colour, isDark()))));
     box.addEventListener('click', event => {
       const tile = (event.target as Element).closest<SVGElement>('[data-tb-op]');
@@ -100,7 +100,7 @@ class ReportPage implements View {
 }
 
 // Entry for static pages: frames stand in the page as base64; nothing is fetched, no kernel is asked.
-interface Embedded {
+interface EmbeddedData {
   title: string;
   status: Status;
   frames: { header: FrameHeader; data: string }[];
@@ -111,7 +111,7 @@ function decode(data: string): ArrayBuffer {
 }
 
 /** Mounts the report into `el` from what the page embeds. */
-export function mount(el: HTMLElement, embedded: Embedded): void {
+export function mount(el: HTMLElement, embedded: EmbeddedData): void {
   const store = new Store(new StaticHost());
   store.status = embedded.status;
   for (const { header, data } of embedded.frames) store.put(new Frame(header, decode(data)));
@@ -127,4 +127,4 @@ export function mount(el: HTMLElement, embedded: Embedded): void {
 
 const data = document.getElementById('tb-data');
 const place = document.getElementById('tb-report');
-if (data && place) mount(place, JSON.parse(data.textContent) as Embedded);
+if (data && place) mount(place, JSON.parse(data.textContent) as EmbeddedData);

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { deltaPaint, DiffData, signed } from '../src/views/diff/side.js';
+import { deltaPaint, DiffData, percent } from '../src/views/diff/side.js';
 import { DiffView } from '../src/views/diff/view.js';
 import type { Frame } from '../src/views/frame.js';
 import { StaticHost } from '../src/views/host.js';
@@ -71,7 +71,7 @@ describe('DiffData', () => {
   });
 
   it('signs shares', () => {
-    expect([signed(0.125), signed(-0.5), signed(0), signed(null)]).toEqual(['+12.5 %', '−50.0 %', '0.0 %', '']);
+    expect([percent(0.125), percent(-0.5), percent(0), percent(null)]).toEqual(['+12.5 %', '−50.0 %', '0.0 %', '']);
   });
 });
 

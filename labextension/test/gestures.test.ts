@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { nextStart } from '../src/views/grid/keys.js';
-import { wrapped } from '../src/views/grid/draw.js';
+import { wrapName } from '../src/views/grid/draw.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { Legal, type Size } from '../src/views/grid/legal.js';
 import { coresOf, Group } from '../src/views/grid/pictures.js';
@@ -86,9 +86,9 @@ describe('geometry of gestures', () => {
 
   it('shows whole names in lines, and loses no letter while there is room', () => {
     const name = 'layer.0.attention.self_query.matmul';
-    expect(wrapped(name, 12, 9).join('')).toBe(name);
-    expect(wrapped(name, 12, 9).every(line => line.length <= 12)).toBe(true);
-    expect(wrapped(name, 12, 2)).toHaveLength(2);
+    expect(wrapName(name, 12, 9).join('')).toBe(name);
+    expect(wrapName(name, 12, 9).every(line => line.length <= 12)).toBe(true);
+    expect(wrapName(name, 12, 2)).toHaveLength(2);
   });
 });
 

@@ -140,7 +140,7 @@ describe('the sessions of kernels', () => {
     expect(sessions.of('kernel')?.own).toBe(true);
     const current = new Current({ shell: { ...shell, currentWidget: { ...document, node: window.document.body } } } as never, sessions);
     const places: (string | undefined)[] = [];
-    current.changed.connect(() => places.push(current.place?.info.id));
+    current.onChange.connect(() => places.push(current.place?.info.id));
     own.say('first', 'comm_msg', { comm_id: own.sent[0]?.content['comm_id'], data: { type: 'sessions', sessions: [{ id: '1' }] } });
     expect(places).toEqual([undefined]); // nothing says which kernel the document has
     document.sessionContext.session = { kernel: shown };

@@ -60,7 +60,7 @@ describe('MemoryData', () => {
   });
 
   it('counts what lies in a channel', () => {
-    expect(data.lanes.map(lane => data.held(0, lane))).toEqual([2000, 2800, 64]);
+    expect(data.lanes.map(lane => data.bytesIn(0, lane))).toEqual([2000, 2800, 64]);
     expect([bytes(64), bytes(2048), bytes(3 * 2 ** 20)]).toEqual(['64 B', '2.00 KiB', '3.00 MiB']);
   });
 });

@@ -5,7 +5,7 @@ import { Geometry } from '../src/views/grid/geometry.js';
 import type { Edit } from '../src/views/editmessages.js';
 import { drawHandles, type Handle } from '../src/views/grid/ghost.js';
 import { Legal, type Size } from '../src/views/grid/legal.js';
-import { coresOf, dropped, epochsFor, placed, resized } from '../src/views/grid/pictures.js';
+import { coresOf, dropPicture, epochsFor, placePicture, resizePicture } from '../src/views/grid/pictures.js';
 import { pipesOf } from '../src/views/grid/links.js';
 import { GridView } from '../src/views/grid/view.js';
 import { OverridesPanel } from '../src/views/overrides.js';
@@ -32,22 +32,22 @@ describe('handles on the left and on top', () => {
   const corner = (row: number, col: number): [number, number] => [col * 74 + 1.5, geometry.box({ row, col, rows: 1, cols: 1 })[1]];
 
   it('keep the other side where it is, and move the start', () => {
-    const picture = resized(scene(), drag('nw'), corner(1, 4));
+    const picture = resizePicture(scene(), drag('nw'), corner(1, 4));
     expect(picture.wanted).toEqual({ row: 1, col: 4, rows: 4, cols: 2 });
     expect(picture.lands).toEqual({ row: 1, col: 4, rows: 4, cols: 2 });
     expect(picture.edit).toMatchObject({
       do: 'many', edits: [{ do: 'resize', size: [4, 2] }, { do: 'move', start: [1, 4], transposed: false }]
     });
     expect(picture.note).toContain('row 1, column 4');
-    expect(resized(scene(), drag('n'), corner(3, 0)).edit).toBeNull();
-    expect(resized(scene(), drag('w'), corner(0, 2)).edit).toMatchObject({ edits: [{ size: [2, 4] }, { start: [3, 2] }] });
-    expect(resized(scene(), drag('se'), corner(7, 6)).edit).toEqual({ do: 'resize', op: ops.name[op], size: [4, 2] });
+    expect(resizePicture(scene(), drag('n'), corner(3, 0)).edit).toBeNull();
+    expect(resizePicture(scene(), drag('w'), corner(0, 2)).edit).toMatchObject({ edits: [{ size: [2, 4] }, { start: [3, 2] }] });
+    expect(resizePicture(scene(), drag('se'), corner(7, 6)).edit).toEqual({ do: 'resize', op: ops.name[op], size: [4, 2] });
   });
 
   it('snap like the others, and Alt says why not', () => {
-    const snapped = resized(scene(), drag('n'), corner(0, 4));
+    const snapped = resizePicture(scene(), drag('n'), corner(0, 4));
     expect([snapped.good, snapped.lands]).toEqual([false, { row: 1, col: 4, rows: 4, cols: 2 }]);
-    const refused = resized(scene(), drag('w', true), corner(3, 3));
+    const refused = resizePicture(scene(), drag('w', true), corner(3, 3));
     expect([refused.lands, refused.edit]).toEqual([null, null]);
     expect(refused.note).toContain('rows must divide');
   });
@@ -58,8 +58,8 @@ describe('handles on the left and on top', () => {
     const verdicts = table.column('verdict') as Uint8Array;
     verdicts[3 * 8 + 1] = 66; // 4x2
     const legal = new Legal(table);
-    expect(resized(scene(legal), drag('n'), corner(1, 4)).edit).toMatchObject({ edits: [{ size: [4, 2] }, { start: [1, 4] }] });
-    expect(resized(scene(legal), drag('s', true), corner(7, 4)).edit).toBeNull();
+    expect(resizePicture(scene(legal), drag('n'), corner(1, 4)).edit).toMatchObject({ edits: [{ size: [4, 2] }, { start: [1, 4] }] });
+    expect(resizePicture(scene(legal), drag('s', true), corner(7, 4)).edit).toBeNull();
   });
 
   it('are there where the place is fixed, and on large tiles', () => {
@@ -78,7 +78,7 @@ describe('moves in time', () => {
       expect(ops.outOf(op).every(i => ops.epochOf(i) >= last)).toBe(true);
       expect(first <= ops.epochOf(op) && ops.epochOf(op) <= last).toBe(true);
       for (let epoch = 0; epoch < ops.epochs; epoch++) {
-        const picture = dropped({ ops, geometry: new Geometry(ops, 74), legal: null }, {
+        const picture = dropPicture({ ops, geometry: new Geometry(ops, 74), legal: null }, {
           op, from: coresOf(ops, op), handle: 'se', grip: [0, 0], alt: false, turned: false
         }, 'epoch', epoch);
         const here = ops.epochOf(op);
@@ -243,7 +243,7 @@ describe('what is in the way of a drop', () => {
   const [row, col] = [sizes(other).row, sizes(other).col];
   const taken: Size[] = [];
   for (let r = 0; r < from.rows; r++) for (let c = 0; c < from.cols; c++) taken.push([row + r, col + c]);
-  const drop = (displacement: 'free' | 'push' | 'swap' | 'evict') => placed({
+  const drop = (displacement: 'free' | 'push' | 'swap' | 'evict') => placePicture({
     ops, geometry: new Geometry(ops, 74), displacement,
     legal: new Legal(legalFrame(ops.name[op]!, [from.rows, from.cols], [from.row, from.col], [[from.rows, from.cols]], 1, false, taken))
   }, { op, from, handle: 'se', grip: [0, 0], alt: false, turned: false }, row, col);

@@ -83,21 +83,21 @@ describe('Wanted', () => {
     Observer.size(element, 300);
     expect(sent).toEqual([]);
     there = true;
-    wanted.outdated();
+    wanted.onOutdated();
     wanted.ask();
     expect(sent).toEqual([{ type: 'want', key: 'x' }]);
     element.hidden = true;
-    wanted.outdated();
+    wanted.onOutdated();
     expect(sent).toHaveLength(1);
     hear({ type: 'refused', key: 'z', text: 'none of mine' });
     hear({ type: 'refused', key: 'y', text: 'not yet' });
-    expect([wanted.refused, paint.mock.calls.length]).toEqual(['not yet', 0]);
+    expect([wanted.refusal, paint.mock.calls.length]).toEqual(['not yet', 0]);
     element.hidden = false;
     Observer.size(element, 300);
-    expect([wanted.refused, paint.mock.calls.length, sent.length]).toEqual(['', 1, 2]);
+    expect([wanted.refusal, paint.mock.calls.length, sent.length]).toEqual(['', 1, 2]);
     wanted.dispose();
     hear({ type: 'refused', key: 'x', text: 'gone' });
-    expect(wanted.refused).toBe('');
+    expect(wanted.refusal).toBe('');
   });
 });
 

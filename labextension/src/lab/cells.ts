@@ -73,7 +73,7 @@ interface Notebook extends Widget {
 }
 
 /** One of our outputs. */
-interface Found {
+interface CellOutput {
   cell: Cell;
   at: number;
   json: { data: Record<string, unknown> };
@@ -86,7 +86,7 @@ interface Found {
  * What a notebook keeps of a view, and what is seen of it where no kernel answers: its picture, and how it comes alive
  * again. When work of a session ends, the pictures of its views are made anew.
  */
-export class Stored {
+export class StoredViews {
   private readonly sanitizer = new Sanitizer();
   private readonly watched = new WeakSet<Kernel.IKernelConnection>();
   /** What each session last said of itself, by kernel and name. */
@@ -99,7 +99,7 @@ export class Stored {
     this.look = onPage(app, PICTURES_INTERVAL, () => this.books().forEach(book => this.seen(book)));
     app.shell.currentChanged?.connect(this.look);
     sessions.changed.connect(() => {
-      this.renewed();
+      this.renewPictures();
       this.look();
     });
   }
@@ -109,8 +109,8 @@ export class Stored {
   }
 
   /** The outputs of a notebook that are ours and on the page. */
-  private outputs(book: Notebook): Found[] {
-    const found: Found[] = [];
+  private outputs(book: Notebook): CellOutput[] {
+    const found: CellOutput[] = [];
     for (const cell of book.content.widgets) {
       const outputs = cell.model?.outputs; // other documents hold widgets that are no cells
       if (!outputs || !cell.outputArea) continue;
@@ -119,7 +119,7 @@ export class Stored {
         const node = cell.outputArea.widgets[at]?.node;
         const html = text(json.data?.['text/html']);
         const view = json.data?.[WIDGET] as { model_id?: string } | undefined;
-        if (node && view?.model_id && html.startsWith(STORED_START)) found.push({ cell, at, json: json as Found['json'], html, model: view.model_id, node });
+        if (node && view?.model_id && html.startsWith(STORED_START)) found.push({ cell, at, json: json as CellOutput['json'], html, model: view.model_id, node });
       }
     }
     return found;
@@ -163,7 +163,7 @@ export class Stored {
 
   // -- pictures of what is there now -------------------------------------------------------------------------------
   /** Sessions whose work has just ended: their pictures are made anew once they rest. */
-  private renewed(): void {
+  private renewPictures(): void {
     for (const kernel of this.sessions.kernels) {
       for (const info of kernel.sessions) {
         const key = `${kernel.kernel.id} ${info.id}`;

@@ -50,8 +50,8 @@ export class RawComm {
     this.leave();
     const former = this.connection;
     this.former = former;
-    former.disposed.disconnect(this.disconnected, this);
-    former.statusChanged.disconnect(this.changed, this);
+    former.disposed.disconnect(this.onDisconnect, this);
+    former.statusChanged.disconnect(this.onStatus, this);
     this.connection = kernel;
     this.listen(kernel);
     setTimeout(() => {
@@ -88,14 +88,14 @@ export class RawComm {
   }
 
   private listen(kernel: Kernel.IKernelConnection): void {
-    kernel.iopubMessage.connect(this.received, this);
-    kernel.statusChanged.connect(this.changed, this);
-    kernel.disposed.connect(this.disconnected, this);
+    kernel.iopubMessage.connect(this.onIOPub, this);
+    kernel.statusChanged.connect(this.onStatus, this);
+    kernel.disposed.connect(this.onDisconnect, this);
   }
 
   /** The document is closed that the connection belonged to. Hearers are told once another one stands: they may have
    *  missed messages. */
-  private disconnected(): void {
+  private onDisconnect(): void {
     const next = this.successor();
     if (!next) {
       this.end();
@@ -108,7 +108,7 @@ export class RawComm {
 
   /** Hears the connection no more that it has moved away from. */
   private leave(): void {
-    this.former?.iopubMessage.disconnect(this.received, this);
+    this.former?.iopubMessage.disconnect(this.onIOPub, this);
     this.former = null;
     this.heard.clear();
   }
@@ -129,13 +129,13 @@ export class RawComm {
   }
 
   /** The kernel has opened its end. */
-  private opened(): void {
+  private onOpen(): void {
     const unsent = this.unsent ?? [];
     this.unsent = null;
     unsent.forEach(data => this.send(data));
   }
 
-  private received(_: unknown, message: KernelMessage.IIOPubMessage): void {
+  private onIOPub(_: unknown, message: KernelMessage.IIOPubMessage): void {
     if (!this.open) return;
     if (this.former) {
       const { msg_id } = message.header;
@@ -147,7 +147,7 @@ export class RawComm {
     const { session } = message.header;
     if (this.unsent && (handled || content.comm_id === this.id)) {
       this.process = session;
-      this.opened();
+      this.onOpen();
     }
     // what has no parent may come from the server, which has a name of its own
     if (this.process && session !== this.process && (message.parent_header as { msg_id?: string }).msg_id) {
@@ -160,12 +160,12 @@ export class RawComm {
       const buffers = (message.buffers ?? []).map(b => (b instanceof DataView ? b : new DataView(b as ArrayBuffer)));
       const data = content.data as Message;
       this.hearers.forEach(f => f(data, buffers));
-      if (data['type'] === 'failed') this.refused();
+      if (data['type'] === 'failed') this.onRefusal();
     }
   }
 
   /** The kernel leaves it to us to close what it refused. */
-  private refused(): void {
+  private onRefusal(): void {
     if (!this.open) return;
     this.post('comm_close', { comm_id: this.id, data: {} });
     this.end();
@@ -173,7 +173,7 @@ export class RawComm {
 
   /** A restart over another connection is announced here by the new process alone: its first status is 'starting', if
    *  this connection is there in time to hear it. */
-  private changed(_: unknown, status: Kernel.Status): void {
+  private onStatus(_: unknown, status: Kernel.Status): void {
     const restarted = status === 'starting' && !this.unsent; // the former process had opened its end
     if (restarted || ['restarting', 'autorestarting', 'dead', 'terminating'].includes(status)) this.end();
   }
@@ -183,9 +183,9 @@ export class RawComm {
     if (!this.open) return;
     this.open = false;
     this.leave();
-    this.kernel.iopubMessage.disconnect(this.received, this);
-    this.kernel.statusChanged.disconnect(this.changed, this);
-    this.kernel.disposed.disconnect(this.disconnected, this);
+    this.kernel.iopubMessage.disconnect(this.onIOPub, this);
+    this.kernel.statusChanged.disconnect(this.onStatus, this);
+    this.kernel.disposed.disconnect(this.onDisconnect, this);
     const enders = [...this.enders];
     this.hearers.clear();
     this.enders.clear();

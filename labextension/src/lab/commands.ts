@@ -213,7 +213,7 @@ export function addCommands({ app, sessions, current, palette, openTab }: Deps):
   for (const id of Object.values(COMMAND)) {
     if (id !== COMMAND.newSession) palette?.addItem({ command: id, category: CATEGORY });
   }
-  current.changed.connect(() => commands.notifyCommandChanged());
+  current.onChange.connect(() => commands.notifyCommandChanged());
 }
 
 /** Presses a button of the view that commands go to; false where there is none. */

@@ -29,13 +29,13 @@ export class Current {
 
   constructor(private readonly app: JupyterFrontEnd, private readonly sessions: Sessions) {
     for (const event of ['pointerdown', 'focusin']) {
-      document.addEventListener(event, e => this.touched(e.target), { capture: true, passive: true });
+      document.addEventListener(event, e => this.onTouch(e.target), { capture: true, passive: true });
     }
     sessions.changed.connect(() => this.signal.emit());
     app.shell.currentChanged?.connect(() => this.signal.emit());
   }
 
-  get changed(): ISignal<this, void> {
+  get onChange(): ISignal<this, void> {
     return this.signal;
   }
 
@@ -74,7 +74,7 @@ export class Current {
     this.signal.emit();
   }
 
-  private touched(target: EventTarget | null): void {
+  private onTouch(target: EventTarget | null): void {
     const root = target instanceof Element ? target.closest<HTMLElement>('[data-tb-root]') : null;
     if (!root) return;
     this.root = root;

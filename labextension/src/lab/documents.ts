@@ -62,12 +62,12 @@ class JournalFile implements View {
 }
 
 type Kind = 'netlist' | 'image' | 'journal' | 'program';
-type Mounted = { root: HTMLElement; dispose: () => void };
+type Mount = { root: HTMLElement; dispose: () => void };
 
 const VIEW: Record<Kind, string> = { netlist: 'netlistfile', image: 'imagefile', journal: 'journalfile', program: 'bringup' };
 
 class Body extends Widget {
-  private mounted: Mounted | null = null;
+  private mounted: Mount | null = null;
   private readonly banner = h('div', { class: 'tb-lab-banner', role: 'status', hidden: true });
   private readonly place = h('div');
   private run = 0;
@@ -172,7 +172,7 @@ class Body extends Widget {
     }
   }
 
-  private mount(mounted: Mounted): void {
+  private mount(mounted: Mount): void {
     this.mounted?.dispose();
     this.mounted = mounted;
     this.place.replaceChildren(mounted.root);

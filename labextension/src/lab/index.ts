@@ -9,7 +9,7 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { Token } from '@lumino/coreutils';
 import { bringBy } from '../views/lazyview.js';
-import { Cells, Stored } from './cells.js';
+import { Cells, StoredViews } from './cells.js';
 import { addCommands, CATEGORY, COMMAND, icon } from './commands.js';
 import { Current } from './current.js';
 import { addDocuments } from './documents.js';
@@ -92,7 +92,7 @@ const workbench: JupyterFrontEndPlugin<Shared> = {
     }
     const sessions = new Sessions(app);
     const current = new Current(app, sessions);
-    new Stored(app, sessions);
+    new StoredViews(app, sessions);
     const tabs = new WidgetTracker<ViewTab>({ namespace: 'tbuda-tabs' });
     const show = (tab: ViewTab) => {
       const there = tabs.find(other => other.id === tab.id);

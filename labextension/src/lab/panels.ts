@@ -1,7 +1,7 @@
 /** The side bar with the sessions of all kernels, and the status bar with the current one. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Widget } from '@lumino/widgets';
-import { bytes, grouped, h, PressGuard } from '../views/dom.js';
+import { bytes, withThousands, h, PressGuard } from '../views/dom.js';
 import { COMMAND, icon } from './commands.js';
 import type { Current } from './current.js';
 import type { KernelSessions, SessionInfo, Sessions } from './sessions.js';
@@ -20,7 +20,7 @@ export class Sidebar extends Widget {
     this.title.caption = 'Tensix';
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', 'Tensix sessions');
-    for (const signal of [sessions.changed, current.changed, settings.changed]) signal.connect(this.update, this);
+    for (const signal of [sessions.changed, current.onChange, settings.changed]) signal.connect(this.update, this);
     this.draw();
   }
 
@@ -66,7 +66,7 @@ export class Sidebar extends Widget {
     const chip = (show: unknown, name: string, kind: string, text: string) =>
       Boolean(show) && h('span', { class: `tb-lab-chip ${kind}`, [`data-tb-${name}`]: text }, text);
     const facts = [s.device, s.running ? `${s.phase}, ${Math.round(100 * s.done / Math.max(1, s.total))} %` : s.phase,
-      s.epochs ? `${s.epochs} epoch${s.epochs > 1 ? 's' : ''}` : '', s.cycles ? `${grouped(s.cycles)} cycles/input` : ''].filter(Boolean);
+      s.epochs ? `${s.epochs} epoch${s.epochs > 1 ? 's' : ''}` : '', s.cycles ? `${withThousands(s.cycles)} cycles/input` : ''].filter(Boolean);
     return h('li', { class: mine ? 'tb-lab-current' : '', 'data-tb-session-row': s.name, 'aria-current': mine ? 'true' : undefined },
       h('button', {
         class: 'tb-lab-plain tb-lab-name', 'data-tb-action': 'choose-session', 'data-tb-key': `${key}-name`,
@@ -104,12 +104,12 @@ export class StatusItem extends Widget {
     super();
     this.addClass('tb-lab-status');
     this.node.dataset['tbStatus'] = '';
-    current.changed.connect(this.changed, this);
+    current.onChange.connect(this.changed, this);
     this.draw();
   }
 
   override dispose(): void {
-    this.current.changed.disconnect(this.changed, this);
+    this.current.onChange.disconnect(this.changed, this);
     super.dispose();
   }
 
@@ -125,7 +125,7 @@ export class StatusItem extends Widget {
     if (!info) return;
     const share = info.total ? Math.round(100 * info.done / info.total) : 0;
     const state = info.failed ? 'failed' : info.running ? 'running' : 'idle';
-    const phase = info.running ? `${info.phase} ${share} %` : info.failed ? 'failed' : info.cycles ? `${grouped(info.cycles)} cycles/input` : info.phase;
+    const phase = info.running ? `${info.phase} ${share} %` : info.failed ? 'failed' : info.cycles ? `${withThousands(info.cycles)} cycles/input` : info.phase;
     this.node.dataset['tbState'] = state;
     this.node.replaceChildren(h('span', { class: 'tb-lab-status-line' },
       h('button', {

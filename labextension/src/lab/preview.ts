@@ -5,7 +5,7 @@
 import { load } from 'js-yaml';
 import { type Column, Frame } from '../views/frame.js';
 import { Tabs, type View } from '../views/docks.js';
-import { grouped, h } from '../views/dom.js';
+import { withThousands, h } from '../views/dom.js';
 import { GridView } from '../views/grid/view.js';
 import { StaticHost } from '../views/host.js';
 import { Inspector } from '../views/inspector.js';
@@ -267,7 +267,7 @@ export function mountPreview(text: string, name: string): { root: HTMLElement; d
   const body = h('div', { class: 'tb-bringup tb-file', 'data-tb-view': 'preview' },
     h('header', { class: 'tb-file-head' }, h('h3', {}, name),
       h('div', { class: 'tb-metrics' }, ...counts.map(([n, what]) =>
-        h('div', { class: 'tb-metric' }, h('b', {}, grouped(n)), h('span', {}, what)))),
+        h('div', { class: 'tb-metric' }, h('b', {}, withThousands(n)), h('span', {}, what)))),
       h('p', {}, String(meta['device']))),
     drawn && h('div', { class: 'tb-upper tb-alone' }, grid.element),
     h('div', { class: 'tb-lower' }, tabs.element, inspector.element));

@@ -98,7 +98,7 @@ export class KernelSessions {
   }
 
   /** The kernel has been restarted over another connection. */
-  restarted(): void {
+  onRestart(): void {
     [...this.views, this.comm].forEach(comm => comm.end());
   }
 
@@ -136,9 +136,9 @@ export function kernelOf(widget: unknown): Kernel.IKernelConnection | null {
 
 /** Follows the running kernels. One list per kernel that has imported `tbuda_lab.widgets`. */
 export class Sessions {
-  private readonly known = new Map<string, KernelSessions>();
+  private readonly byKernel = new Map<string, KernelSessions>();
   private readonly asking = new Set<string>();
-  private readonly asked = new Map<string, number>();
+  private readonly requests = new Map<string, number>();
   private readonly sharing = new WeakSet<Kernel.IKernelConnection>();
   private readonly watched = new WeakSet<Kernel.IKernelConnection>();
   private readonly signal = new Signal<this, void>(this);
@@ -158,22 +158,22 @@ export class Sessions {
 
   /** Kernels that have sessions, in the order of their titles. */
   get kernels(): KernelSessions[] {
-    return [...this.known.values()].filter(k => k.sessions.length).sort((a, b) => a.title.localeCompare(b.title));
+    return [...this.byKernel.values()].filter(k => k.sessions.length).sort((a, b) => a.title.localeCompare(b.title));
   }
 
   of(kernel: string | undefined): KernelSessions | undefined {
-    return kernel === undefined ? undefined : this.known.get(kernel);
+    return kernel === undefined ? undefined : this.byKernel.get(kernel);
   }
 
   find(kernel: string, session: string): Place | null {
-    const found = this.known.get(kernel);
+    const found = this.byKernel.get(kernel);
     const info = found?.sessions.find(s => s.id === session);
     return found && info ? { kernel: found, info } : null;
   }
 
   /** The session that writes a file, given by its place on the kernel's disk. */
   writing(journal: string): Place | null {
-    for (const kernel of this.known.values()) {
+    for (const kernel of this.byKernel.values()) {
       const info = kernel.sessions.find(s => s.journal === journal);
       if (info) return { kernel, info };
     }
@@ -183,7 +183,7 @@ export class Sessions {
   refresh(): void {
     const models = [...this.app.serviceManager.sessions.running()];
     const living = new Set(models.map(m => m.kernel?.id));
-    for (const [id, kernel] of this.known) {
+    for (const [id, kernel] of this.byKernel) {
       if (!living.has(id)) this.forget(id, kernel);
     }
     for (const model of models) {
@@ -193,13 +193,13 @@ export class Sessions {
       const fresh = open !== null && !this.watched.has(open);
       if (open && fresh) {
         this.watch(open, model);
-        if (this.known.has(kernel.id)) this.signal.emit(); // its document shows a session now, which may be the current one
+        if (this.byKernel.has(kernel.id)) this.signal.emit(); // its document shows a session now, which may be the current one
       }
-      const known = this.known.get(kernel.id);
+      const known = this.byKernel.get(kernel.id);
       if (known) {
         if (known.own && open) void this.share(known, open); // the document has been opened: one connection is enough
-      } else if (!this.asking.has(kernel.id) && (fresh || Date.now() - (this.asked.get(kernel.id) ?? 0) > ASK_AGAIN)) {
-        this.asked.set(kernel.id, Date.now()); // that of a document also whenever it becomes idle
+      } else if (!this.asking.has(kernel.id) && (fresh || Date.now() - (this.requests.get(kernel.id) ?? 0) > ASK_AGAIN)) {
+        this.requests.set(kernel.id, Date.now()); // that of a document also whenever it becomes idle
         void this.ask(open ?? this.connect(kernel.id, kernel.name), model, !open);
       }
     }
@@ -215,11 +215,11 @@ export class Sessions {
     if (this.sharing.has(open)) return;
     this.sharing.add(open);
     await open.info; // it has answered
-    if (this.known.get(open.id) === known && known.own && !open.isDisposed) known.moveTo(open);
+    if (this.byKernel.get(open.id) === known && known.own && !open.isDisposed) known.moveTo(open);
   }
 
   private forget(id: string, kernel: KernelSessions): void {
-    this.known.delete(id);
+    this.byKernel.delete(id);
     kernel.close();
     this.signal.emit();
   }
@@ -238,14 +238,14 @@ export class Sessions {
   private watch(kernel: Kernel.IKernelConnection, model: Session.IModel): void {
     this.watched.add(kernel);
     kernel.statusChanged.connect((_, status) => {
-      if (status === 'restarting') this.known.get(kernel.id)?.restarted();
-      if (status === 'idle' && !this.known.has(kernel.id)) void this.ask(kernel, model, false);
+      if (status === 'restarting') this.byKernel.get(kernel.id)?.onRestart();
+      if (status === 'idle' && !this.byKernel.has(kernel.id)) void this.ask(kernel, model, false);
     });
   }
 
   private async ask(kernel: Kernel.IKernelConnection, model: Session.IModel, own: boolean): Promise<void> {
     const id = kernel.id;
-    if (this.asking.has(id) || this.known.has(id)) {
+    if (this.asking.has(id) || this.byKernel.has(id)) {
       if (own) kernel.dispose();
       return;
     }
@@ -259,23 +259,23 @@ export class Sessions {
     } finally {
       this.asking.delete(id);
     }
-    if (!found || kernel.isDisposed || this.known.has(id)) {
+    if (!found || kernel.isDisposed || this.byKernel.has(id)) {
       if (own && !kernel.isDisposed) kernel.dispose();
       return;
     }
     let made: KernelSessions | null = null;
     let next: Kernel.IKernelConnection | null = null;
     const successor = (): Kernel.IKernelConnection | null => {
-      if (!made || this.known.get(id) !== made || ![...this.app.serviceManager.sessions.running()].some(m => m.kernel?.id === id)) return null;
+      if (!made || this.byKernel.get(id) !== made || ![...this.app.serviceManager.sessions.running()].some(m => m.kernel?.id === id)) return null;
       if (!next || next.isDisposed) next = this.connect(id, kernel.name); // one for the list and all views
       made.own = true;
       return next;
     };
     const comm = new RawComm(kernel, { open: 'sessions' }, successor);
     made = new KernelSessions(model.path || model.name, own, comm, () => this.signal.emit(), successor);
-    this.known.set(id, made);
+    this.byKernel.set(id, made);
     comm.onEnd(() => {
-      if (this.known.get(id) === made) this.forget(id, made);
+      if (this.byKernel.get(id) === made) this.forget(id, made);
     });
   }
 }

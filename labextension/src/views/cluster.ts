@@ -38,7 +38,7 @@ export class ClusterView {
     }, this.bar, this.plane);
     this.lazyFrames = new LazyFrames(store, this.element, {
       keys: ['cluster'], ready: () => this.ops !== null, question: () => ({ type: 'want', key: 'cluster' }), paint: () => this.render(),
-      sized: () => this.scale()
+      onSize: () => this.scale()
     });
     const draw = () => this.lazyFrames.draw();
     this.stops.push(
@@ -47,7 +47,7 @@ export class ClusterView {
         if (key === 'cluster') this.load();
         else if (key === 'ops') {
           this.ops = Ops.of(store.frames.get('ops')!);
-          this.lazyFrames.outdated();
+          this.lazyFrames.onOutdated();
           draw();
         } else if (key === 'edits' && !this.tag) draw();
       }),
@@ -92,7 +92,7 @@ export class ClusterView {
 
   private render(): void {
     const { ops, frame } = this;
-    const { refused } = this.lazyFrames;
+    const { refusal: refused } = this.lazyFrames;
     if (!ops || !frame || refused) {
       this.bar.replaceChildren(h('h3', {}, 'Cluster'));
       this.plane.replaceChildren(h('div', { class: 'tb-empty' }, this.lazyFrames.waiting('Reading what crosses the links …', 'Chips appear here once the model is placed.')));

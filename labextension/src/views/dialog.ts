@@ -72,7 +72,7 @@ export interface Opening {
   scope?: 'grid' | 'graph';
   label?: string;
   value?: string;
-  done?: (text: string) => void;
+  onDone?: (text: string) => void;
 }
 
 export const OPEN = 'tb-open';

@@ -146,7 +146,7 @@ interface Bar {
   range: [number, number];
 }
 
-function remembered(): Record<string, number> {
+function storedSizes(): Record<string, number> {
   try {
     return JSON.parse(localStorage.getItem(KEY) ?? '{}') as Record<string, number>;
   } catch { // a page that may keep nothing, or what is kept is not ours
@@ -156,7 +156,7 @@ function remembered(): Record<string, number> {
 
 function remember(name: string, share: number): void {
   try {
-    localStorage.setItem(KEY, JSON.stringify({ ...remembered(), [name]: share }));
+    localStorage.setItem(KEY, JSON.stringify({ ...storedSizes(), [name]: share }));
   } catch { // then it is forgotten with the page
   }
 }
@@ -175,7 +175,7 @@ export function splitter(container: HTMLElement, { name, label, across, share: u
     bar.setAttribute('aria-valuenow', String(Math.round(100 * share)));
     if (keep) remember(name, share);
   };
-  const kept = remembered()[name];
+  const kept = storedSizes()[name];
   put(typeof kept === 'number' && Number.isFinite(kept) ? kept : usual, false);
   const at = (event: PointerEvent) => {
     const box = container.getBoundingClientRect();

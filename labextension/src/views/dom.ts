@@ -68,14 +68,14 @@ export function bytes(value: number): string {
 }
 
 /** "1 op", "2 ops" */
-export function counted(count: number, word: string): string {
-  return `${grouped(count)} ${word}${count === 1 ? '' : 's'}`;
+export function quantity(count: number, word: string): string {
+  return `${withThousands(count)} ${word}${count === 1 ? '' : 's'}`;
 }
 
 const DIGITS = new Intl.NumberFormat('en-US'); // a locale looked up for every number takes longer than the number
 
 /** 123456.7 -> "123,457" */
-export function grouped(value: number): string {
+export function withThousands(value: number): string {
   return DIGITS.format(Math.round(value));
 }
 
@@ -124,7 +124,7 @@ export class PressGuard {
       this.down = true;
       const up = () => {
         ['pointerup', 'pointercancel'].forEach(end => window.removeEventListener(end, up, true));
-        setTimeout(() => this.released(), 0); // behind the click
+        setTimeout(() => this.onRelease(), 0); // behind the click
       };
       ['pointerup', 'pointercancel'].forEach(end => window.addEventListener(end, up, true));
     }, true);
@@ -136,7 +136,7 @@ export class PressGuard {
     else this.draw();
   }
 
-  private released(): void {
+  private onRelease(): void {
     this.down = false;
     if (!this.late) return;
     this.late = false;

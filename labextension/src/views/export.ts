@@ -115,9 +115,9 @@ export class ExportDialog {
   constructor(private readonly store: Store, private readonly root: HTMLElement) {
     this.dialog.body.append(this.tabs, this.form, this.words, this.result);
     this.stops.push(
-      store.listen('exports', message => this.offered(message)),
-      store.listen('export_plan', message => this.planned(message)),
-      store.listen('exported', message => this.written(message)));
+      store.listen('exports', message => this.onOffer(message)),
+      store.listen('export_plan', message => this.onPlan(message)),
+      store.listen('exported', message => this.onWritten(message)));
   }
 
   dispose(): void {
@@ -132,7 +132,7 @@ export class ExportDialog {
     this.store.host.send({ type: 'exports' });
   }
 
-  private offered(message: Record<string, unknown>): void {
+  private onOffer(message: Record<string, unknown>): void {
     if (!this.dialog.open) return;
     this.kinds = message['kinds'] as Kind[];
     const name = String(message['name']);
@@ -212,16 +212,16 @@ export class ExportDialog {
     this.timer = window.setTimeout(() => this.plan(), WAIT);
   }
 
-  private asked(): Record<string, unknown> {
+  private request(): Record<string, unknown> {
     const kind = this.kinds.find(k => k.name === this.shown)!;
     return { kind: kind.name, path: this.pathOf(kind), settings: this.valuesOf(kind) };
   }
 
   private plan(): void {
-    this.store.host.send({ type: 'export_plan', ask: ++this.seq, ...this.asked() });
+    this.store.host.send({ type: 'export_plan', ask: ++this.seq, ...this.request() });
   }
 
-  private planned(message: Record<string, unknown>): void {
+  private onPlan(message: Record<string, unknown>): void {
     if (message['ask'] !== this.seq || message['kind'] !== this.shown) return;
     if (!message['ok']) {
       this.words.replaceChildren(h('p', { class: 'tb-refusal' }, String(message['text'])));
@@ -242,7 +242,7 @@ export class ExportDialog {
 
   private write(replace: boolean): void {
     this.say(true, 'Writing …');
-    this.store.host.send({ type: 'export', replace, ...this.asked() });
+    this.store.host.send({ type: 'export', replace, ...this.request() });
   }
 
   private async png(replace: boolean): Promise<void> {
@@ -257,7 +257,7 @@ export class ExportDialog {
     }
   }
 
-  private written(message: Record<string, unknown>): void {
+  private onWritten(message: Record<string, unknown>): void {
     if (!this.dialog.open) return;
     const again = message['exists'] === true;
     const png = message['kind'] === 'image' && String(message['text']).includes('.png');

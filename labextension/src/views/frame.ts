@@ -89,7 +89,7 @@ export class Assembler {
       whole.set(new Uint8Array(chunk!.buffer, chunk!.byteOffset, chunk!.byteLength), at);
       at += chunk!.byteLength;
     }
-    return entry.header ? new Frame(entry.header, whole.buffer) : inflated(whole);
+    return entry.header ? new Frame(entry.header, whole.buffer) : inflate(whole);
   }
 }
 
@@ -97,7 +97,7 @@ export class Assembler {
 export const INFLATES = typeof DecompressionStream === 'function' && typeof Response === 'function';
 
 /** A compressed frame: the length of its header, the header as JSON, blanks up to a multiple of eight, the columns. */
-async function inflated(data: Uint8Array<ArrayBuffer>): Promise<Frame> {
+async function inflate(data: Uint8Array<ArrayBuffer>): Promise<Frame> {
   // Not as a blob: that would go through another process, which takes longer than all the rest.
   const stream = new Response(data).body!.pipeThrough(new DecompressionStream('deflate'));
   const whole = await new Response(stream).arrayBuffer();

@@ -1,5 +1,5 @@
 /** All about what is selected: origin, numbers, operands, readers, netlist entry. */
-import { bytes, counted, grouped, h, percent, short } from './dom.js';
+import { bytes, quantity, withThousands, h, percent, short } from './dom.js';
 import { type Formula, FORMULAS } from './numbers.js';
 import { slowText } from './grid/legal.js';
 import { NetlistText } from './netlist.js';
@@ -18,8 +18,8 @@ export function numbers(ops: Ops, op: number): [string, string][] {
   const list: [string, string][] = [
     ['epoch', `${epoch}, chip ${ops.get('chip', op)}`],
     ['place', `${ops.where(op)}${ops.get('transposed', op) ? ', transposed' : ''}`],
-    ['grid', `${ops.get('rows', op)} × ${ops.get('cols', op)}, ${counted(ops.get('cores', op), 'core')}`],
-    ['kernel', `${grouped(ops.get('cycles', op))} cycles / input`],
+    ['grid', `${ops.get('rows', op)} × ${ops.get('cols', op)}, ${quantity(ops.get('cores', op), 'core')}`],
+    ['kernel', `${withThousands(ops.get('cycles', op))} cycles / input`],
     ...withData(ops, op),
     ['mblock', `${ops.get('mblock_m', op)} × ${ops.get('mblock_n', op)}`],
     ['ublock', `${ops.get('ublock_r', op)} × ${ops.get('ublock_c', op)}`],
@@ -28,7 +28,7 @@ export function numbers(ops: Ops, op: number): [string, string][] {
   if (ops.get('m_k', op) > 0) list.push(['m_k / u_kt', `${ops.get('m_k', op)} / ${ops.get('u_kt', op)}`]);
   list.push(['L1', `${bytes(ops.get('l1_total', op))}, ${percent(ops.get('l1_total', op) / ops.l1)}`]);
   list.push(['format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', ')]);
-  if (ops.get('candidates', op) > 0) list.push(['candidates', `${grouped(ops.get('legal', op))} legal of ${grouped(ops.get('candidates', op))}, fastest ${short(ops.get('fastest', op))} cycles`]);
+  if (ops.get('candidates', op) > 0) list.push(['candidates', `${withThousands(ops.get('legal', op))} legal of ${withThousands(ops.get('candidates', op))}, fastest ${short(ops.get('fastest', op))} cycles`]);
   return list;
 }
 
@@ -37,7 +37,7 @@ function withData(ops: Ops, op: number): [string, string][] {
   if (!ops.frame.has('op_limiter_cycles')) return [];
   const [cycles, what] = [ops.get('limiter_cycles', op), ops.frame.text('op_limiter')[op]!];
   if (cycles <= 0) return [];
-  const list: [string, string][] = [['kernel or transfer', `${grouped(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest op of its epoch`]];
+  const list: [string, string][] = [['kernel or transfer', `${withThousands(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest op of its epoch`]];
   if (ops.frame.has('op_bound')) list.push(['bound by', what === 'kernel' ? ops.bound(op) : `${ops.bound(op)}: ${slowText(what)}`]);
   return list;
 }
@@ -147,7 +147,7 @@ export class Inspector {
       made.push(definition([
         ['ops placed', String(chosen.length)],
         ['epochs', epochs.length > 12 ? `${epochs.length}` : epochs.join(', ')],
-        ['cores', grouped(sum('cores'))],
+        ['cores', withThousands(sum('cores'))],
         ['cycles × cores', short(chosen.reduce((n, op) => n + ops.get('cycles', op) * ops.get('cores', op), 0))],
         ['limit their epoch', String(chosen.filter(op => ops.isLimiting(op)).length)]
       ], 'tb-facts'), this.links(chosen.slice(0, 60)));

@@ -21,7 +21,7 @@ import timelineStyle from './trace/timeline.raw.css';
 import { TraceView } from './trace/view.js';
 import { WhyPanel } from './why.js';
 
-interface Made {
+interface LazyViewBundle {
   make: new (store: Store) => View;
   style: string;
 }
@@ -29,7 +29,7 @@ interface Made {
 export type LazyName = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'program' | 'profile' | 'netlistfile' | 'imagefile';
 
 /** Views by the name that their Python class gives them, each with the style sheet that it alone needs. */
-export const LAZY_VIEWS: Record<LazyName, Made> = {
+export const LAZY_VIEWS: Record<LazyName, LazyViewBundle> = {
   trace: { make: TraceView, style: timelineStyle },
   memory: { make: MemoryView, style: memoryStyle },
   diff: { make: DiffView, style: diffStyle },

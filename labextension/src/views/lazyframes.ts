@@ -52,14 +52,14 @@ interface FrameRequest {
   question: () => Record<string, unknown>;
   paint: () => void;
   /** The view is seen, or has another size. */
-  sized?: () => void;
+  onSize?: () => void;
 }
 
 export class LazyFrames {
   /** Why there are none; empty where there is no such reason. */
-  refused = '';
+  refusal = '';
   /** Those of the newest placement are under way, or here. */
-  asked = false;
+  requested = false;
   private readonly visibility: Visibility;
   private readonly stop: () => void;
 
@@ -70,11 +70,11 @@ export class LazyFrames {
     };
     this.visibility = new Visibility(element, paint, () => {
       if (this.ask()) this.draw();
-      wish.sized?.();
+      wish.onSize?.();
     });
     this.stop = store.listen('refused', message => {
       if (!wish.keys.includes(String(message['key']))) return;
-      this.refused = String(message['text']);
+      this.refusal = String(message['text']);
       this.draw();
     });
   }
@@ -90,7 +90,7 @@ export class LazyFrames {
 
   /** What a view without its frames says: why there are none, what is under way, or when they come. */
   waiting(doing: string, later: string): string {
-    return this.refused || (this.asked ? doing : later);
+    return this.refusal || (this.requested ? doing : later);
   }
 
   /** Draws the view now, or once somebody looks. */
@@ -99,16 +99,16 @@ export class LazyFrames {
   }
 
   /** What is here belongs to another placement. */
-  outdated(): void {
-    this.asked = false;
+  onOutdated(): void {
+    this.requested = false;
     this.ask();
   }
 
   /** Asks if somebody looks and it was not asked yet; `again`: whatever was asked before. True if it asked. */
   ask(again = false): boolean {
-    if (!this.store.host.live || !this.wish.ready() || (!again && (this.asked || !this.visibility.seen))) return false;
-    this.asked = true;
-    this.refused = '';
+    if (!this.store.host.live || !this.wish.ready() || (!again && (this.requested || !this.visibility.seen))) return false;
+    this.requested = true;
+    this.refusal = '';
     this.store.host.send(this.wish.question());
     return true;
   }

@@ -25,8 +25,8 @@ export class LazyView implements View {
   private readonly place: HTMLElement;
   private readonly text = h('p', {}, 'Loading …');
   private readonly again = h('button', { class: 'tb-button', hidden: true, 'data-tb-action': 'load-view', onclick: () => this.lookedAt() }, 'Try again');
-  private asked = false;
-  private gone = false;
+  private requested = false;
+  private disposed = false;
 
   constructor(private readonly store: Store, private readonly name: LazyName) {
     this.place = h('section', { class: 'tb-view tb-late', 'data-tb-view': name, 'data-tb-late': 'waiting' },
@@ -39,27 +39,27 @@ export class LazyView implements View {
 
   /** Somebody looks: now the code is wanted. */
   lookedAt(): void {
-    if (came) this.arrived(came);
+    if (came) this.onBundle(came);
     this.view?.lookedAt?.();
-    if (this.view || this.asked) return;
-    this.asked = true;
+    if (this.view || this.requested) return;
+    this.requested = true;
     this.say('waiting', 'Loading …');
     more(this.store, text => this.say('waiting', text)).then(found => {
-      this.arrived(found);
+      this.onBundle(found);
       this.view?.lookedAt?.();
     }, (error: unknown) => {
-      this.asked = false;
+      this.requested = false;
       this.say('failed', `This view could not be loaded. ${error instanceof Error ? error.message : String(error)}`);
     });
   }
 
   dispose(): void {
-    this.gone = true;
+    this.disposed = true;
     this.view?.dispose();
   }
 
-  private arrived(found: More): void {
-    if (this.gone || this.view) return;
+  private onBundle(found: More): void {
+    if (this.disposed || this.view) return;
     const { make, style } = found.LAZY_VIEWS[this.name];
     const { place } = this;
     const focused = place.contains(document.activeElement);

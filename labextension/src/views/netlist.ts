@@ -49,14 +49,14 @@ export class NetlistText {
     const lines = this.lines.slice(at[0], at[0] + at[1]);
     const text = lines.join(' ');
     if (!/^[^:{]*:\s*(\{|#|$)/.test(lines[0] ?? '')) return [];
-    if (!/^[^:{]*:\s*\{/.test(text)) return indented(lines.slice(1));
+    if (!/^[^:{]*:\s*\{/.test(text)) return fieldsOf(lines.slice(1));
     const open = text.indexOf('{', text.indexOf(':'));
     return open < 0 ? [] : split(text.slice(open + 1, text.lastIndexOf('}')));
   }
 }
 
 /** The fields of a block mapping: what stands at the least indent, with whatever is indented below it. */
-function indented(lines: string[]): [string, string][] {
+function fieldsOf(lines: string[]): [string, string][] {
   const fields: [string, string][] = [];
   const kept = lines.filter(line => line.trim() && !line.trim().startsWith('#'));
   const least = Math.min(...kept.map(line => line.search(/\S/)));
@@ -106,7 +106,7 @@ export class NetlistView {
   /** The one that somebody clicked or asked for, counted from 1. */
   private readonly line: SyncedTrait<number | null>;
   /** What there is to do once somebody looks. */
-  private missed: (() => void) | null = null;
+  private whenSeen: (() => void) | null = null;
   private readonly stops: (() => void)[] = [];
 
   constructor(private readonly store: Store) {
@@ -117,7 +117,7 @@ export class NetlistView {
     }, this.body);
     this.element = h('section', { class: 'tb-view tb-netlist', 'data-tb-view': 'netlist' }, this.scroller);
     this.scroller.addEventListener('scroll', () => this.render());
-    this.body.addEventListener('click', event => this.clicked(event));
+    this.body.addEventListener('click', event => this.onClick(event));
     this.scroller.addEventListener('keydown', event => this.key(event));
     this.line = syncedTrait<number | null>(store, 'line', null, line => this.goto(line));
     this.stops.push(
@@ -129,8 +129,8 @@ export class NetlistView {
       store.on('line', line => this.mark(Number(line)))
     );
     const resize = new ResizeObserver(() => {
-      if (this.element.hidden || !this.missed) this.render();
-      else this.missed();
+      if (this.element.hidden || !this.whenSeen) this.render();
+      else this.whenSeen();
     });
     resize.observe(this.scroller);
     this.stops.push(() => resize.disconnect());
@@ -143,7 +143,7 @@ export class NetlistView {
 
   /** Whether nobody looks: then `f` is done when somebody does. */
   private later(f: () => void): boolean {
-    this.missed = this.element.hidden ? f : null;
+    this.whenSeen = this.element.hidden ? f : null;
     return this.element.hidden;
   }
 
@@ -165,7 +165,7 @@ export class NetlistView {
 
   private follow(scroll: boolean): void {
     if (this.element.hidden) {
-      this.missed ??= () => this.follow(true);
+      this.whenSeen ??= () => this.follow(true);
       return;
     }
     this.marked.clear();
@@ -201,7 +201,7 @@ export class NetlistView {
   }
 
   /** A click marks a line and selects what stands there; on the marked one it takes the mark away. */
-  private clicked(event: MouseEvent): void {
+  private onClick(event: MouseEvent): void {
     const line = Number((event.target as Element).closest<HTMLElement>('[data-tb-line]')?.dataset['tbLine']);
     if (!line || line > this.text!.count || getSelection()?.toString()) return; // letters were chosen, to copy them
     const again = line === this.line.value();

@@ -2,7 +2,7 @@
  * Netlist files and TTI images, read only: what the check says, op graph and core grids side by side, ops, queues,
  * programs and text below.
  */
-import { factList, grouped, h } from './dom.js';
+import { factList, withThousands, h } from './dom.js';
 import type { Store } from './store.js';
 import { Tabs, type View } from './docks.js';
 import { GraphView } from './graph/view.js';
@@ -60,7 +60,7 @@ class FindingsView {
           this.most = Infinity;
           this.render();
         }
-      }, `Show all ${grouped(count)}`)] : []));
+      }, `Show all ${withThousands(count)}`)] : []));
   }
 
   private go(target: string, line: number): void {
@@ -93,7 +93,7 @@ export class NetlistFile implements View {
       h('div', { class: 'tb-lower' }, tabs.element, inspector.element));
     this.stops.push(
       store.on('frame', key => {
-        this.arrived(key);
+        this.onFrame(key);
       }),
       store.on('line', () => tabs.show('netlist')));
     this.empty();
@@ -105,7 +105,7 @@ export class NetlistFile implements View {
     this.stops.forEach(stop => stop());
   }
 
-  private arrived(key: string): void {
+  private onFrame(key: string): void {
     if (key === 'summary' || key === 'findings') this.render();
     if (key === 'ops' || key === 'netlist') this.empty();
   }
@@ -123,12 +123,12 @@ export class NetlistFile implements View {
     const found = this.store.frames.get('findings')?.meta ?? {};
     const counts = (summary['counts'] as [number, string][] | undefined) ?? [];
     const [errors, warnings] = [Number(found['errors'] ?? 0), Number(found['warnings'] ?? 0)];
-    const verdict = errors ? `${grouped(errors)} error${errors > 1 ? 's' : ''}` : warnings ? `valid, ${grouped(warnings)} warning${warnings > 1 ? 's' : ''}` : 'valid';
+    const verdict = errors ? `${withThousands(errors)} error${errors > 1 ? 's' : ''}` : warnings ? `valid, ${withThousands(warnings)} warning${warnings > 1 ? 's' : ''}` : 'valid';
     this.head.replaceChildren(
       h('h3', {}, (summary['name'] as string | undefined) ?? ''),
       h('div', { class: 'tb-metrics' },
         checked && h('div', { class: `tb-metric ${errors ? 'tb-bad' : 'tb-good'}`, 'data-tb-metric': 'verdict' }, h('b', {}, verdict)),
-        ...counts.map(([count, what]) => h('div', { class: 'tb-metric' }, h('b', {}, grouped(count)), h('span', {}, what)))),
+        ...counts.map(([count, what]) => h('div', { class: 'tb-metric' }, h('b', {}, withThousands(count)), h('span', {}, what)))),
       h('p', {}, (summary['device'] as string | undefined) ?? ''));
   }
 }
@@ -169,10 +169,10 @@ export class ImageFile implements View {
     const open = this.head.querySelector('details')?.open ?? false;
     this.head.replaceChildren(
       factList(meta['facts'] as [string, string][]),
-      h('details', { open }, h('summary', { 'data-tb-action': 'image-files' }, `${grouped(files.length + more)} files`),
+      h('details', { open }, h('summary', { 'data-tb-action': 'image-files' }, `${withThousands(files.length + more)} files`),
         h('table', { class: 'tb-plain' }, h('tbody', {}, ...files.map(([name, size]) =>
-          h('tr', {}, h('td', {}, name), h('td', {}, `${grouped(size)} bytes`))))),
-        more > 0 && h('p', {}, `and ${grouped(more)} more`)),
+          h('tr', {}, h('td', {}, name), h('td', {}, `${withThousands(size)} bytes`))))),
+        more > 0 && h('p', {}, `and ${withThousands(more)} more`)),
       this.missing);
   }
 }

@@ -1,5 +1,5 @@
 /** Numbers on the screen: what each means, and time as text. */
-import { grouped, percent, short } from './dom.js';
+import { withThousands, percent, short } from './dom.js';
 import type { Ops } from './ops.js';
 import { preferences } from './preferences.js';
 
@@ -47,7 +47,7 @@ export function shortTime(cycles: number, clock: number): string {
 
 /** With its unit, for a line of text: "31,000 cycles" or "25.8 µs". */
 export function longTime(cycles: number, clock: number): string {
-  return inMicroseconds() ? micro(cycles, clock) : `${grouped(cycles)} cycles`;
+  return inMicroseconds() ? micro(cycles, clock) : `${withThousands(cycles)} cycles`;
 }
 
 /** With its unit, shortly: "31.0k cycles" or "25.8 µs". */
@@ -57,7 +57,7 @@ export function saidTime(cycles: number, clock: number): string {
 
 function micro(cycles: number, clock: number): string {
   const value = (1e6 * cycles) / clock;
-  return `${value >= 100 ? grouped(value) : value.toFixed(value >= 10 ? 1 : 2)} µs`;
+  return `${value >= 100 ? withThousands(value) : value.toFixed(value >= 10 ? 1 : 2)} µs`;
 }
 
 /** "1.2 GHz" */
@@ -72,7 +72,7 @@ const PARTS: [string, string][] = [
 
 function said(of: (part: string) => number, total: number): string {
   return PARTS.map(([part, words]) => [of(part), words] as const).filter(([cycles]) => cycles > 0)
-    .map(([cycles, words]) => `${words} ${grouped(cycles)} (${percent(cycles / Math.max(1, total))})`).join(', ');
+    .map(([cycles, words]) => `${words} ${withThousands(cycles)} (${percent(cycles / Math.max(1, total))})`).join(', ');
 }
 
 /** Of an epoch: "steady work at the rate of the slowest op 7,164 (7 %), filling ... ". */

@@ -124,7 +124,7 @@ export class PreloadButtons {
   /** What pressing the button that is pointed at would do. */
   readonly effect = h('span', { class: 'tb-preload-effect', role: 'status', 'data-tb-whatif': '' });
   private readonly exact: Exact;
-  private asked = '';
+  private question = '';
 
   constructor(private readonly store: Store) {
     this.exact = new Exact(store, () => this.say());
@@ -143,12 +143,12 @@ export class PreloadButtons {
       const edit: Edit = { do: 'prologue', op: name, operand, on: !on };
       const what = `${on ? 'Stream' : 'Preload'} input ${operand}`;
       const look = () => {
-        this.asked = what;
+        this.question = what;
         this.exact.watch(edit);
         this.say();
       };
       const leave = () => {
-        this.asked = '';
+        this.question = '';
         this.exact.end();
         this.say();
       };
@@ -159,7 +159,7 @@ export class PreloadButtons {
         onpointerenter: look, onfocus: look, onpointerleave: leave, onblur: leave,
         onclick: (event: Event) => {
           event.stopPropagation();
-          this.asked = '';
+          this.question = '';
           this.exact.end(true);
           this.say();
           store.edit(edit);
@@ -169,8 +169,8 @@ export class PreloadButtons {
   }
 
   private say(): void {
-    const lines = this.asked ? this.exact.lines.filter(([term, text]) => term !== 'epochs' || text.includes('(')) : [];
-    this.effect.dataset['tbWhatif'] = this.asked ? (lines.some(([term]) => term) ? 'exact' : 'asked') : '';
-    this.effect.textContent = this.asked ? [this.asked, ...lines.map(([term, text]) => `${term} ${text}`.trim())].join(' · ') : '';
+    const lines = this.question ? this.exact.lines.filter(([term, text]) => term !== 'epochs' || text.includes('(')) : [];
+    this.effect.dataset['tbWhatif'] = this.question ? (lines.some(([term]) => term) ? 'exact' : 'asked') : '';
+    this.effect.textContent = this.question ? [this.question, ...lines.map(([term, text]) => `${term} ${text}`.trim())].join(' · ') : '';
   }
 }

@@ -47,7 +47,7 @@ function keys(chord: string): HTMLElement {
 class Prompt {
   readonly dialog = new Dialog('prompt', 'Go to');
   private readonly input = h('input', { type: 'text', class: 'tb-search', 'data-tb-action': 'prompt', spellcheck: 'false', autocomplete: 'off' });
-  private done: (text: string) => void = () => undefined;
+  private onDone: (text: string) => void = () => undefined;
 
   constructor() {
     this.dialog.body.append(this.input);
@@ -57,12 +57,12 @@ class Prompt {
       event.stopPropagation();
       const text = this.input.value.trim();
       this.dialog.close();
-      if (text) this.done(text);
+      if (text) this.onDone(text);
     });
   }
 
   show(label: string, value: string, done: (text: string) => void): void {
-    this.done = done;
+    this.onDone = done;
     this.dialog.rename(label);
     this.input.setAttribute('aria-label', label);
     this.input.value = value;
@@ -92,7 +92,7 @@ export class Sheets {
 
   protected open(asked: Opening): void {
     if (asked.what === 'keys') this.keys.show();
-    else if (asked.what === 'prompt' && asked.done) this.prompt.show(asked.label ?? 'Go to', asked.value ?? '', asked.done);
+    else if (asked.what === 'prompt' && asked.onDone) this.prompt.show(asked.label ?? 'Go to', asked.value ?? '', asked.onDone);
   }
 }
 

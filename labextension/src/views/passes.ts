@@ -24,7 +24,7 @@ export class PassStepper {
   private readonly frames: LazyFrames;
   private readonly name: SyncedTrait<string>;
   /** The graph drawn. */
-  private drawn: Frame | undefined;
+  private lastGraph: Frame | undefined;
   private shown = { index: -1, side: 'after' as Side };
   private idle = false;
 
@@ -40,7 +40,7 @@ export class PassStepper {
     }, this.bar, h('div', { class: 'tb-passes-body' }, this.list, this.graph.element, this.notes), this.empty);
     this.frames = new LazyFrames(store, this.element, {
       keys: ['passes', 'passgraph'], ready: () => store.frames.has('graph:traced') || store.frames.has('ops'),
-      question: () => ({ type: 'want', key: 'passes' }), paint: () => this.render(), sized: () => this.ask()
+      question: () => ({ type: 'want', key: 'passes' }), paint: () => this.render(), onSize: () => this.ask()
     });
     const draw = () => this.frames.draw();
     this.name = syncedTrait(store, 'pass_name', '', () => this.follow(), { of: 'passes' }); // of a workbench it is the graph's
@@ -50,9 +50,9 @@ export class PassStepper {
         if (key === 'passes') {
           this.follow();
           draw();
-        } else if (key === 'passgraph') this.arrived();
+        } else if (key === 'passgraph') this.onFrame();
         else if (key === 'graph:traced') {
-          this.frames.asked = false;
+          this.frames.requested = false;
           this.ask();
         }
       }),
@@ -69,7 +69,7 @@ export class PassStepper {
       this.go(step);
       this.list.querySelector<HTMLElement>('[aria-current] button')?.focus();
     });
-    this.arrived();
+    this.onFrame();
     draw();
     this.ask();
   }
@@ -118,22 +118,22 @@ export class PassStepper {
     this.shown = { index, side };
     const label = this.steps?.text('step_label')[index];
     if (label !== undefined) this.name.tell(label);
-    const kept = this.kept(index, side);
+    const kept = this.graphAtHand(index, side);
     if (kept) this.store.put(kept.as('passgraph'));
     else if (this.store.host.live) this.store.host.send({ type: 'want', key: 'passgraph', index, side });
     this.frames.draw();
   }
 
   /** The graph of a pass that a page without a kernel has at hand. */
-  private kept(index: number, side: string): Frame | undefined {
+  private graphAtHand(index: number, side: string): Frame | undefined {
     return this.store.frames.get(`passgraph:${index}:${side}`);
   }
 
   private lacks(index: number, side: string): boolean {
-    return !this.store.host.live && !this.kept(index, side);
+    return !this.store.host.live && !this.graphAtHand(index, side);
   }
 
-  private arrived(): void {
+  private onFrame(): void {
     const frame = this.store.frames.get('passgraph');
     if (!frame) return;
     this.shown = { index: Number(frame.meta['index']), side: frame.meta['side'] as Side };
@@ -142,10 +142,10 @@ export class PassStepper {
 
   private render(): void {
     const steps = this.steps;
-    const { refused } = this.frames;
+    const { refusal: refused } = this.frames;
     const graph = this.store.frames.get('passgraph');
-    if (graph !== this.drawn) this.inner.put(graph!.as('graph:pass'));
-    this.drawn = graph;
+    if (graph !== this.lastGraph) this.inner.put(graph!.as('graph:pass'));
+    this.lastGraph = graph;
     this.inner.select(this.store.selection.names, 'outside');
     this.element.dataset['tbPass'] = String(this.shown.index);
     this.element.dataset['tbSide'] = this.shown.side;

@@ -15,17 +15,17 @@ export class PlotsView {
   private readonly frame = h('iframe', { title: 'Plots of the session', sandbox: 'allow-scripts allow-downloads', hidden: true });
   private readonly stops: (() => void)[] = [];
   private readonly frames: LazyFrames;
-  private drawn: Frame | null = null;
+  private lastFrame: Frame | null = null;
 
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-plots', 'data-tb-view': 'plots', 'aria-label': 'Plots' }, this.note, this.frame);
     this.say(store.host.live ? store.frames.has('ops') ? 'Drawing plots …' : 'Plots appear here once the model is placed.' : 'Plots need a kernel; none is connected.');
     this.frames = new LazyFrames(store, this.element, {
       keys: ['plots'], ready: () => store.frames.has('ops'), question: () => ({ type: 'plots', dark: isDark(), library: !library }),
-      paint: () => this.draw(), sized: () => this.ask()
+      paint: () => this.draw(), onSize: () => this.ask()
     });
     const renew = () => {
-      this.frames.asked = false;
+      this.frames.requested = false;
       this.ask();
     };
     this.stops.push(
@@ -51,13 +51,13 @@ export class PlotsView {
 
   /** Both have to be there; either may come first. */
   private draw(): void {
-    if (this.frames.refused) {
-      this.say(this.frames.refused);
+    if (this.frames.refusal) {
+      this.say(this.frames.refusal);
       return;
     }
     const plots = this.store.frames.get('plots');
-    if (!plots || !library || plots === this.drawn) return;
-    this.drawn = plots;
+    if (!plots || !library || plots === this.lastFrame) return;
+    this.lastFrame = plots;
     const ground = isDark() ? '#1c222b' : '#fff';
     this.frame.onload = () => (this.element.dataset['tbState'] = 'ready');
     this.frame.srcdoc = `<!DOCTYPE html><meta charset="utf-8"><style>body{margin:8px;background:${ground}}</style><script>${library.replaceAll('</script', '<\\/script')}</script>${text(plots)}`;

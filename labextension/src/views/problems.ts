@@ -1,5 +1,5 @@
 /** What the stages had to say, errors first, and why there is no result while the last work failed. */
-import { counted, h } from './dom.js';
+import { quantity, h } from './dom.js';
 import { LostSelection } from './names.js';
 import { type Store, syncedTrait, type SyncedTrait } from './store.js';
 
@@ -14,8 +14,8 @@ export class ProblemsView {
     type: 'search', class: 'tb-search', placeholder: 'Filter problems', 'aria-label': 'Filter problems', spellcheck: 'false',
     'data-tb-action': 'problems-filter', 'data-lm-suppress-shortcuts': 'true'
   });
-  private readonly found = h('span', { class: 'tb-found', 'aria-live': 'polite' });
-  private readonly bar = h('header', { class: 'tb-bar' }, this.input, this.found);
+  private readonly count = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  private readonly bar = h('header', { class: 'tb-bar' }, this.input, this.count);
   private readonly filter: SyncedTrait<string>;
   private readonly stops: (() => void)[] = [];
   private readonly lost: LostSelection;
@@ -56,7 +56,7 @@ export class ProblemsView {
     const [severity, where, rule, message, fix] = columns;
     const wanted = this.input.value.trim().toLowerCase();
     const kept = severity!.map((_, i) => i).filter(i => columns.map(c => c[i]).join(' ').toLowerCase().includes(wanted)); // as in `twins.problems_html`
-    this.found.textContent = wanted ? `${kept.length} of ${counted(severity!.length, 'problem')}${severity!.includes('note') ? ' and notes' : ''}` : '';
+    this.count.textContent = wanted ? `${kept.length} of ${quantity(severity!.length, 'problem')}${severity!.includes('note') ? ' and notes' : ''}` : '';
     const vanished = gone.length
       ? [h('li', { class: 'tb-problem tb-note', 'data-tb-vanished': gone.join(' ') },
           h('span', { class: 'tb-glyph', 'aria-label': 'note', role: 'img' }, 'i'),

@@ -1,5 +1,5 @@
 /** Where the time of the model goes, by op or module; what bounds each; the edit that would help; the roofline. */
-import { counted, elide, grouped, h, percent, short, svg } from './dom.js';
+import { quantity, elide, withThousands, h, percent, short, svg } from './dom.js';
 import { FOLD_FROM, groupsOf, repeatsOf, shortName, stemOf } from './names.js';
 import type { SingleEdit } from './editmessages.js';
 import type { Frame } from './frame.js';
@@ -148,7 +148,7 @@ export class ProfileView {
     this.stops.push(
       () => this.group.dispose(), () => this.fold.dispose(), () => this.lazyFrames.dispose(),
       store.on('frame', key => {
-        if (key === 'ops') this.lazyFrames.outdated();
+        if (key === 'ops') this.lazyFrames.onOutdated();
         else if (key === 'edits') this.lazyFrames.ask();
         else if (key === 'profile') this.lazyFrames.draw();
       }),
@@ -193,7 +193,7 @@ export class ProfileView {
 
   /** Rows with the same name as one. The edit is that which gains most in the batch. `byTime`: most time first; else what
    *  to do next first: by the gain of the edit, then by time. */
-  private joined(rows: Row[], nameOf: (row: Row) => string, byTime: boolean): Row[] {
+  private joinRows(rows: Row[], nameOf: (row: Row) => string, byTime: boolean): Row[] {
     const sum = (of: Row[], key: 'time' | 'share' | 'work') => of.reduce((a, r) => a + r[key], 0);
     const all = [...groupsOf(rows, nameOf)].map(([name, of]) => (of.length === 1 && of[0]!.name === name ? of[0]! : {
       name, members: of.flatMap(r => r.members), module: byTime ? name : of[0]!.module, epoch: of[0]!.epoch,
@@ -204,9 +204,9 @@ export class ProfileView {
   }
 
   /** Rows that have one place in layers that repeat as one, as the table has them. */
-  private folded(rows: Row[], byTime: boolean): Row[] {
+  private foldLayers(rows: Row[], byTime: boolean): Row[] {
     const repeats = repeatsOf(rows, ({ name }) => stemOf(name));
-    return this.joined(rows, ({ name }) => (repeats.has(stemOf(name)) ? stemOf(name) : name), byTime);
+    return this.joinRows(rows, ({ name }) => (repeats.has(stemOf(name)) ? stemOf(name) : name), byTime);
   }
 
   private draw(): void {
@@ -218,13 +218,13 @@ export class ProfileView {
     const ops = this.read(frame);
     const wanted = this.filter.value.trim().toLowerCase();
     this.layers.checked = this.fold.value() ?? ops.length > FOLD_FROM;
-    const every = by === 'module' ? this.joined(ops, row => row.module, true) : ops;
-    this.rows = (this.layers.checked ? this.folded(every, by === 'module') : every).filter(r => !wanted || `${r.name} ${r.module} ${r.bound}`.toLowerCase().includes(wanted));
+    const every = by === 'module' ? this.joinRows(ops, row => row.module, true) : ops;
+    this.rows = (this.layers.checked ? this.foldLayers(every, by === 'module') : every).filter(r => !wanted || `${r.name} ${r.module} ${r.bound}`.toLowerCase().includes(wanted));
     const advised = ops.some(row => row.edit);
     this.list.classList.toggle('tb-advised', advised);
     const looking = meta.search < 1 ? `, searching for edits that help (${percent(meta.search)})`
       : advised ? '' : ', no single edit found that helps';
-    this.facts.textContent = `${grouped(meta.total)} cycles per input in a batch of ${counted(meta.batch, 'input')}${looking}`;
+    this.facts.textContent = `${withThousands(meta.total)} cycles per input in a batch of ${quantity(meta.batch, 'input')}${looking}`;
     const shown = this.rows.slice(0, SHOWN);
     const head: [string, string][] = [[by === 'module' ? 'Module' : 'Op', ''], ['Time', ''], ['Cycles', 'tb-wide'], [by === 'module' ? 'Ops' : 'Epoch', 'tb-wide'],
       ['Bound by', 'tb-bound'], ['Next step', 'tb-advice']];
@@ -257,7 +257,7 @@ export class ProfileView {
       ...(one ? { 'data-tb-op': row.name } : by === 'module' ? { 'data-tb-module': row.name } : { 'data-tb-fold': row.name }),
       onclick: () => this.store.select(members, 'profile')
     },
-    h('td', { title: one ? row.name : `${row.name}\n${counted(members.length, 'op')}` },
+    h('td', { title: one ? row.name : `${row.name}\n${quantity(members.length, 'op')}` },
       h('span', { class: 'tb-name' }, !one && by === 'op' ? h('span', { class: 'tb-times' }, `× ${members.length}`) : '',
         h('button', { class: 'tb-link' }, elide(row.name || 'model', 34)))), this.share(row.share, row.bound),
     h('td', { class: 'tb-right tb-wide' }, short(row.time)), h('td', { class: 'tb-right tb-wide' }, by === 'module' ? String(members.length) : one ? String(row.epoch) : ''),

@@ -1,5 +1,5 @@
 /** The host program of a dialect's graph: replicas side by side in time, sections, steps, and the graphs to choose from. */
-import { grouped, h, svg } from './dom.js';
+import { withThousands, h, svg } from './dom.js';
 import type { Store } from './store.js';
 
 interface Section {
@@ -84,7 +84,7 @@ export class ProgramView {
         this.mode = mode;
         this.render();
       })] : []),
-      h('span', {}, `${program.mapping} · ${program.replicas} ${program.replicas === 1 ? 'device' : 'replicas'} · ${grouped(Math.round(program.timelines[this.mode]!.cycles))} cycles per run`));
+      h('span', {}, `${program.mapping} · ${program.replicas} ${program.replicas === 1 ? 'device' : 'replicas'} · ${withThousands(Math.round(program.timelines[this.mode]!.cycles))} cycles per run`));
     this.body.replaceChildren(this.times(program), h('div', { class: 'tb-program-columns' }, this.sections(program), this.steps(program.steps)));
     this.mark();
   }
@@ -101,7 +101,7 @@ export class ProgramView {
       row(program.replicas > 1 ? `replica ${replica}` : 'device', replica * (ROW + GAP), plan.device.flatMap(([k, start, end]) => {
         const section = program.sections[k]!;
         const wide = Math.max(1, (end - start) * scale);
-        const label = `section ${k} (${section.kind}), ${grouped(Math.round(end - start))} cycles from ${grouped(Math.round(start))}`;
+        const label = `section ${k} (${section.kind}), ${withThousands(Math.round(end - start))} cycles from ${withThousands(Math.round(start))}`;
         const at = replica * (ROW + GAP);
         return [
           svg('rect', { class: 'tb-program-section', 'data-tb-kind': section.kind, 'data-tb-section': k, x: LEFT + start * scale, y: at, width: wide, height: ROW, rx: 3, role: 'button', tabindex: 0, 'aria-label': label, onclick: () => this.store.setEpoch(k), onkeydown: (e: KeyboardEvent) => e.key === 'Enter' && this.store.setEpoch(k) },
@@ -114,7 +114,7 @@ export class ProgramView {
     if (program.replicas > 1) {
       row('link', bottom, plan.link.map(([weight, start, end]) => svg('rect', {
         class: 'tb-program-link', x: LEFT + start * scale, y: bottom + 4, width: Math.max(1, (end - start) * scale), height: ROW - 8, rx: 2
-      }, svg('title', {}, `mean of ${weight}, ${grouped(Math.round(end - start))} cycles`))));
+      }, svg('title', {}, `mean of ${weight}, ${withThousands(Math.round(end - start))} cycles`))));
     }
     const height = bottom + (program.replicas > 1 ? ROW + GAP : 0);
     return h('div', { class: 'tb-program-times' },
@@ -128,7 +128,7 @@ export class ProgramView {
       h('thead', {}, h('tr', {}, ...line('th', ['Section', 'Kind', 'Ops', 'Cycles']))),
       h('tbody', {}, ...program.sections.map((s, k) => h('tr', { 'data-tb-section': k }, ...line('td', [
         h('button', { class: 'tb-button', 'data-tb-action': 'section', onclick: () => this.store.setEpoch(k) }, `section ${k}`),
-        s.kind, String(s.ops), grouped(Math.round(s.cycles))])))));
+        s.kind, String(s.ops), withThousands(Math.round(s.cycles))])))));
   }
 
   private steps(steps: Step[]): HTMLElement {

@@ -1,5 +1,5 @@
 /** Of a netlist file: its queues as a table, its programs as text. */
-import { grouped, h } from './dom.js';
+import { withThousands, h } from './dom.js';
 import type { Frame } from './frame.js';
 import type { Store } from './store.js';
 
@@ -60,7 +60,7 @@ export class QueueTable {
     const frame = this.frame = this.store.frames.get('queues') ?? null;
     if (frame) {
       const columns = COLUMNS.map(([id]) => NUMBERS.has(id)
-        ? Array.from(frame.column(`queue_${id}`), Number).map(grouped)
+        ? Array.from(frame.column(`queue_${id}`), Number).map(withThousands)
         : frame.text(`queue_${id}`));
       this.rows = columns[0]!.map((_, i) => columns.map(column => column[i]!));
     }

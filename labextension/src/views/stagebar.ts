@@ -2,7 +2,7 @@
  * The line on top of the workbench: the stages of a compile and run with their controls, and the few numbers that
  * say how good a placement is.
  */
-import { grouped, h, percent, seconds, short } from './dom.js';
+import { withThousands, h, percent, seconds, short } from './dom.js';
 import { shortName } from './names.js';
 import type { Store } from './store.js';
 import { Checks } from './trace/checks.js';
@@ -229,7 +229,7 @@ export class Metrics {
     if (frame) {
       const ops = Ops.of(frame);
       const mean = ops.epochTimes.reduce((n, c, e) => n + c * ops.busy(e), 0) / Math.max(1, ops.epochTimes.reduce((n, c) => n + c, 0));
-      add('ops', grouped(ops.count), ops.count === 1 ? 'op' : 'ops', FORMULAS.ops);
+      add('ops', withThousands(ops.count), ops.count === 1 ? 'op' : 'ops', FORMULAS.ops);
       add('epochs', String(ops.epochs), ops.epochs === 1 ? 'epoch' : 'epochs', FORMULAS.epochs);
       const { total } = ops;
       const unit = inMicroseconds() ? `/ input at ${clockText(ops.clock)}` : 'cycles / input';

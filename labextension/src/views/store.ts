@@ -87,7 +87,7 @@ const IDLE: Status = { running: false, message: '', done: 0, total: 0, cancellab
 export class Store {
   readonly frames = new Map<string, Frame>();
   /** Views kept under digits: what each view needs to come back. */
-  readonly kept = new Map<string, Record<string, unknown>>();
+  readonly viewStates = new Map<string, Record<string, unknown>>();
   selection: Selection = { kind: 'op', names: [], source: '' };
   hover = '';
   epoch = 0;
@@ -215,13 +215,13 @@ export class Store {
 
   /** Keeps what the views show under a digit; each adds its part. */
   keep(digit: string): void {
-    this.kept.set(digit, { epoch: this.epoch, colour: this.colour });
+    this.viewStates.set(digit, { epoch: this.epoch, colour: this.colour });
     this.emit('keep', digit);
   }
 
   /** Back to what was kept; false where nothing was. */
   recall(digit: string): boolean {
-    const view = this.kept.get(digit);
+    const view = this.viewStates.get(digit);
     if (!view) return false;
     this.setColour(view['colour'] as ColourBy);
     this.setEpoch(Number(view['epoch']));

@@ -1,6 +1,6 @@
 /** "Why here?": the chosen candidate against the next best, what stands against each, and the edit that would change it. */
 import { copy, Dialog } from './dialog.js';
-import { grouped, h, percent, short } from './dom.js';
+import { withThousands, h, percent, short } from './dom.js';
 import type { Edit } from './editmessages.js';
 import { Ops } from './ops.js';
 import type { Store } from './store.js';
@@ -93,11 +93,11 @@ export class WhyPanel {
     const row = (cells: (string | HTMLElement)[], name: string) => h('tr', { class: name },
       ...cells.slice(0, 7).map((c, i) => h('td', { class: i > 0 && i < 6 ? 'tb-right' : '' }, c)), h('td', { class: 'tb-doings' }, ...cells.slice(7)));
     const chosen = row([
-      r.grid.join('×'), grouped(r.cores), grouped(r.cycles), grouped(r.limiter_cycles), grouped(r.time), share(r.l1_bytes),
+      r.grid.join('×'), withThousands(r.cores), withThousands(r.cycles), withThousands(r.limiter_cycles), withThousands(r.time), share(r.l1_bytes),
       r.overrides.includes('op_size') ? 'chosen by your override' : 'chosen', ''
     ], 'tb-chosen');
     const others = r.next_best.map(a => row([
-      a.grid.join('×'), grouped(a.cores), grouped(a.cycles), grouped(a.limiter_cycles), a.time === null ? '–' : grouped(a.time), share(a.l1_bytes), a.against,
+      a.grid.join('×'), withThousands(a.cores), withThousands(a.cycles), withThousands(a.limiter_cycles), a.time === null ? '–' : withThousands(a.time), share(a.l1_bytes), a.against,
       h('button', {
         class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.edit(a.edit)
@@ -116,8 +116,8 @@ export class WhyPanel {
         class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
         onclick: () => store.edit({ do: 'clear', op: r.op })
       }, 'Clear overrides')),
-      r.refused.length === 0 ? '' : h('details', {}, h('summary', {}, `${grouped(r.total - r.legal)} of ${grouped(r.total)} candidates are illegal`),
+      r.refused.length === 0 ? '' : h('details', {}, h('summary', {}, `${withThousands(r.total - r.legal)} of ${withThousands(r.total)} candidates are illegal`),
         h('ul', {}, ...r.refused.map(([name, count, meaning, remedy]) =>
-          h('li', {}, h('b', {}, `${grouped(count)} × ${name}`), ` ${meaning}${remedy ? `; ${remedy}` : ''}`)))));
+          h('li', {}, h('b', {}, `${withThousands(count)} × ${name}`), ` ${meaning}${remedy ? `; ${remedy}` : ''}`)))));
   }
 }

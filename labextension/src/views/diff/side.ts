@@ -137,7 +137,7 @@ export class DiffData {
 }
 
 /** "+12.5 %" */
-export function signed(share: number | null): string {
+export function percent(share: number | null): string {
   if (share === null) return '';
   return `${share > 0 ? '+' : share < 0 ? '−' : ''}${(100 * Math.abs(share)).toFixed(1)} %`;
 }
@@ -161,7 +161,7 @@ export function deltaPaint(ratio: number | null, dark: boolean): Paint {
   };
 }
 
-interface Shown {
+interface SideOptions {
   side: Side;
   epoch: number;
   /** Colours by change of cycles, with the places before as outlines. */
@@ -169,7 +169,7 @@ interface Shown {
   dark: boolean;
 }
 
-export function drawSide(data: DiffData, { side, epoch, delta, dark }: Shown): SVGSVGElement {
+export function drawSide(data: DiffData, { side, epoch, delta, dark }: SideOptions): SVGSVGElement {
   const grid = data.grid(side);
   const rows = Rows.of(grid, data.frame.column(`${side}_epoch_chip`)[epoch] ?? 0, CELL_H, STRIP);
   const [w, hgt] = [grid.cols * CELL_W, rows.height];
@@ -233,9 +233,9 @@ function tile(data: DiffData, side: Side, op: number, [x, y, w, hgt]: [number, n
   const full = shortName(name);
   const label = elide(full.length <= room ? full : full.slice(full.indexOf('.') + 1), room);
   const glyphs = kinds.map(k => GLYPHS[k]).join('');
-  const share = data.delta(op) ? signed(data.ratio(op)) : '';
+  const share = data.delta(op) ? percent(data.ratio(op)) : '';
   const mark = share && w > 80 ? `${glyphs} ${share}` : glyphs;
-  group.append(svg('title', {}, `${name}: ${said}, ${data.text(side, op)}, cycles ${data.delta(op) ? signed(data.ratio(op)) || 'not comparable' : 'as before'}`), body,
+  group.append(svg('title', {}, `${name}: ${said}, ${data.text(side, op)}, cycles ${data.delta(op) ? percent(data.ratio(op)) || 'not comparable' : 'as before'}`), body,
     svg('text', { class: 'tb-name', 'aria-hidden': 'true', x: x + w / 2, y: y + hgt / 2 + (mark ? -1 : 4), 'text-anchor': 'middle' }, label));
   if (mark) group.append(svg('text', { class: 'tb-sub', 'aria-hidden': 'true', x: x + w / 2, y: y + hgt / 2 + 11, 'text-anchor': 'middle' }, mark));
   return group;

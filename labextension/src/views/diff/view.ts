@@ -1,6 +1,6 @@
 /** Two placements compared: grids side by side, blinking or by change of cycles; a table of all that differs. */
-import { grouped, h } from '../dom.js';
-import { type Class, CLASSES, DiffData, drawSide, GLYPHS, type Side, signed } from './side.js';
+import { withThousands, h } from '../dom.js';
+import { type Class, CLASSES, DiffData, drawSide, GLYPHS, type Side, percent } from './side.js';
 import type { Frame } from '../frame.js';
 import { onPreferences } from '../preferences.js';
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
@@ -28,7 +28,7 @@ interface Sorting {
 }
 
 /** Ops that differ in one of the wanted classes, in the order given. */
-function ranked(data: DiffData, wanted: ReadonlySet<Class>, { by, down }: Sorting): number[] {
+function orderedOps(data: DiffData, wanted: ReadonlySet<Class>, { by, down }: Sorting): number[] {
   const ops = data.changed.filter(op => data.classes(op).some(c => wanted.has(c)));
   const value = (op: number): number | string => {
     if (by === 'op') return data.names[op]!;
@@ -57,17 +57,17 @@ function head(data: DiffData, sorting: Sorting, sort: (by: string) => void): HTM
 
 function row(data: DiffData, op: number): HTMLElement {
   const kinds = data.classes(op);
-  const cycles = (side: 'a' | 'b') => (data.has(side, op) ? grouped(data.cycles(side, op)) : '–');
+  const cycles = (side: 'a' | 'b') => (data.has(side, op) ? withThousands(data.cycles(side, op)) : '–');
   const delta = data.delta(op);
   const tone = delta > 0 ? ' tb-worse' : delta < 0 ? ' tb-better' : '';
-  const alone = SIDES.filter(side => data.has(side, op)).map(side => grouped(data.get(side, 'limit', op))).join(' → ');
+  const alone = SIDES.filter(side => data.has(side, op)).map(side => withThousands(data.get(side, 'limit', op))).join(' → ');
   const number = (text: string, extra = '') => h('td', { class: `tb-right${extra}`, title: `Own kernel or slowest transfer: ${alone} cycles per input` }, text);
   return h('tr', { 'data-tb-op': data.names[op], 'data-tb-change': kinds.join(' ') },
     h('td', { title: data.names[op]! }, data.names[op]),
     h('td', {}, ...kinds.map(k => h('span', { class: `tb-class tb-mini tb-d-${k}`, title: k, role: 'img', 'aria-label': k }, GLYPHS[k]))),
     number(cycles('a')), number(cycles('b')),
     number(change(delta), tone),
-    number(signed(data.ratio(op)), tone),
+    number(percent(data.ratio(op)), tone),
     h('td', {}, data.text('a', op)), h('td', {}, data.text('b', op)));
 }
 
@@ -82,7 +82,7 @@ function rest(data: DiffData): HTMLElement | string {
 
 function change(delta: number): string {
   const whole = Math.round(delta);
-  return whole ? `${whole > 0 ? '+' : '−'}${grouped(Math.abs(whole))}` : '0';
+  return whole ? `${whole > 0 ? '+' : '−'}${withThousands(Math.abs(whole))}` : '0';
 }
 
 /** Queues that are new, gone or elsewhere. */
@@ -124,10 +124,10 @@ export class DiffView {
   private side: Side = 'b';
   private playing = !still();
   private timer = 0;
-  private wanted = new Set<Class>(CLASSES);
+  private classes = new Set<Class>(CLASSES);
   private sorting: Sorting = { by: 'delta', down: true };
   /** Something was selected while nobody looked. */
-  private missed = false;
+  private selectionMissed = false;
   private requested: { a?: string; b?: string } = {}; // what is not said is as it was shown last
 
   constructor(private readonly store: Store) {
@@ -145,7 +145,7 @@ export class DiffView {
       () => this.frames.dispose(), () => Object.values(this.synced).forEach(t => t.dispose()),
       store.on('frame', key => {
         if (key === 'diff') draw();
-        if (key === 'ops') this.frames.outdated();
+        if (key === 'ops') this.frames.onOutdated();
       }),
       store.on('selection', source => this.follow(source !== 'diff')),
       onTheme(draw), onPreferences(draw));
@@ -199,13 +199,13 @@ export class DiffView {
   private render(): void {
     const fresh = this.take();
     this.picture();
-    if (fresh || this.missed) this.follow(true);
-    this.missed = false;
+    if (fresh || this.selectionMissed) this.follow(true);
+    this.selectionMissed = false;
   }
 
   private picture(): void {
     const { data } = this;
-    const { refused } = this.frames;
+    const { refusal: refused } = this.frames;
     this.element.dataset['tbMode'] = this.mode;
     this.header();
     this.summary.replaceChildren();
@@ -217,9 +217,9 @@ export class DiffView {
     }
     const totals = data.frame.meta['totals'] as [string, number, number][];
     const kernels = totals.find(([label]) => label === 'kernels alone');
-    const first = data.kernelsOnly && kernels ? `Kernels only: ${grouped(kernels[1])} → ${grouped(kernels[2])} cycles per input.` : String(data.frame.meta['verdict']);
+    const first = data.kernelsOnly && kernels ? `Kernels only: ${withThousands(kernels[1])} → ${withThousands(kernels[2])} cycles per input.` : String(data.frame.meta['verdict']);
     this.summary.append(h('b', { 'data-tb-metric': 'verdict' }, first),
-      ...totals.slice(1).map(([label, a, b]) => h('span', {}, `${label} ${grouped(a)} → ${grouped(b)} ${a && a !== b ? signed(b / a - 1) : ''}`)),
+      ...totals.slice(1).map(([label, a, b]) => h('span', {}, `${label} ${withThousands(a)} → ${withThousands(b)} ${a && a !== b ? percent(b / a - 1) : ''}`)),
       ...(data.frame.meta['notes'] as string[]).map(note => h('span', { class: 'tb-note' }, note)));
     this.draw();
     this.fill();
@@ -259,9 +259,9 @@ export class DiffView {
       h('span', { class: 'tb-spring' }),
       data ? h('div', { class: 'tb-classes', role: 'group', 'aria-label': 'Classes shown' }, ...CLASSES.filter(c => data.count(c)).map(c =>
         h('button', {
-          class: `tb-class tb-d-${c}`, 'data-tb-action': `diff-class-${c}`, 'aria-pressed': String(this.wanted.has(c)),
+          class: `tb-class tb-d-${c}`, 'data-tb-action': `diff-class-${c}`, 'aria-pressed': String(this.classes.has(c)),
           onclick: () => {
-            if (!this.wanted.delete(c)) this.wanted.add(c);
+            if (!this.classes.delete(c)) this.classes.add(c);
             this.render();
           }
         }, `${GLYPHS[c]} ${data.count(c)} ${c}`))) : '');
@@ -283,11 +283,11 @@ export class DiffView {
   private draw(): void {
     const { data } = this;
     clearInterval(this.timer);
-    if (!data || this.frames.refused) return;
+    if (!data || this.frames.refusal) return;
     const [a, b] = data.pairs[this.pair] ?? [-1, -1];
     const one = (side: Side, delta = false) => {
       const epoch = side === 'a' ? a : b;
-      const title = `${data.name(side)} · ${epoch < 0 ? 'no such epoch' : `epoch ${epoch} · ${grouped(data.epochCycles(side, epoch))} cycles / input, ${data.counts}`}`;
+      const title = `${data.name(side)} · ${epoch < 0 ? 'no such epoch' : `epoch ${epoch} · ${withThousands(data.epochCycles(side, epoch))} cycles / input, ${data.counts}`}`;
       return h('figure', { 'data-tb-side': side }, h('figcaption', {}, title),
         epoch < 0 ? h('div', { class: 'tb-diff-none' }, side === 'a' ? 'added' : 'removed') : drawSide(data, { side, epoch, delta, dark: isDark() }));
     };
@@ -310,7 +310,7 @@ export class DiffView {
   private fill(): void {
     const { data } = this;
     if (!data) return;
-    const ops = ranked(data, this.wanted, this.sorting);
+    const ops = orderedOps(data, this.classes, this.sorting);
     const sort = (by: string) => {
       this.sorting = { by, down: this.sorting.by === by ? !this.sorting.down : by !== 'op' };
       this.fill();
@@ -326,7 +326,7 @@ export class DiffView {
   /** Goes to the epoch of what was selected elsewhere. */
   private follow(travel: boolean): void {
     if (this.frames.hidden) {
-      this.missed ||= travel;
+      this.selectionMissed ||= travel;
       this.frames.draw();
       return;
     }

@@ -125,7 +125,7 @@ export class Orientation {
 /** The search field of the graph: which nodes match, and from one match to the next. */
 export class Finder {
   readonly input: HTMLInputElement;
-  readonly found = h('span', { class: 'tb-found', 'aria-live': 'polite' });
+  readonly count = h('span', { class: 'tb-found', 'aria-live': 'polite' });
   matches: Set<number> | null = null;
   private readonly query: SyncedTrait<string>;
   private at = -1;
@@ -144,12 +144,12 @@ export class Finder {
       this.search();
     });
     this.input.value = this.query.value();
-    this.input.addEventListener('input', () => this.typed());
+    this.input.addEventListener('input', () => this.onInput());
     this.input.addEventListener('keydown', event => {
       if (event.key === 'Enter') this.next(event.shiftKey ? -1 : 1);
       if (event.key === 'Escape') {
         this.input.value = '';
-        this.typed();
+        this.onInput();
         left();
       }
     });
@@ -159,7 +159,7 @@ export class Finder {
   search(): void {
     this.at = -1;
     this.matches = matching(this.scene(), this.input.value.trim());
-    this.found.textContent = this.matches ? `${this.matches.size} found` : '';
+    this.count.textContent = this.matches ? `${this.matches.size} found` : '';
     this.changed();
   }
 
@@ -167,7 +167,7 @@ export class Finder {
     this.query.dispose();
   }
 
-  private typed(): void {
+  private onInput(): void {
     this.query.tell(this.input.value);
     this.search();
   }
@@ -178,7 +178,7 @@ export class Finder {
     const list = [...this.matches];
     this.at = (this.at + step + list.length) % list.length;
     const node = list[this.at]!;
-    this.found.textContent = `${this.at + 1} of ${list.length}`;
+    this.count.textContent = `${this.at + 1} of ${list.length}`;
     this.go(node);
     this.store.select([scene.names[node]!], 'graph');
   }

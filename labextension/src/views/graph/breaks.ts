@@ -54,7 +54,7 @@ export class Breaks {
       store.on('frame', key => {
         if (key === 'edits') this.load();
       }),
-      store.listen('break_stops', message => this.answered(message)));
+      store.listen('break_stops', message => this.onAnswer(message)));
     this.load();
   }
 
@@ -94,7 +94,7 @@ export class Breaks {
     element.addEventListener('pointermove', event => this.move(event));
     element.addEventListener('pointerup', event => this.release(event));
     element.addEventListener('pointercancel', () => this.end());
-    element.addEventListener('keydown', event => this.keyed(bar, event));
+    element.addEventListener('keydown', event => this.onKey(bar, event));
     element.addEventListener('blur', () => {
       if (this.drag?.bar === bar && this.drag.pointer < 0) this.end();
     });
@@ -155,7 +155,7 @@ export class Breaks {
     else this.end();
   }
 
-  private keyed(bar: Bar, event: KeyboardEvent): void {
+  private onKey(bar: Bar, event: KeyboardEvent): void {
     const way = event.key === 'ArrowDown' || event.key === 'ArrowRight' ? 1 : event.key === 'ArrowUp' || event.key === 'ArrowLeft' ? -1 : 0;
     if (way && event.altKey) {
       if (this.ready) this.step(bar, way);
@@ -200,7 +200,7 @@ export class Breaks {
     this.replace();
   }
 
-  private answered(message: Record<string, unknown>): void {
+  private onAnswer(message: Record<string, unknown>): void {
     if (message['ask'] !== this.seq || !this.drag) return;
     for (const stop of message['stops'] as Stop[]) this.stops.set(stop[0], stop);
     this.label();

@@ -97,7 +97,7 @@ function groups(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, seen: S
       const [x, y, w, h] = scene.box(item);
       if (!seen(x, y, w, h)) continue;
       ctx.fillStyle = colours.group;
-      rounded(ctx, x, y, w, h, 8);
+      roundedRectangle(ctx, x, y, w, h, 8);
       ctx.fill();
       ctx.strokeStyle = colours.groupEdge;
       ctx.lineWidth = hair;
@@ -156,7 +156,7 @@ function words(ctx: CanvasRenderingContext2D, scene: Scene, look: Look, seen: Se
     const wide = ctx.measureText(line).width + 8;
     ctx.fillStyle = colours.surface;
     ctx.globalAlpha = 0.9;
-    rounded(ctx, x - wide / 2, y - 6.5, wide, 13, 4);
+    roundedRectangle(ctx, x - wide / 2, y - 6.5, wide, 13, 4);
     ctx.fill();
     ctx.globalAlpha = 1;
     ctx.fillStyle = colours.muted;
@@ -247,7 +247,7 @@ function* boxes(
     const [x, y, w, h] = scene.box(item);
     if (!seen(x - 6, y - 6, w + 12, h + 12)) continue;
     if (!(++drawn % PATH)) yield;
-    if (kind === GROUP) closed(ctx, scene, look, ref, [x, y, w, h], hair, readable);
+    if (kind === GROUP) drawClosedGroup(ctx, scene, look, ref, [x, y, w, h], hair, readable);
     else {
       node(ctx, scene, look, ref, [x, y, w, h], hair, readable, rich);
       const good = look.badge?.(ref) ?? null;
@@ -257,7 +257,7 @@ function* boxes(
   ctx.globalAlpha = 1;
 }
 
-function closed(
+function drawClosedGroup(
   ctx: CanvasRenderingContext2D, scene: Scene, look: Look, ref: number,
   [x, y, w, h]: [number, number, number, number], hair: number, readable: boolean
 ): void {
@@ -269,11 +269,11 @@ function closed(
   ctx.strokeStyle = colours.groupEdge;
   ctx.fillStyle = colours.surface;
   for (const shift of [5, 2.5]) {
-    rounded(ctx, x + shift, y + shift, w, h, 7);
+    roundedRectangle(ctx, x + shift, y + shift, w, h, 7);
     ctx.fill();
     ctx.stroke();
   }
-  rounded(ctx, x, y, w, h, 7);
+  roundedRectangle(ctx, x, y, w, h, 7);
   ctx.fill();
   ctx.fillStyle = colours.group;
   ctx.fill();
@@ -309,7 +309,7 @@ function node(
   if (look.selected.has(ref)) {
     ctx.fillStyle = colours.accent;
     const ring = Math.max(3, 3 * hair);
-    rounded(ctx, x - ring, y - ring, w + 2 * ring, h + 2 * ring, radius + ring);
+    roundedRectangle(ctx, x - ring, y - ring, w + 2 * ring, h + 2 * ring, radius + ring);
     ctx.fill();
   }
   ctx.fillStyle = paint.fill;
@@ -324,7 +324,7 @@ function node(
     ctx.globalAlpha = 1;
     return;
   }
-  rounded(ctx, x, y, w, h, radius);
+  roundedRectangle(ctx, x, y, w, h, radius);
   ctx.fill();
   ctx.strokeStyle = look.hover === ref ? colours.accent : paint.edge;
   ctx.lineWidth = (look.hover === ref ? 2 : 1) * Math.max(hair, 0.7);
@@ -363,7 +363,7 @@ function caret(ctx: CanvasRenderingContext2D, x: number, y: number, open: boolea
   ctx.fill();
 }
 
-function rounded(ctx: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, r: number): void {
+function roundedRectangle(ctx: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, r: number): void {
   ctx.beginPath();
   ctx.roundRect(x, y, w, h, Math.min(r, w / 2, h / 2));
 }

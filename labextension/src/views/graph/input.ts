@@ -8,17 +8,17 @@ import { actionOf, chordsOf, KEYS } from '../keys.js';
 import { Ops } from '../ops.js';
 
 // Pan, zoom, hover and click on the picture of the graph.
-interface Pointed {
+interface PointerTarget {
   readonly store: Store;
   readonly scene: Scene | undefined;
   pan(dx: number, dy: number): void;
   zoom(factor: number, cx?: number, cy?: number): void;
   world(event: MouseEvent): [number, number];
-  clicked(event: PointerEvent): void;
+  onClick(event: PointerEvent): void;
   toggle(group: number): void;
 }
 
-export function pointer(surface: HTMLElement, view: Pointed): void {
+export function pointer(surface: HTMLElement, view: PointerTarget): void {
   let from: { x: number; y: number; moved: boolean } | null = null;
   surface.addEventListener('pointerdown', event => {
     if (event.button !== 0 || (event.target as Element).closest('.tb-break')) return;
@@ -43,7 +43,7 @@ export function pointer(surface: HTMLElement, view: Pointed): void {
     const moved = from?.moved;
     from = null;
     surface.classList.remove('tb-panning');
-    if (moved === false) view.clicked(event);
+    if (moved === false) view.onClick(event);
   });
   surface.addEventListener('pointercancel', () => (from = null));
   surface.addEventListener('pointerleave', () => view.store.setHover(''));
@@ -78,7 +78,7 @@ interface Item {
 export class NodeMenu {
   private menu: HTMLElement | null = null;
   /** The op whose formats are asked for, and of what. */
-  private asked: { op: string; of: 'format' | 'fidelity' } | null = null;
+  private question: { op: string; of: 'format' | 'fidelity' } | null = null;
   private readonly stops: (() => void)[];
   private readonly away = (event: Event) => {
     if (!this.menu?.contains(event.target as Node)) this.close();
@@ -153,7 +153,7 @@ export class NodeMenu {
         : { action: 'pin', label: 'Pin in place', key: 'pin', run: ask({ do: 'pin', op: name }) },
       {
         action: 'pin-chip', label: 'Pin to chip …', why: alone, run: () => open(this.area, {
-          what: 'prompt', label: `Chip, ${chips[0]!} to ${chips.at(-1)!}`, value: String(ops.get('chip', op)), done: text => {
+          what: 'prompt', label: `Chip, ${chips[0]!} to ${chips.at(-1)!}`, value: String(ops.get('chip', op)), onDone: text => {
             if (/^\d+$/.test(text)) ask({ do: 'chip', op: name, chip: Number(text) })();
             else store.say(false, `${text} is not a chip number`);
           }
@@ -179,15 +179,15 @@ export class NodeMenu {
   }
 
   private ask(op: string, of: 'format' | 'fidelity'): void {
-    this.asked = { op, of };
+    this.question = { op, of };
     this.store.host.send({ type: 'formats', op });
   }
 
   /** The legal formats, or fidelities, as items. */
   private formats(message: Record<string, unknown>): void {
-    const { asked, store, menu } = this;
+    const { question: asked, store, menu } = this;
     if (!menu || !asked || message['op'] !== asked.op) return;
-    this.asked = null;
+    this.question = null;
     if (!message['ok']) {
       this.close();
       store.say(false, String(message['text']));
@@ -266,7 +266,7 @@ export class NodeMenu {
 
 const STEP = 60; // px of a pan
 
-interface Keyed {
+interface KeyTarget {
   readonly store: Store;
   readonly element: HTMLElement;
   readonly surface: HTMLElement;
@@ -283,7 +283,7 @@ interface Keyed {
 export class GraphKeys {
   private storing = false;
 
-  constructor(private readonly graph: Keyed) {}
+  constructor(private readonly graph: KeyTarget) {}
 
   handle(event: KeyboardEvent): void {
     const { graph } = this;
@@ -322,7 +322,7 @@ export class GraphKeys {
       clear: () => store.select([], 'graph'),
       'next-epoch': () => go(1), 'previous-epoch': () => go(-1),
       'go-to-epoch': () => open(graph.element, {
-        what: 'prompt', label: 'Epoch', value: String(store.epoch), done: text => {
+        what: 'prompt', label: 'Epoch', value: String(store.epoch), onDone: text => {
           const count = graph.ops?.epochs ?? 0;
           if (/^\d+$/.test(text) && Number(text) < count) store.setEpoch(Number(text));
           else store.say(false, `There is no epoch ${text}; there are 0 to ${count - 1}.`);

@@ -18,7 +18,7 @@ export class Passes {
   private readonly name: SyncedTrait<string>;
   private ask = 0;
   private label = '';
-  private listed: Frame | undefined;
+  private list: Frame | undefined;
 
   /** @param show puts the graph of a pass in front, or, without one, the stages. */
   constructor(private readonly store: Store, private readonly show: (frame: Frame | null) => void) {
@@ -32,14 +32,14 @@ export class Passes {
     this.stops.push(
       () => this.name.dispose(),
       store.on('frame', key => {
-        if (key === 'graph:pass') this.arrived(store.frames.get(key)!);
+        if (key === 'graph:pass') this.onFrame(store.frames.get(key)!);
         else if (key === 'passlist') this.fill(store.frames.get(key));
-        else if (key === 'graph:traced' || key === 'graph:passed') this.outdated();
+        else if (key === 'graph:traced' || key === 'graph:passed') this.onOutdated();
       }),
       store.listen('refused', message => {
         if (message['key'] === 'graph:pass' && message['ask'] === this.ask) this.said.textContent = String(message['text']);
       }));
-    this.outdated();
+    this.onOutdated();
   }
 
   dispose(): void {
@@ -49,13 +49,13 @@ export class Passes {
   /** Whether there are any to look at. */
   get there(): boolean {
     const { frames, host } = this.store;
-    return host.live ? frames.has('graph:traced') : frames.has('passes') && this.kept().length > 0;
+    return host.live ? frames.has('graph:traced') : frames.has('passes') && this.labelsAtHand().length > 0;
   }
 
   /** Shows the pass that was seen last, else the first that changed something. */
   open(): void {
     if (!this.store.host.live) this.fill(this.store.frames.get('passes'));
-    this.want(this.label || (this.store.host.live ? '' : (this.kept()[0] ?? '')));
+    this.want(this.label || (this.store.host.live ? '' : (this.labelsAtHand()[0] ?? '')));
   }
 
   /** The stages are shown again. */
@@ -82,18 +82,18 @@ export class Passes {
       host.send({ type: 'need_pass', pass: label, ask: this.ask });
     } else {
       const frame = frames.get(`passgraph:${this.labels.indexOf(label)}:after`);
-      if (frame) this.arrived(frame);
+      if (frame) this.onFrame(frame);
     }
   }
 
-  private arrived(frame: Frame): void {
+  private onFrame(frame: Frame): void {
     const asked = frame.meta['ask'];
     if (typeof asked === 'number' && asked !== this.ask) return; // something else was asked since
     this.label = String(frame.meta['label']);
     this.element.hidden = false;
     this.choice.value = this.label;
     const index = this.labels.indexOf(this.label);
-    const counts = KINDS.map(kind => [kind, this.listed?.column(`step_${kind}`)[index] ?? 0] as const).filter(([, n]) => n);
+    const counts = KINDS.map(kind => [kind, this.list?.column(`step_${kind}`)[index] ?? 0] as const).filter(([, n]) => n);
     const what = counts.length ? counts.map(([kind, n]) => `${n} ${kind}`).join(', ') : 'changed nothing';
     this.said.textContent = `${index + 1} of ${this.labels.length}: ${what}`;
     this.said.title = String(frame.meta['doc']);
@@ -108,15 +108,15 @@ export class Passes {
   }
 
   /** Other passes ran: what is shown, or was to be, is asked for anew. */
-  private outdated(): void {
+  private onOutdated(): void {
     const name = this.element.hidden ? this.name.value() : this.label;
     if (name && this.there && this.store.host.live) this.want(name);
   }
 
   private fill(frame: Frame | undefined): void {
-    if (!frame || frame === this.listed) return;
-    this.listed = frame;
-    const kept = this.store.host.live ? null : new Set(this.kept());
+    if (!frame || frame === this.list) return;
+    this.list = frame;
+    const kept = this.store.host.live ? null : new Set(this.labelsAtHand());
     this.choice.replaceChildren(...this.labels.map((label, k) => {
       const marks = [['+', 'added'], ['−', 'removed'], ['~', 'changed']].map(([glyph, kind]) => {
         const n = frame.column(`step_${kind!}`)[k]!;
@@ -128,15 +128,15 @@ export class Passes {
   }
 
   private get labels(): string[] {
-    return this.listed?.text('step_label') ?? [];
+    return this.list?.text('step_label') ?? [];
   }
 
   private count(k: number): number {
-    return KINDS.reduce((sum, kind) => sum + this.listed!.column(`step_${kind}`)[k]!, 0);
+    return KINDS.reduce((sum, kind) => sum + this.list!.column(`step_${kind}`)[k]!, 0);
   }
 
   /** Labels of the passes that a page without a kernel has the graph of. */
-  private kept(): string[] {
+  private labelsAtHand(): string[] {
     const labels = this.store.frames.get('passes')?.text('step_label') ?? [];
     return labels.filter((_, k) => this.store.frames.has(`passgraph:${k}:after`));
   }

@@ -49,7 +49,7 @@ export class Minimap {
   private scale: [number, number] = [1, 1];
   /** The boxes as drawn last, and what they were drawn of. */
   private readonly boxes = h('canvas');
-  private drawn: unknown[] = [];
+  private lastDrawn: unknown[] = [];
 
   /** `go` is told the world point that the view shall be centred on. */
   constructor(go: (x: number, y: number) => void) {
@@ -90,8 +90,8 @@ export class Minimap {
     this.scale = [w / layout.width, t / layout.height];
     const [kx, ky] = [this.scale[0] * ratio, this.scale[1] * ratio];
     const now = [layout, colours, kx, ky, ...by];
-    if (now.length !== this.drawn.length || now.some((v, i) => v !== this.drawn[i])) {
-      this.drawn = now;
+    if (now.length !== this.lastDrawn.length || now.some((v, i) => v !== this.lastDrawn[i])) {
+      this.lastDrawn = now;
       for (const canvas of [this.element, this.boxes]) {
         canvas.width = Math.round(w * ratio);
         canvas.height = Math.round(t * ratio);
@@ -153,7 +153,7 @@ export class Picture {
   private front: Plate | null = null;
   private back: { plate: Plate; work: Generator<void> } | null = null;
   private spare: HTMLCanvasElement[] = [];
-  private shown: Camera | null = null;
+  private lastCamera: Camera | null = null;
   /** Whether what is shown was drawn under this very scale. */
   private exact = false;
 
@@ -161,13 +161,13 @@ export class Picture {
   renew(ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera, look: Look, ratio: number): void {
     this.forget();
     draw(ctx, scene, camera, look, ratio);
-    this.shown = camera;
+    this.lastCamera = camera;
     this.exact = true;
   }
 
   /** Draws some boxes of the scene anew where they are; the rest of the picture stays. False where it has to be drawn. */
   mend(ctx: CanvasRenderingContext2D, scene: Scene, items: readonly number[], look: Look, ratio: number): boolean {
-    const camera = this.shown;
+    const camera = this.lastCamera;
     if (!camera || !this.exact) return false;
     this.forget();
     for (const item of items) {
@@ -182,11 +182,11 @@ export class Picture {
 
   /** Shows the scene under another camera. Returns whether there is more to draw: then call it again in the next frame. */
   move(ctx: CanvasRenderingContext2D, scene: Scene, camera: Camera, look: Look, ratio: number): boolean {
-    if (!this.shown || weight(scene, camera, ctx.canvas, ratio) < FEW) {
+    if (!this.lastCamera || weight(scene, camera, ctx.canvas, ratio) < FEW) {
       this.renew(ctx, scene, camera, look, ratio);
       return false;
     }
-    this.front ??= this.copy(ctx, this.shown);
+    this.front ??= this.copy(ctx, this.lastCamera);
     const { front } = this;
     const factor = camera.scale / front.camera.scale;
     // Whole pixels while only the place changes: a picture between them would be blurred.
@@ -209,7 +209,7 @@ export class Picture {
       const part = within([0, 1, 2, 3].map(i => (i < 2 ? Math.max : Math.min)(bare[i]!, all[i]!)), ctx.canvas);
       if (part) draw(ctx, scene, under, look, ratio, part);
     }
-    this.shown = under;
+    this.lastCamera = under;
     this.exact = factor === 1;
     return this.ahead(ctx, scene, under, look, ratio, factor, at, all); // whole pixels from the last, so that they agree
   }

@@ -34,7 +34,7 @@ export class GraphView {
   private readonly map = new Minimap((x, y) => this.eye.centre(x, y));
   private readonly stops: (() => void)[] = [];
   /** Colours of a new placement: the grid is drawn before. */
-  private readonly recoloured = new DeferredWork(() => this.repaint());
+  private readonly recolour = new DeferredWork(() => this.repaint());
   private scenes = new Map<string, Scene>();
   private cameras = new Map<string, Camera>();
   private shown = '';
@@ -54,8 +54,8 @@ export class GraphView {
   private readonly picture = new Picture();
   /** What the next frame draws: everything, or else these items where they are. */
   private anew = true;
-  private touched: number[] = [];
-  private drawn: Camera | null = null;
+  private itemsToDraw: number[] = [];
+  private lastCamera: Camera | null = null;
   private unfinished = false;
   private hookTimer = 0;
   /** Something was selected while the graph was hidden: it is brought into sight once the graph is. */
@@ -88,7 +88,7 @@ export class GraphView {
     this.tabs = h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Stage' });
     this.legend = h('div', { class: 'tb-legend' });
     this.element = h('section', { class: 'tb-view tb-graph', 'data-tb-view': 'graph', 'aria-label': special ? 'Graph of the pass' : 'Graph' },
-      h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.finder.input, this.finder.found,
+      h('header', { class: 'tb-bar' }, h('h3', {}, 'Graph'), this.tabs, this.finder.input, this.finder.count,
         ...tools(
         this.orientation.turner, this.orientation.worder,
         button('graph-expand', '⊞', 'Expand all groups; press again to expand repeated layers too', () => this.openAll()),
@@ -108,7 +108,7 @@ export class GraphView {
 
   dispose(): void {
     this.stops.forEach(stop => stop());
-    [this.breaks, this.passes, this.menu, this.recoloured, this.eye, this.finder, this.orientation, this.depth, this.collapsed].forEach(part => part?.dispose());
+    [this.breaks, this.passes, this.menu, this.recolour, this.eye, this.finder, this.orientation, this.depth, this.collapsed].forEach(part => part?.dispose());
     cancelAnimationFrame(this.painted);
     clearTimeout(this.hookTimer);
   }
@@ -130,7 +130,7 @@ export class GraphView {
   private listen(): void {
     const { store } = this;
     this.stops.push(
-      store.on('frame', key => this.arrived(key)),
+      store.on('frame', key => this.onFrame(key)),
       store.on('selection', source => this.followSelection(source !== 'graph')),
       store.on('hover', () => this.followHover()),
       store.on('colour', () => this.repaint()),
@@ -141,21 +141,21 @@ export class GraphView {
         this.repaint();
       })
     );
-    const resize = new ResizeObserver(() => this.resized());
+    const resize = new ResizeObserver(() => this.onResize());
     resize.observe(this.surface);
     this.stops.push(() => resize.disconnect());
     pointer(this.surface, this);
     this.surface.addEventListener('keydown', event => this.keys.handle(event));
-    for (const key of store.frames.keys()) this.arrived(key);
+    for (const key of store.frames.keys()) this.onFrame(key);
     this.choose();
   }
 
-  private arrived(key: string): void {
+  private onFrame(key: string): void {
     if (key === 'ops') {
       const first = this.ops === null;
       this.ops = Ops.of(this.store.frames.get('ops')!);
       if (first) this.repaint();
-      else this.recoloured.soon();
+      else this.recolour.soon();
       return;
     }
     if (key === 'checks') {
@@ -233,7 +233,7 @@ export class GraphView {
   }
 
   // -- camera ---------------------------------------------------------------------------------------------------
-  private resized(): void {
+  private onResize(): void {
     const ratio = devicePixelRatio || 1;
     const { clientWidth, clientHeight } = this.surface;
     const [width, height] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
@@ -280,11 +280,11 @@ export class GraphView {
     const scene = this.scene;
     if (!scene) return;
     const open = [...scene.opened].map(g => scene.groupPaths[g]!);
-    Object.assign(this.store.kept.get(digit)!, { graph: { stage: this.shown, camera: this.eye.camera, open } });
+    Object.assign(this.store.viewStates.get(digit)!, { graph: { stage: this.shown, camera: this.eye.camera, open } });
   }
 
   private recall(digit: string): void {
-    const view = this.store.kept.get(digit)?.['graph'] as { stage: string; camera: Camera; open: string[] } | undefined;
+    const view = this.store.viewStates.get(digit)?.['graph'] as { stage: string; camera: Camera; open: string[] } | undefined;
     const scene = view && this.scenes.get(view.stage);
     if (!view || !scene) return;
     const open = new Set(view.open);
@@ -299,7 +299,7 @@ export class GraphView {
   }
 
   // -- pointer and keys -----------------------------------------------------------------------------------------
-  clicked(event: PointerEvent): void {
+  onClick(event: PointerEvent): void {
     const scene = this.scene;
     if (!scene) return;
     const [x, y] = this.world(event);
@@ -377,7 +377,7 @@ export class GraphView {
     const before = this.hover;
     this.hover = scene?.indexOf.get(this.store.hover) ?? -1;
     if (!scene || before === this.hover) return;
-    this.touched.push(...[before, this.hover].filter(n => n >= 0 && n < scene.names.length).map(n => scene.itemOfNode[n]!));
+    this.itemsToDraw.push(...[before, this.hover].filter(n => n >= 0 && n < scene.names.length).map(n => scene.itemOfNode[n]!));
     this.schedule();
   }
 
@@ -411,14 +411,14 @@ export class GraphView {
       badge: node => this.badges(this.shown, scene.names[node]!)
     };
     const ratio = devicePixelRatio || 1;
-    const touched = this.touched.splice(0).filter(item => scene.layout.visible[item]);
+    const touched = this.itemsToDraw.splice(0).filter(item => scene.layout.visible[item]);
     if (!this.anew && touched.length && !this.picture.mend(ctx, scene, touched, look, ratio)) this.anew = true;
-    const settled = !this.anew && !this.unfinished && this.eye.camera === this.drawn;
+    const settled = !this.anew && !this.unfinished && this.eye.camera === this.lastCamera;
     if (this.anew) this.picture.renew(ctx, scene, this.eye.camera, look, ratio);
     this.unfinished = !this.anew && !settled && this.picture.move(ctx, scene, this.eye.camera, look, ratio);
     if (this.unfinished) this.schedule();
     this.anew = false;
-    this.drawn = this.eye.camera;
+    this.lastCamera = this.eye.camera;
     if (settled) return; // only boxes were touched
     const { clientWidth, clientHeight } = this.surface;
     this.map.draw(scene, this.eye.camera, this.colours, node => paint(node).edge, [this.ops, by, dark, this.overlay], clientWidth, clientHeight);

@@ -51,7 +51,7 @@ export class Viewpoint {
   /** Cameras that fit the graph into the view: nobody chose where they look. */
   private readonly fits = new WeakSet<Camera>([this.camera]);
   /** The camera of a fit that somebody asked for. */
-  private asked: Camera | null = null;
+  private requestedFit: Camera | null = null;
   private entire = false;
   private readonly viewport: SyncedTrait<Viewport | []>;
   /** What Python asked for before there was a graph to look at. */
@@ -95,9 +95,9 @@ export class Viewpoint {
 
   /** Fits at a readable size; asked again before anything moved: the whole graph, however small. */
   fitOrAll(): void {
-    this.entire = this.asked === this.camera;
+    this.entire = this.requestedFit === this.camera;
     this.fit();
-    this.asked = this.entire ? null : this.camera;
+    this.requestedFit = this.entire ? null : this.camera;
     this.entire = false;
   }
 

@@ -1,5 +1,5 @@
 /** Words beside the grid: the line above the epoch, the card of one op, and the epoch as a table for screen readers. */
-import { bytes, counted, grouped, h, percent } from '../dom.js';
+import { bytes, quantity, withThousands, h, percent } from '../dom.js';
 import { slowText } from './legal.js';
 import type { Ops } from '../ops.js';
 import { PreloadButtons } from '../opcontrols.js';
@@ -33,7 +33,7 @@ export class Card {
       h('header', {}, h('strong', { title: ops.name[op] }, ops.name[op]), h('span', {}, ops.type[op]), ...this.preload.of(ops, op, false), this.preload.effect),
       h('p', {}, ...[
         fact('at', `${ops.where(op)}, ${ops.get('rows', op)}×${ops.get('cols', op)}`),
-        cycles > 0 && fact(limiter > 0 ? 'kernel or transfer' : 'kernel', `${grouped(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest`),
+        cycles > 0 && fact(limiter > 0 ? 'kernel or transfer' : 'kernel', `${withThousands(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest`),
         ops.frame.has('op_bound') && ops.bound(op) !== '' && fact('bound by', what === 'kernel' ? ops.bound(op) : slowText(what)),
         ops.frame.has('op_l1_total') && fact('L1', `${bytes(ops.get('l1_total', op))}, ${percent(ops.get('l1_total', op) / ops.l1)}`),
         fact('format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', '))
@@ -82,7 +82,7 @@ export function epochHead(store: Store, ops: Ops, epoch: number): (HTMLElement |
       class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
       onclick: () => store.select([ops.name[slowest]!], 'grid')
     }, `▲ ${ops.short(slowest)} limits it`),
-    h('span', { title: FORMULAS.ops }, counted(ops.ofEpoch('ops', epoch), 'op')),
+    h('span', { title: FORMULAS.ops }, quantity(ops.ofEpoch('ops', epoch), 'op')),
     h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
     ops.epochTimes[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.busy(epoch))} busy`) : ''
   ];

@@ -249,7 +249,7 @@ function linesFor(
   const room = Math.floor((w - 6) / (7.1 * letter));
   const label = full ? name : whole ? ops.short(op) : fitting(ops.short(op), room, ops.told(op));
   const most = full ? Math.max(1, Math.floor((hgt - 22) / (13 * letter))) : hgt < 80 ? 1 : 2;
-  const lines = wrapped(label, room, most).map((line): [string, string] => [line, 'tb-name']);
+  const lines = wrapName(label, room, most).map((line): [string, string] => [line, 'tb-name']);
   if (!full && hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
   const cycles = ops.time(op); // 0 where nobody has worked them out: a file without a kernel
   if (cycles) lines.push([`${limits ? '▲ ' : ''}${shortTime(cycles, ops.clock)}`, limits ? 'tb-sub tb-hot' : 'tb-sub']);
@@ -257,7 +257,7 @@ function linesFor(
 }
 
 /** A whole name in lines of `room` letters, cut after dots and underscores where there are any; the last line is elided. */
-export function wrapped(name: string, room: number, most: number): string[] {
+export function wrapName(name: string, room: number, most: number): string[] {
   const lines: string[] = [];
   let rest = name;
   while (rest.length > room && lines.length < most - 1) {

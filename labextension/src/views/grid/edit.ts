@@ -2,7 +2,7 @@
 import { svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { Geometry } from './geometry.js';
-import { coresOf, type Displacement, type Dragged, dropped, epochsFor, Group, groupMoved, moved, resized, type Scene } from './pictures.js';
+import { coresOf, type Displacement, type DragGesture, dropPicture, epochsFor, Group, groupMoved, movePicture, resizePicture, type Scene } from './pictures.js';
 import type { Store } from '../store.js';
 import { Exact } from './exact.js';
 import { drawHandles, DropResult, Ghost, type Handle, type Picture } from './ghost.js';
@@ -73,7 +73,7 @@ class RubberBand {
 const STILL = 4; // px: a press that moves less is a click
 const SPOKEN = 500; // ms between two announcements
 
-interface Drag extends Dragged {
+interface Drag extends DragGesture {
   kind: 'resize' | 'move' | 'group' | 'band';
   press: [number, number];
   pointer: [number, number];
@@ -91,11 +91,11 @@ interface Drag extends Dragged {
 export class Editor {
   readonly ghost = new Ghost();
   readonly exact: Exact;
-  readonly landed: DropResult;
+  readonly dropResult: DropResult;
   /** Called when an exact answer came while nothing is dragged with the pointer. */
   answer: () => void = () => undefined;
   /** Called when a gesture is over. */
-  ended: () => void = () => undefined;
+  onEnd: () => void = () => undefined;
   ops: Ops | null = null;
   geometry: Geometry | null = null;
   plane: SVGGElement | null = null;
@@ -122,7 +122,7 @@ export class Editor {
       if (this.drag?.moving) this.draw();
       else this.answer();
     });
-    this.landed = new DropResult(store);
+    this.dropResult = new DropResult(store);
     const key = (event: KeyboardEvent) => this.dragKey(event);
     area.addEventListener('pointerdown', event => this.press(event));
     area.addEventListener('pointermove', event => this.move(event));
@@ -137,7 +137,7 @@ export class Editor {
     window.addEventListener('keyup', key, true);
     this.stops.push(
       store.on('frame', what => {
-        if (what === 'legal') this.answered();
+        if (what === 'legal') this.onAnswer();
       }),
       () => {
         window.removeEventListener('keydown', key, true);
@@ -148,7 +148,7 @@ export class Editor {
   dispose(): void {
     this.cancel();
     this.exact.dispose();
-    this.landed.dispose();
+    this.dropResult.dispose();
     this.stops.forEach(stop => stop());
   }
 
@@ -163,7 +163,7 @@ export class Editor {
     this.ops = ops;
     this.geometry = geometry;
     this.plane = root?.querySelector<SVGGElement>(':scope > g') ?? null;
-    if (ops && geometry && this.plane) this.landed.redrawn(ops, geometry, this.plane);
+    if (ops && geometry && this.plane) this.dropResult.redrawn(ops, geometry, this.plane);
   }
 
   /** Shows the handles of an op, null for none. They stay while the pointer is on one of them. */
@@ -210,7 +210,7 @@ export class Editor {
     if (!this.ready) return;
     const from = coresOf(this.ops, op);
     const [x, y] = this.geometry!.box(from);
-    const members = event.altKey && !handle ? this.chosen(op) : [];
+    const members = event.altKey && !handle ? this.selectedWith(op) : [];
     this.drag = {
       ...common, kind: handle ? 'resize' : members.length > 1 ? 'group' : 'move',
       handle: (handle?.dataset['tbHandle'] ?? 'se') as Handle, op, from, grip: [at[0] - x, at[1] - y], moving: handle !== null,
@@ -223,7 +223,7 @@ export class Editor {
   }
 
   /** The selected ops of the epoch shown, if the op is among them. */
-  private chosen(op: number): number[] {
+  private selectedWith(op: number): number[] {
     const ops = this.ops!;
     const found = ops.matcher.find(this.store.selection.names).filter(i => ops.epochOf(i) === this.store.epoch);
     return found.includes(op) ? found : [];
@@ -258,7 +258,7 @@ export class Editor {
     this.store.host.send({ type: 'probe_begin', op: this.ops!.name[op]!, seq: ++this.seq });
   }
 
-  private answered(): void {
+  private onAnswer(): void {
     const legal = new Legal(this.store.frames.get('legal')!);
     if (legal.seq !== this.seq) return;
     this.legal = legal;
@@ -307,7 +307,7 @@ export class Editor {
       this.store.select(names, 'grid');
       this.say(`${names.length} ops selected`);
     } else if (picture?.edit) {
-      if (shown.length && !picture.hidden) this.landed.watch(shown, this.ops!.name[drag.op]!);
+      if (shown.length && !picture.hidden) this.dropResult.watch(shown, this.ops!.name[drag.op]!);
       this.store.edit(picture.edit);
     }
     else if (!legal && drag.kind !== 'group') this.store.say(false, 'The legal shapes are still loading: try again.');
@@ -330,7 +330,7 @@ export class Editor {
     this.handles?.remove();
     this.handles = null;
     if (this.area.hasPointerCapture(id)) this.area.releasePointerCapture(id);
-    this.ended();
+    this.onEnd();
   }
 
   private dragKey(event: KeyboardEvent): void {
@@ -378,8 +378,8 @@ export class Editor {
     const target = drag.kind === 'move' ? targetAt(this.view, ...drag.pointer) : null;
     mark(target);
     const picture = drag.group ? groupMoved(scene, drag.group, drag, at)
-      : target ? dropped(scene, drag, target.kind, target.number)
-        : drag.kind === 'move' ? moved(scene, drag, at) : resized(scene, drag, at);
+      : target ? dropPicture(scene, drag, target.kind, target.number)
+        : drag.kind === 'move' ? movePicture(scene, drag, at) : resizePicture(scene, drag, at);
     const frame = this.view.getBoundingClientRect();
     this.show(picture, [drag.pointer[0] - frame.left, drag.pointer[1] - frame.top], new Set(
       drag.group ? drag.group.members.map(op => this.ops!.name[op]!) : [this.ops!.name[drag.op]!]));

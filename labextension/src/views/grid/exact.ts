@@ -1,5 +1,5 @@
 /** The exact what-if: asked when a drag rests on one place, void as soon as it goes on. */
-import { grouped, short } from '../dom.js';
+import { withThousands, short } from '../dom.js';
 import type { Edit } from '../editmessages.js';
 import { preferences } from '../preferences.js';
 import type { Store } from '../store.js';
@@ -29,7 +29,7 @@ interface Outline {
 export class Exact {
   private seq = 0;
   private key = '';
-  private asked = false;
+  private requested = false;
   private late = false;
   /** Something was asked to be compiled. */
   private live = false;
@@ -39,7 +39,7 @@ export class Exact {
 
   constructor(private readonly store: Store, private readonly changed: () => void) {
     this.stop = store.listen('exact', message => {
-      if (message['ask'] !== this.seq || !this.asked) return;
+      if (message['ask'] !== this.seq || !this.requested) return;
       clearTimeout(this.timer);
       this.late = false;
       this.effect = message as unknown as Effect;
@@ -59,11 +59,11 @@ export class Exact {
     this.key = key;
     this.seq++;
     clearTimeout(this.timer);
-    this.asked = this.late = false;
+    this.requested = this.late = false;
     this.effect = null;
     if (!edit) return;
     this.timer = window.setTimeout(() => {
-      this.asked = true;
+      this.requested = true;
       this.live = preferences().compile === 'live';
       this.store.host.send({ type: 'probe_exact', ask: this.seq, edit, ...(this.live && { live: true }) });
       this.timer = window.setTimeout(() => {
@@ -76,12 +76,12 @@ export class Exact {
   /** The drag is over: an answer under way is not wanted any more, nor what was compiled to be looked at, unless the
    *  edit is made now. */
   end(made = false): void {
-    if (!made && (this.live || (this.asked && !this.effect))) this.store.host.send({ type: 'probe_end' });
+    if (!made && (this.live || (this.requested && !this.effect))) this.store.host.send({ type: 'probe_end' });
     this.live = false;
     clearTimeout(this.timer);
     this.key = '';
     this.seq++;
-    this.asked = this.late = false;
+    this.requested = this.late = false;
     this.effect = null;
   }
 
@@ -91,13 +91,13 @@ export class Exact {
     if (!effect) return this.key ? [['', this.late ? 'estimate, calculating' : 'estimate']] : [];
     if (!effect.ok) return [['', effect.text ?? 'refused']];
     const [before, after] = effect.time.map(Math.round) as [number, number];
-    const number = short(before) === short(after) ? grouped : short; // "178k → 178k" says nothing
+    const number = short(before) === short(after) ? withThousands : short; // "178k → 178k" says nothing
     const change = before > 0 && after !== before ? ` (${after > before ? '+' : '−'}${(100 * Math.abs(after - before) / before).toFixed(1)} %)` : '';
     const more = effect.epochs[1] - effect.epochs[0];
     return [
       ['cycles / input', after === before ? `${short(before)}, no gain` : `${number(before)} → ${number(after)}${change}${after > before ? ', slower' : ''}`],
       ['epochs', more ? `${effect.epochs[1]} (${more > 0 ? '+' : '−'}${Math.abs(more)})` : String(effect.epochs[1])],
-      ...(effect.moved > 1 ? [['moves', `${grouped(effect.moved)} ops`] as [string, string]] : [])
+      ...(effect.moved > 1 ? [['moves', `${withThousands(effect.moved)} ops`] as [string, string]] : [])
     ];
   }
 

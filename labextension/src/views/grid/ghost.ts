@@ -4,7 +4,7 @@
  */
 import { h, svg } from '../dom.js';
 import type { Cores, Geometry } from './geometry.js';
-import { answered } from './legal.js';
+import { withAnswer } from './legal.js';
 import type { Edit } from '../editmessages.js';
 import type { Ops } from '../ops.js';
 import type { Store } from '../store.js';
@@ -118,7 +118,7 @@ export class Ghost {
     this.tag.classList.toggle('tb-refused', !good && !picture.lands);
     this.tag.replaceChildren(
       h('b', {}, picture.title),
-      ...answered(picture.lines, exactly.lines).map(([term, text]) => h('span', {}, term ? h('i', {}, term) : '', h('u', {}, text))),
+      ...withAnswer(picture.lines, exactly.lines).map(([term, text]) => h('span', {}, term ? h('i', {}, term) : '', h('u', {}, text))),
       picture.note ? h('em', {}, picture.note) : '');
     const [tw, th] = [this.tag.offsetWidth, this.tag.offsetHeight];
     const left = at[0] + 18 + tw <= room[0] ? at[0] + 18 : Math.max(0, at[0] - 18 - tw);
@@ -129,7 +129,7 @@ export class Ghost {
 
   /** The words of the tag, for a screen reader. */
   static words(picture: Picture, exactly: [string, string][] = []): string {
-    return [picture.title, ...answered(picture.lines, exactly).map(([term, text]) => `${term} ${text}`), picture.note].filter(Boolean).join(', ');
+    return [picture.title, ...withAnswer(picture.lines, exactly).map(([term, text]) => `${term} ${text}`), picture.note].filter(Boolean).join(', ');
   }
 
   hide(): void {

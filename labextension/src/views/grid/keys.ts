@@ -2,10 +2,10 @@
  * What the keys of the grid do (which key does what is in `keys.ts` of the views): the focus on tiles and cores,
  * moving an op.
  */
-import { grouped, percent, svg } from '../dom.js';
+import { withThousands, percent, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { Geometry } from './geometry.js';
-import { coresOf, type Dragged, Group, groupPlaced, placed, sizeOf } from './pictures.js';
+import { coresOf, type DragGesture, Group, groupPlaced, placePicture, sizeOf } from './pictures.js';
 import type { Editor } from './edit.js';
 import { Ghost, type Picture } from './ghost.js';
 import type { Legal } from './legal.js';
@@ -79,7 +79,7 @@ const WAYS: Record<string, [down: number, right: number]> = {
 
 /** Moving by keys: arrows go among the legal places of an op, T turns it, Enter drops it, Escape leaves it. */
 class KeyMove {
-  private drag: Dragged | null = null;
+  private drag: DragGesture | null = null;
   private legal: Legal | null = null;
   private at: [number, number] = [0, 0];
   private picture: Picture | null = null;
@@ -128,7 +128,7 @@ class KeyMove {
     this.picture = null;
     this.editor.exact.end(made);
     this.editor.ghost.hide();
-    this.editor.ended();
+    this.editor.onEnd();
   }
 
   /** True for the keys of the move. */
@@ -181,7 +181,7 @@ class KeyMove {
     if (!drag || !editor.ops || !editor.geometry || !editor.plane || (!legal && !group)) return;
     const picture = group
       ? groupPlaced(editor.ops, group, drag.from, ...this.at)
-      : placed({ ops: editor.ops, geometry: editor.geometry, legal }, drag, ...this.at);
+      : placePicture({ ops: editor.ops, geometry: editor.geometry, legal }, drag, ...this.at);
     this.picture = picture;
     const [x, y, w, h] = editor.geometry.box(picture.lands ?? picture.wanted);
     const own = group ? group.members : [drag.op];
@@ -204,7 +204,7 @@ export function nextStart(
   return best;
 }
 
-interface Keyed {
+interface KeyTarget {
   readonly store: Store;
   readonly plane: HTMLElement;
   readonly element: HTMLElement;
@@ -223,7 +223,7 @@ export class GridKeys {
   private storing = false;
   private walk: { op: string; stage: number } = { op: '', stage: 0 };
 
-  constructor(private readonly grid: Keyed) {
+  constructor(private readonly grid: KeyTarget) {
     this.moving = new KeyMove(grid.editor);
     grid.editor.answer = () => this.moving.refresh();
   }
@@ -232,16 +232,16 @@ export class GridKeys {
     const { grid } = this;
     if (grid.editor.dragging) return;
     if (this.moving.key(event) || this.digit(event)) {
-      this.taken(event);
+      this.consume(event);
       return;
     }
     const action = actionOf(event, 'grid');
     if (!action || !this.run(action, event)) return;
-    this.taken(event);
+    this.consume(event);
     if (!document.activeElement?.closest('.tb-dialog, .tb-hints')) this.focus(action);
   }
 
-  private taken(event: KeyboardEvent): void {
+  private consume(event: KeyboardEvent): void {
     event.preventDefault();
     event.stopPropagation();
   }
@@ -305,9 +305,9 @@ export class GridKeys {
       'core-left': () => core(0, -1), 'core-right': () => core(0, 1), 'core-up': () => core(-1, 0), 'core-down': () => core(1, 0),
       'next-epoch': () => go(1), 'previous-epoch': () => go(-1),
       'go-to-epoch': () => open(grid.element, {
-        what: 'prompt', label: `Epoch, 0 to ${ops.epochs - 1}`, value: String(store.epoch), done: text => this.goTo(text)
+        what: 'prompt', label: `Epoch, 0 to ${ops.epochs - 1}`, value: String(store.epoch), onDone: text => this.goTo(text)
       }),
-      search: () => open(grid.element, { what: 'prompt', label: 'Find op', value: '', done: text => this.find(text) }),
+      search: () => open(grid.element, { what: 'prompt', label: 'Find op', value: '', onDone: text => this.find(text) }),
       select: () => withOp(() => store.click(name, false, 'grid')),
       toggle: () => withOp(() => store.click(name, true, 'grid')),
       neighbours: () => this.neighbours(ops, op),
@@ -410,9 +410,9 @@ export class GridKeys {
     const { epoch } = this.grid.store;
     const slowest = ops.limitingOf(epoch);
     return [
-      `epoch ${epoch} of ${ops.epochs}: ${ops.ofEpoch('ops', epoch)} ops, ${grouped(ops.epochTimes[epoch]!)} cycles`,
+      `epoch ${epoch} of ${ops.epochs}: ${ops.ofEpoch('ops', epoch)} ops, ${withThousands(ops.epochTimes[epoch]!)} cycles`,
       `${percent(ops.ofEpoch('cores', epoch) / (ops.rows * ops.cols))} of cores, ${percent(ops.busy(epoch))} busy`,
-      slowest < 0 ? '' : `${ops.name[slowest]!} limits it`, `all epochs ${grouped(ops.total)} cycles`
+      slowest < 0 ? '' : `${ops.name[slowest]!} limits it`, `all epochs ${withThousands(ops.total)} cycles`
     ].filter(Boolean).join('; ');
   }
 }

@@ -1,5 +1,5 @@
 /** The legal shapes of one op, as the kernel sent them when a drag began: everything a drag snaps to. */
-import { elide, grouped, percent, short } from '../dom.js';
+import { elide, withThousands, percent, short } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Ops } from '../ops.js';
 import { shortName } from '../names.js';
@@ -171,7 +171,7 @@ export class Legal {
       [ESTIMATE, change('time')],
       ['slowest op of the epoch', change('epoch_cycles') + this.next(size, ops)],
       ['L1', percent(this.value('l1_bytes', size) / ops.l1)],
-      ['cores', `${grouped(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
+      ['cores', `${withThousands(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
     ];
   }
 
@@ -203,7 +203,7 @@ export class Legal {
 const ESTIMATE = 'cycles / input, estimate';
 
 /** The lines of a tag with what the kernel answered: the estimate goes once that is exact. */
-export function answered(lines: [string, string][], exact: [string, string][]): [string, string][] {
+export function withAnswer(lines: [string, string][], exact: [string, string][]): [string, string][] {
   const simulated = exact.some(([term]) => term === 'cycles / input');
   const estimated = lines.some(([term]) => term === ESTIMATE);
   return [...lines.filter(([term]) => !simulated || term !== ESTIMATE), ...exact.filter(([term, text]) => term || text !== 'estimate' || !estimated)];

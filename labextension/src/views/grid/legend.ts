@@ -3,7 +3,7 @@ import { h } from '../dom.js';
 import type { Ops } from '../ops.js';
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, loadPaint } from '../theme.js';
-import { linkLegend, type Noc, type Shown } from './links.js';
+import { linkLegend, type Noc, type ShownLinks } from './links.js';
 import type { Displacement } from './pictures.js';
 
 /** What the legend asks of the view: to draw again, to draw only the lines again, to zoom. */
@@ -16,7 +16,7 @@ interface GridActions {
 
 export class Legend {
   readonly element = h('div', { class: 'tb-legend' });
-  readonly pipes: SyncedTrait<Shown>;
+  readonly pipes: SyncedTrait<ShownLinks>;
   /** Bytes per cycle below which links and edges are hidden. */
   readonly threshold: SyncedTrait<number>;
   readonly critical: SyncedTrait<boolean>;
@@ -25,7 +25,7 @@ export class Legend {
 
   constructor(private readonly store: Store, private readonly act: GridActions) {
     const changed = () => act.render();
-    this.pipes = syncedTrait<Shown>(store, 'show_pipes', 'none', changed);
+    this.pipes = syncedTrait<ShownLinks>(store, 'show_pipes', 'none', changed);
     this.threshold = syncedTrait(store, 'link_threshold', 0, changed);
     this.critical = syncedTrait(store, 'show_critical', false, changed);
     this.displacement = syncedTrait<Displacement>(store, 'displacement', 'free', changed);

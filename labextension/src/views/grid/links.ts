@@ -52,7 +52,7 @@ export class Links {
     this.stops.push(
       store.on('frame', key => {
         if (key === 'ops' && store.host.live) this.wanted = ''; // they were those of another placement
-        else if (key.startsWith('links:') && store.host.live) this.arrived(store.frames.get(key)!);
+        else if (key.startsWith('links:') && store.host.live) this.onFrame(store.frames.get(key)!);
       }),
       store.listen('refused', message => {
         if (message['key'] !== 'links' || message['ask'] !== this.ask) return;
@@ -87,7 +87,7 @@ export class Links {
     return store.frames.get('links') ?? null;
   }
 
-  private arrived(frame: Frame): void {
+  private onFrame(frame: Frame): void {
     if (frame.meta['ask'] !== this.ask || frame.key !== this.wanted) return;
     this.store.put(frame.as('links'));
     this.came();
@@ -197,10 +197,10 @@ export function linkList(store: Store): HTMLElement[] {
 }
 
 // Edges between the ops of an epoch as lines over the grid, as thick as what they carry.
-export type Shown = 'none' | 'selected' | 'all';
+export type ShownLinks = 'none' | 'selected' | 'all';
 
 /** Pipes of an epoch: from, to, bytes per cycle. Those below the threshold are left out. */
-export function pipesOf(ops: Ops, epoch: number, shown: Shown, chosen: ReadonlySet<number>, threshold: number): [number, number, number][] {
+export function pipesOf(ops: Ops, epoch: number, shown: ShownLinks, chosen: ReadonlySet<number>, threshold: number): [number, number, number][] {
   if (shown === 'none') return [];
   const cycles = Math.max(1, ops.epochTimes[epoch] ?? 1);
   return (ops.byEpoch[epoch] ?? []).flatMap(from => [...new Set(ops.outOf(from))]

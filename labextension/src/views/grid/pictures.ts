@@ -13,7 +13,7 @@ export interface Scene {
 }
 
 /** An op that is dragged by a handle or by its body. */
-export interface Dragged {
+export interface DragGesture {
   op: number;
   from: Cores;
   handle: Handle;
@@ -24,7 +24,7 @@ export interface Dragged {
   turned: boolean;
 }
 
-export function resized({ ops, geometry, legal }: Scene, { op, from, handle, alt }: Dragged, [x, y]: [number, number]): Picture {
+export function resizePicture({ ops, geometry, legal }: Scene, { op, from, handle, alt }: DragGesture, [x, y]: [number, number]): Picture {
   const [north, south, west, east] = ['n', 's', 'w', 'e'].map(side => handle.includes(side)) as [boolean, boolean, boolean, boolean];
   const [low, right] = [from.row + from.rows, from.col + from.cols];
   const corner = geometry.corner(x, y);
@@ -71,20 +71,20 @@ export function resized({ ops, geometry, legal }: Scene, { op, from, handle, alt
 }
 
 /** The size of the rectangle of an op on its way, turned or not. */
-export function sizeOf({ from, turned }: Pick<Dragged, 'from' | 'turned'>): Size {
+export function sizeOf({ from, turned }: Pick<DragGesture, 'from' | 'turned'>): Size {
   return turned ? [from.cols, from.rows] : [from.rows, from.cols];
 }
 
-export function moved(scene: Scene, drag: Dragged, [x, y]: [number, number]): Picture {
+export function movePicture(scene: Scene, drag: DragGesture, [x, y]: [number, number]): Picture {
   const [row, col] = scene.geometry.corner(x - drag.grip[0], y - drag.grip[1]);
-  return placed(scene, drag, Math.min(row, scene.geometry.height - 1), col);
+  return placePicture(scene, drag, Math.min(row, scene.geometry.height - 1), col);
 }
 
 /** What becomes of ops where another is dropped; see `GridTraits` in Python. */
 export type Displacement = 'free' | 'push' | 'swap' | 'evict';
 
 /** A move to a row and column. */
-export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, drag: Dragged, row: number, col: number): Picture {
+export function placePicture({ ops, geometry, legal, displacement = 'free' }: Scene, drag: DragGesture, row: number, col: number): Picture {
   const { from, alt, turned, op } = drag;
   const size = sizeOf(drag);
   const wanted = { row, col, rows: size[0], cols: size[1] };
@@ -97,7 +97,7 @@ export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, d
   const lines: [string, string][] = [['size', legal.name([from.rows, from.cols])]];
   if (!good && inside && !alt && displacement !== 'free') {
     const under = (ops.byEpoch[ops.epochOf(op)] ?? []).filter(i => i !== op && meet(coresOf(ops, i), wanted));
-    const said = made(under);
+    const said = makeRoom(under);
     if (said) {
       return {
         wanted, good: true, lands: said.at, crowded: true, verdict: 'LEGAL', title: `row ${said.at.row}, column ${said.at.col}${turned ? ', transposed' : ''}`,
@@ -116,7 +116,7 @@ export function placed({ ops, geometry, legal, displacement = 'free' }: Scene, d
     edit: spot && !same ? move(op, spot, lies) : null
   };
 
-  function made(under: number[]): { at: Cores; note: string; edit: Edit } | null {
+  function makeRoom(under: number[]): { at: Cores; note: string; edit: Edit } | null {
     if (displacement === 'push') return { at: wanted, note: 'neighbours will move', edit: move(op, [row, col], lies) };
     const names = under.map(i => ops.name[i]!).join(', ');
     if (displacement === 'evict') {
@@ -149,7 +149,7 @@ export function epochsFor(ops: Ops, op: number): [first: number, last: number] {
 }
 
 /** Over an epoch of the film strip, or a chip: the op goes there, its place is chosen anew. */
-export function dropped({ ops }: Scene, { op, from }: Dragged, kind: 'epoch' | 'chip', number: number): Picture {
+export function dropPicture({ ops }: Scene, { op, from }: DragGesture, kind: 'epoch' | 'chip', number: number): Picture {
   const now = kind === 'epoch' ? ops.epochOf(op) : ops.get('chip', op);
   const same = number === now;
   const name = ops.name[op]!;
@@ -222,7 +222,7 @@ export function coresOf(ops: Ops, op: number): Cores {
   return { row: ops.get('row', op), col: ops.get('col', op), rows: ops.get('rows', op), cols: ops.get('cols', op) };
 }
 
-export function groupMoved(scene: Scene, group: Group, drag: Dragged, [x, y]: [number, number]): Picture {
+export function groupMoved(scene: Scene, group: Group, drag: DragGesture, [x, y]: [number, number]): Picture {
   const [row, col] = scene.geometry.corner(x - drag.grip[0], y - drag.grip[1]);
   return groupPlaced(scene.ops, group, drag.from, row - drag.from.row, col - drag.from.col);
 }

@@ -1,5 +1,5 @@
 /** The film strip, every epoch as a small grid with a bar for its cycles; several chips beside each other. */
-import { counted, h, svg } from '../dom.js';
+import { quantity, h, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
 import { saidTime, shortTime } from '../numbers.js';
@@ -91,7 +91,7 @@ export function drawStrip(
     }
     const cycles = ops.epochTimes[epoch]!;
     const section = sections ? ops.phaseOf(epoch) : '';
-    const label = `epoch ${epoch}${section && (section.startsWith('subgraph') ? `, ${section}` : `, section ${section}`)}, chip ${ops.ofEpoch('chip', epoch)}, ${counted(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
+    const label = `epoch ${epoch}${section && (section.startsWith('subgraph') ? `, ${section}` : `, section ${section}`)}, chip ${ops.ofEpoch('chip', epoch)}, ${quantity(members.length, 'op')}, ${saidTime(cycles, ops.clock)}`;
     const bar = `width:${(100 * cycles) / most}%`;
     const key = [label, bar, chips, ops.cols, rows.height, ...[...shapes].flat()].join('\n');
     const made = before.get(key) ?? h('button', {
@@ -116,5 +116,5 @@ export function drawChips(ops: Ops, alone: number | null, choose: (chip: number)
     class: 'tb-chip-drop', 'data-tb-chip': chip, 'data-tb-action': 'chip', 'aria-pressed': String(chip === alone),
     title: 'Show only its epochs, or all again; drop an op here to pin it to the chip', onclick: () => choose(chip)
   },
-    h('b', {}, `chip ${chip}`), ` ${counted(count.get(chip) ?? 0, 'op')}`));
+    h('b', {}, `chip ${chip}`), ` ${quantity(count.get(chip) ?? 0, 'op')}`));
 }

@@ -31,7 +31,7 @@ export class Suggestions {
   private hints: Hint[] = [];
   private at = 0;
   private on = false;
-  private asked = false;
+  private requested = false;
   private layer: SVGGElement | null = null;
   private plane: SVGGElement | null = null;
   private geometry: Geometry | null = null;
@@ -49,10 +49,10 @@ export class Suggestions {
     this.element = h('div', { class: 'tb-suggestions', hidden: true, 'data-tb-view': 'suggestions' }, this.note, this.list);
     this.list.addEventListener('keydown', event => this.key(event));
     this.stops.push(
-      store.listen('suggest', message => this.arrived(message)),
+      store.listen('suggest', message => this.onMessage(message)),
       store.on('frame', key => {
         if (key === 'edits') this.refresh();
-        else if (key === 'ops' && this.on) this.asked = false;
+        else if (key === 'ops' && this.on) this.requested = false;
       }));
     this.refresh();
   }
@@ -67,7 +67,7 @@ export class Suggestions {
     this.element.hidden = !this.on;
     if (this.on) {
       this.hints = [];
-      this.asked = false;
+      this.requested = false;
       this.refresh();
       this.list.focus({ preventScroll: true });
     } else this.back();
@@ -79,13 +79,13 @@ export class Suggestions {
     const { edits } = this.store;
     this.button.hidden = !edits;
     this.button.disabled = !this.on && (!edits || edits.busy || edits.stale);
-    if (!this.on || this.asked || !edits || edits.busy) return;
-    this.asked = true;
+    if (!this.on || this.requested || !edits || edits.busy) return;
+    this.requested = true;
     this.note.textContent = 'Searching for edits that save cycles …';
     this.store.host.send({ type: 'suggest', n: 10 });
   }
 
-  private arrived(message: Record<string, unknown>): void {
+  private onMessage(message: Record<string, unknown>): void {
     if (!this.on) return;
     if (!message['ok']) {
       this.hints = [];

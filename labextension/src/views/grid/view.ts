@@ -92,7 +92,7 @@ export class GridView {
     this.links = new Links(store, () => this.linksCame());
     this.linkbox = aside ? null : h('div', { class: 'tb-linkbox', hidden: true });
     if (this.linkbox) this.legend.element.after(this.linkbox);
-    this.editor.ended = () => {
+    this.editor.onEnd = () => {
       if (this.late) this.load();
     };
     this.activity = new Activity(store, this.plane);

@@ -116,7 +116,7 @@ export class MemoryData {
   }
 
   /** Bytes per input that an epoch asks of a DRAM channel. */
-  asked(epoch: number, channel: number): number {
+  bytesPerInput(epoch: number, channel: number): number {
     const { frame } = this;
     let sum = 0;
     frame.column('load_epoch').forEach((e: number, k: number) => {
@@ -127,7 +127,7 @@ export class MemoryData {
 
   /** The share of a channel's bandwidth that an epoch asks for; not a number where its cycles are not known. */
   load(epoch: number, channel: number): number {
-    return this.asked(epoch, channel) / (this.cycles[epoch] || NaN) / this.capacity;
+    return this.bytesPerInput(epoch, channel) / (this.cycles[epoch] || NaN) / this.capacity;
   }
 
   /** [read, written] bytes per input of a queue, in an epoch. */
@@ -149,7 +149,7 @@ export class MemoryData {
   }
 
   /** Bytes that lie in a channel of a chip. */
-  held(chip: number, lane: Lane): number {
+  bytesIn(chip: number, lane: Lane): number {
     return this.blocks.reduce((sum, b) => {
       const q = this.queues[b.queue]!;
       return sum + (q.chip === chip && q.host === lane.host && b.channel === lane.channel ? q.bytes : 0);

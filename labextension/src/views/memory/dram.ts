@@ -1,5 +1,5 @@
 /** Queues as blocks in the lanes of their channels. A block can be dragged to another channel. */
-import { bytes, grouped, h, percent } from '../dom.js';
+import { bytes, withThousands, h, percent } from '../dom.js';
 import { hex, type Lane, type MemoryData } from './data.js';
 
 const KINDS = ['input', 'parameter', 'constant', 'output', 'e2e', 'sparse tiles', 'sparse encoding'];
@@ -10,7 +10,7 @@ function kindClass(kind: string): string {
 
 /** One lane per channel: the blocks of a chip by address; what the epoch does not need is faint. */
 export function lanes(data: MemoryData, chip: number, epoch: number, chosen: number | null = null): HTMLElement {
-  const shown = data.lanes.filter(lane => !lane.host || data.held(chip, lane) > 0);
+  const shown = data.lanes.filter(lane => !lane.host || data.bytesIn(chip, lane) > 0);
   return h('div', { class: 'tb-lanes', role: 'list', 'aria-label': `DRAM channels of chip ${chip}` },
     ...shown.map(lane => laneRow(data, lane, chip, epoch, !lane.host && lane.channel === chosen)));
 }
@@ -18,7 +18,7 @@ export function lanes(data: MemoryData, chip: number, epoch: number, chosen: num
 function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number, chosen: boolean): HTMLElement {
   const load = lane.host ? 0 : data.load(epoch, lane.channel);
   const share = Number.isNaN(load) ? '–' : percent(load);
-  const held = data.held(chip, lane);
+  const held = data.bytesIn(chip, lane);
   const percentOf = (value: number) => `${(100 * value).toFixed(4)}%`;
   const bar = h('div', { class: 'tb-lane-bar' },
     ...data.gaps(chip, lane.host).map(([x, w, size]) =>
@@ -44,7 +44,7 @@ function laneRow(data: MemoryData, lane: Lane, chip: number, epoch: number, chos
   }, label), bar, h('span', { class: 'tb-lane-held' }, bytes(held)),
   lane.host ? h('span', { class: 'tb-lane-load' }) : h('span', {
     class: `tb-lane-load${load > 1 ? ' tb-worse' : ''}`, 'data-tb-metric': 'channel-load',
-    title: `${grouped(data.asked(epoch, lane.channel))} bytes per input in epoch ${epoch}, of ${data.capacity.toFixed(1)} bytes per cycle`
+    title: `${withThousands(data.bytesPerInput(epoch, lane.channel))} bytes per input in epoch ${epoch}, of ${data.capacity.toFixed(1)} bytes per cycle`
   }, h('i', {}, h('b', { style: `width:${Math.min(100, 100 * load || 0)}%` })), share));
 }
 
@@ -158,7 +158,7 @@ export class QueueDrag {
     const queue = data.queues[this.from!.queue]!;
     const lane = data.lanes.find(l => !l.host && l.channel === channel)!;
     const there = data.blocks.filter(b => b.queue === this.from!.queue && b.channel === channel).length;
-    return data.held(queue.chip, lane) + queue.bytes * (queue.buffers - there) <= lane.end - lane.start;
+    return data.bytesIn(queue.chip, lane) + queue.bytes * (queue.buffers - there) <= lane.end - lane.start;
   }
 
   private up(): void {

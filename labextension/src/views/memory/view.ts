@@ -146,7 +146,7 @@ export class MemoryView {
       store.on('frame', key => {
         if (key === 'ops') {
           this.ops = Ops.of(store.frames.get('ops')!);
-          this.lazyFrames.outdated();
+          this.lazyFrames.onOutdated();
         }
         if (key === 'memory' || key === 'ops' || (key === 'edits' && !this.drag.dragging)) draw();
       }),
@@ -226,14 +226,14 @@ export class MemoryView {
     if (this.data && !this.data.chips.includes(this.chip)) this.chip = this.data.chips[0] ?? 0;
   }
 
-  private get chosen(): string {
+  private get selection(): string {
     return this.store.selection.names[0] ?? '';
   }
 
   private render(): void {
     this.take();
     const { data, ops, store } = this;
-    const { refused } = this.lazyFrames;
+    const { refusal: refused } = this.lazyFrames;
     this.element.dataset['tbMode'] = this.mode;
     this.header();
     if (!data || !ops || refused) {
@@ -249,13 +249,13 @@ export class MemoryView {
       const members = ops.byEpoch[epoch] ?? [];
       const fullest = members.map(op => data.indexOf.get(ops.name[op]!)).filter(op => op !== undefined)
         .reduce((best, op) => (best < 0 || data.used(op) > data.used(best) ? op : best), -1);
-      const wanted = data.indexOf.has(this.chosen) ? this.chosen : (data.names[fullest] ?? '');
+      const wanted = data.indexOf.has(this.selection) ? this.selection : (data.names[fullest] ?? '');
       this.body.replaceChildren(h('div', { class: 'tb-heat-box' }, drawHeat(ops, data, epoch, isDark(), this.core)), h('div', { class: 'tb-core-box', tabindex: 0 }, core(data, wanted)));
     } else {
       const live = store.edits !== null && !store.edits.busy;
       this.body.replaceChildren(
         h('div', { class: 'tb-lane-box' }, lanes(data, this.chip, epoch, this.channel), legend()),
-        h('div', { class: 'tb-core-box', tabindex: 0 }, queueCard(data, this.chosen, epoch, live ? channel => this.put(this.chosen, channel) : null)));
+        h('div', { class: 'tb-core-box', tabindex: 0 }, queueCard(data, this.selection, epoch, live ? channel => this.put(this.selection, channel) : null)));
     }
     this.mark();
   }
@@ -286,8 +286,8 @@ export class MemoryView {
 
   private follow(travel: boolean): void {
     const { data, ops, store } = this;
-    const op = ops?.indexOf.get(this.chosen);
-    const queue = data?.queueOf.get(this.chosen);
+    const op = ops?.indexOf.get(this.selection);
+    const queue = data?.queueOf.get(this.selection);
     if (ops && op !== undefined && !this.covers(op)) {
       this.core = [ops.get('row', op), ops.get('col', op)];
       this.synced.core.tell(this.core);

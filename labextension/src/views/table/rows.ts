@@ -2,7 +2,7 @@
  * Rows and columns of the op table: an op, one of its cores, or the sub-total of an epoch; how a value is read,
  * sorted and written, and which columns are shown.
  */
-import { counted, elide, grouped, h, percent, short } from '../dom.js';
+import { quantity, elide, withThousands, h, percent, short } from '../dom.js';
 import { FORMULAS } from '../numbers.js';
 import { slowText } from '../grid/legal.js';
 import type { Ops } from '../ops.js';
@@ -38,7 +38,7 @@ export const COLUMNS: TableColumn[] = [
   plain('epoch', 'Epoch', FORMULAS.epochs, 66),
   {
     id: 'cycles', label: 'Kernel', title: FORMULAS.cycles, width: 84, text: false,
-    value: (o, i) => o.get('cycles', i), show: (o, i) => (o.get('cycles', i) ? grouped(o.get('cycles', i)) : '')
+    value: (o, i) => o.get('cycles', i), show: (o, i) => (o.get('cycles', i) ? withThousands(o.get('cycles', i)) : '')
   },
   {
     id: 'load', label: 'Load', title: FORMULAS.load, width: 126, text: false,
@@ -46,7 +46,7 @@ export const COLUMNS: TableColumn[] = [
   },
   {
     id: 'data', label: 'Kernel or transfer', title: FORMULAS.data, width: 196, text: false,
-    value: (o, i) => limiter(o, i), show: (o, i) => (limiter(o, i) ? `${grouped(limiter(o, i))} ${dataText(o, i)}`.trim() : '')
+    value: (o, i) => limiter(o, i), show: (o, i) => (limiter(o, i) ? `${withThousands(limiter(o, i))} ${dataText(o, i)}`.trim() : '')
   },
   { id: 'bound', label: 'Bound by', title: FORMULAS.bound, width: 92, text: true, value: boundText, show: boundText },
   {
@@ -187,9 +187,9 @@ export function totalRow(ops: Ops, epoch: number, go: (epoch: number) => void): 
   const slowest = ops.limitingOf(epoch);
   const chips = (ops.frame.meta['chips'] as number[] | undefined)?.length ?? 1;
   const words = [
-    ops.phaseOf(epoch), counted(members.length, 'op'), chips > 1 ? `chip ${ops.ofEpoch('chip', epoch)}` : '',
-    ops.epochTimes[epoch] ? `${grouped(ops.epochTimes[epoch])} cycles / input` : '', ops.boundText(epoch),
-    slowest < 0 ? '' : `▲ ${ops.short(slowest)}`, counted(ops.ofEpoch('cores', epoch), 'core'),
+    ops.phaseOf(epoch), quantity(members.length, 'op'), chips > 1 ? `chip ${ops.ofEpoch('chip', epoch)}` : '',
+    ops.epochTimes[epoch] ? `${withThousands(ops.epochTimes[epoch])} cycles / input` : '', ops.boundText(epoch),
+    slowest < 0 ? '' : `▲ ${ops.short(slowest)}`, quantity(ops.ofEpoch('cores', epoch), 'core'),
     `${percent(ops.busy(epoch))} busy`
   ].filter(Boolean);
   return [

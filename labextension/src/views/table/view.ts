@@ -1,6 +1,6 @@
 /** One row per op, sortable and filtered; only the rows in sight are elements. */
 import { DeferredWork } from '../drawtimes.js';
-import { counted, elide, h } from '../dom.js';
+import { quantity, elide, h } from '../dom.js';
 import { FOLD_FROM, stemOf } from '../names.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
@@ -37,7 +37,7 @@ export class TableView {
   private readonly fold: SyncedTrait<boolean | null>;
   private readonly unfolded = new Set<string>();
   /** Ops that the filter keeps, in their order. */
-  private kept: number[] = [];
+  private filteredOps: number[] = [];
   private shown: Row[] = [];
   /** What was in sight when it changed last. */
   private visible: { top: number; height: number } | null = null;
@@ -65,7 +65,7 @@ export class TableView {
     this.grouped = box('table-group', () => group.tell(this.grouped.checked ? 'epoch' : 'none'));
     this.cores = box('table-per-core', () => perCore.tell(this.cores.checked));
     this.layers = box('table-fold', () => this.fold.tell(this.layers.checked));
-    const [columns, choices, renew] = chooser(() => this.chosen.map(c => c.id), () => this.usual.map(c => c.id), ids => {
+    const [columns, choices, renew] = chooser(() => this.columnsShown.map(c => c.id), () => this.usual.map(c => c.id), ids => {
       this.columns.tell(ids);
       this.arrange();
     });
@@ -167,7 +167,7 @@ export class TableView {
   private load(): void {
     const frame = this.store.frames.get('ops');
     this.ops = frame ? Ops.of(frame) : null;
-    this.asked();
+    this.readOverrides();
     this.arrange();
     if (this.ops && preferences().follow) this.reveal(this.ops.matcher.find(this.store.selection.names));
   }
@@ -176,11 +176,11 @@ export class TableView {
   private come(): void {
     const frame = this.store.frames.get('ops');
     if (this.ops !== (frame ? Ops.of(frame) : null)) this.load();
-    else if (this.asked()) this.arrange();
+    else if (this.readOverrides()) this.arrange();
   }
 
   /** Reads what is overridden and how the ops compare with torch; whether that is news to this table. */
-  private asked(): boolean {
+  private readOverrides(): boolean {
     const { ops, store } = this;
     const checks = store.frames.get('checks') ?? null;
     const asked = new Map<string, string[]>();
@@ -209,7 +209,7 @@ export class TableView {
   }
 
   /** The columns that are wanted, in that order; all of them where none are named. */
-  private get chosen(): typeof COLUMNS {
+  private get columnsShown(): typeof COLUMNS {
     const wanted = this.columns.value().flatMap(id => COLUMNS.filter(c => c.id === id));
     return wanted.length ? wanted : this.usual;
   }
@@ -221,7 +221,7 @@ export class TableView {
   private arrange(): void {
     const { ops, store } = this;
     this.renew();
-    this.head.replaceChildren(...this.chosen.map(column => {
+    this.head.replaceChildren(...this.columnsShown.map(column => {
       const active = this.sort.id === column.id;
       return h('div', {
         role: 'columnheader', class: column.text ? 'tb-cell' : 'tb-cell tb-right', style: `width:${column.width}px`,
@@ -235,14 +235,14 @@ export class TableView {
       return;
     }
     const wanted = this.filter.value.trim().toLowerCase();
-    this.kept = ops.name.map((_, i) => i).filter(i =>
+    this.filteredOps = ops.name.map((_, i) => i).filter(i =>
       (!wanted || `${ops.name[i]!} ${ops.type[i]!}`.toLowerCase().includes(wanted)) &&
       (!this.only.checked || ops.epochOf(i) === store.epoch));
     const column = COLUMNS.find(c => c.id === this.sort.id);
     if (column) {
       const sign = this.sort.down ? -1 : 1;
-      const keys = new Map(this.kept.map(i => [i, column.value(ops, i)]));
-      this.kept.sort((a, b) => {
+      const keys = new Map(this.filteredOps.map(i => [i, column.value(ops, i)]));
+      this.filteredOps.sort((a, b) => {
         const [x, y] = [keys.get(a)!, keys.get(b)!];
         return (x < y ? -1 : x > y ? 1 : 0) * sign || a - b;
       });
@@ -250,8 +250,8 @@ export class TableView {
     const plain = !this.grouped.checked && !this.cores.checked;
     this.layers.checked = plain && (this.fold.value() ?? ops.count > FOLD_FROM);
     this.layers.disabled = !plain;
-    this.shown = this.layers.checked ? foldedRows(ops, this.kept, this.unfolded) : rowsOf(ops, this.kept, this.grouped.checked, this.cores.checked);
-    this.count.textContent = this.kept.length === ops.count ? counted(ops.count, 'op') : `${this.kept.length} of ${counted(ops.count, 'op')}`;
+    this.shown = this.layers.checked ? foldedRows(ops, this.filteredOps, this.unfolded) : rowsOf(ops, this.filteredOps, this.grouped.checked, this.cores.checked);
+    this.count.textContent = this.filteredOps.length === ops.count ? quantity(ops.count, 'op') : `${this.filteredOps.length} of ${quantity(ops.count, 'op')}`;
     this.render();
   }
 
@@ -282,7 +282,7 @@ export class TableView {
       return;
     }
     const dark = isDark();
-    const columns = this.chosen;
+    const columns = this.columnsShown;
     // Asked for, both would make the browser lay out the whole page at once.
     const first = Math.max(0, Math.floor((this.visible?.top ?? this.scroller.scrollTop) / ROW) - 4);
     const last = Math.min(this.shown.length, first + Math.ceil((this.visible?.height ?? this.scroller.clientHeight) / ROW) + 8);

@@ -96,7 +96,7 @@ export class Activity {
     this.stops.push(
       playheadOf(store).on(() => this.moment()),
       store.on('frame', key => {
-        if (key === 'live') this.reported();
+        if (key === 'live') this.onLive();
         if (key === 'checks') this.checks();
         if (key === 'moment') this.elsewhere();
       }));
@@ -124,7 +124,7 @@ export class Activity {
   }
 
   /** The grid goes along with the run from epoch to epoch, and back at its end; a person may look elsewhere meanwhile. */
-  private reported(): void {
+  private onLive(): void {
     const meta = this.store.frames.get('live')!.meta;
     const [running, epoch] = [meta['running'] === true, Number(meta['epoch'])];
     if (running !== this.running) {

@@ -2,7 +2,7 @@
  * What stands around the timeline: the bar with its search, the legend, the tables of what ops do between two
  * cursors and of fork-join stalls.
  */
-import { grouped, h, percent, short } from '../dom.js';
+import { withThousands, h, percent, short } from '../dom.js';
 import { isDark } from '../theme.js';
 import { KIND_KEYS, KINDS, swatch } from './paint.js';
 import type { TraceActions, TraceState } from './state.js';
@@ -117,7 +117,7 @@ export function sliceTable(store: Store, frame: Frame, words: (cycles: number) =
   const rows = names.slice(0, SHOWN).map((name, i) => h('tr', {
     'data-tb-op': name, class: store.selection.names.includes(name) ? 'tb-selected' : undefined, onclick: () => store.select([name], 'slice')
   }, h('td', { title: name }, h('button', { class: 'tb-link' }, shortName(name))), h('td', { class: 'tb-right' }, String(epoch[i])),
-  ...kinds.map(kind => h('td', { class: 'tb-right', title: `${grouped(kind[i]!)} cycles`, 'data-tb-cycles': kind[i]!.toFixed(1) },
+  ...kinds.map(kind => h('td', { class: 'tb-right', title: `${withThousands(kind[i]!)} cycles`, 'data-tb-cycles': kind[i]!.toFixed(1) },
     kind[i]! >= 0.5 ? `${short(kind[i]!)} (${percent(kind[i]! / whole)})` : '')),
   h('td', { class: 'tb-right' }, String(inputs[i]))));
   return h('div', { class: 'tb-slice', 'data-tb-slice': `${start}-${end}` },
@@ -147,7 +147,7 @@ function entry(store: Store, stall: Stall, batch: number, show: (stall: Stall) =
     h('div', {},
       h('button', { class: 'tb-link', 'data-tb-action': 'trace-stall', title: stall.fork, onclick: () => show(stall) },
         `${shortName(stall.fork)} → ${shortName(stall.join)}`),
-      ` epoch ${stall.epoch}: waits ${grouped(stall.cycles / batch)} cycles per input for space; the short branch (${way(stall.short)}) fills while the long branch (${way(stall.long)}) is slower `,
+      ` epoch ${stall.epoch}: waits ${withThousands(stall.cycles / batch)} cycles per input for space; the short branch (${way(stall.short)}) fills while the long branch (${way(stall.long)}) is slower `,
       store.host.live ? h('button', {
         class: 'tb-button', 'data-tb-action': 'insert-nop',
         title: `A nop between ${stall.source} and ${stall.target} buffers the short branch`,

@@ -105,7 +105,7 @@ export class Cursors {
   }
 }
 
-type PlayerView = Pick<TraceState, 'store' | 'model' | 'tiles' | 'time' | 'moved' | 'repaint'> & Pick<TraceElements, 'element'>;
+type PlayerView = Pick<TraceState, 'store' | 'model' | 'tiles' | 'time' | 'onTimeChange' | 'repaint'> & Pick<TraceElements, 'element'>;
 
 const PLAY = 12; // seconds in which a window goes by
 
@@ -136,7 +136,7 @@ export class Player {
     this.cycle = Math.max(0, Math.min(model.cycles - 1, cycle));
     if (travel && (this.cycle < time.start || this.cycle > time.end)) {
       time.show(this.cycle - time.width / 2, this.cycle + time.width / 2);
-      view.moved();
+      view.onTimeChange();
     }
     if (store.host.live) this.asking.moment(this.cycle);
     else if (view.tiles) this.tell({ cycle: this.cycle, epoch: model.epochAt(this.cycle, store.epoch), doing: fromTiles(model, view.tiles, this.cycle) });

@@ -14,7 +14,7 @@ export function wheel(view: GestureView, event: WheelEvent): void {
   const x = event.clientX - view.canvas.getBoundingClientRect().left;
   if (event.deltaX && Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
     view.time.pan(event.deltaX / Math.max(1, view.size.width));
-    view.moved();
+    view.onTimeChange();
   } else view.zoom(Math.exp(-event.deltaY * 0.0022), view.toCycle(x));
 }
 
@@ -47,13 +47,13 @@ export function press(view: GestureView, event: PointerEvent): void {
     if (mode === 'overview') {
       const middle = whole(e.clientX - box.left);
       view.time.show(middle - (end - start) / 2, middle + (end - start) / 2);
-      view.moved();
+      view.onTimeChange();
     } else if (mode === 'seek') view.player.seek(view.toCycle(e.clientX - box.left), false);
     else if (far) {
       const by = (dx / Math.max(1, view.size.width)) * (end - start);
       view.time.show(start - by, end - by);
       view.scroller.scrollTop = scroll - (e.clientY - event.clientY);
-      view.moved();
+      view.onTimeChange();
     }
   };
   const up = (e: PointerEvent) => {
@@ -115,9 +115,9 @@ export function key(view: GestureView, event: KeyboardEvent): void {
   action();
 }
 
-function pan(view: Pick<GestureView, 'time' | 'moved'>, share: number): void {
+function pan(view: Pick<GestureView, 'time' | 'onTimeChange'>, share: number): void {
   view.time.pan(share);
-  view.moved();
+  view.onTimeChange();
 }
 
 function nextEpoch(view: Pick<GestureView, 'model' | 'store' | 'fitEpoch'>, step: number): void {

@@ -112,7 +112,7 @@ export class TraceModel {
   }
 
   /** Cycles of an op's time by kind over the batch: as `KIND_KEYS`. */
-  spent(op: string): number[] | null {
+  cyclesByKind(op: string): number[] | null {
     const at = this.frame.text('op_name').indexOf(op);
     if (at < 0) return null;
     return KIND_KEYS.map(k => this.frame.column(`op_${k}`)[at]!);
@@ -134,7 +134,7 @@ const EPOCH_ROW = 22;
 const OP_ROW = 20;
 const FILL_ROW = 34;
 
-export interface Shown {
+export interface ShownRows {
   epochs: ReadonlySet<number>;
   parts: ReadonlySet<string>;
   /** Only these ops, whatever their epoch; null: all epochs. */
@@ -145,7 +145,7 @@ export interface Shown {
 }
 
 /** The rows from top to bottom. */
-export function rowsOf(model: TraceModel, shown: Shown): Row[] {
+export function rowsOf(model: TraceModel, shown: ShownRows): Row[] {
   const rows: Row[] = [];
   let top = 0;
   const add = (kind: Row['kind'], epoch: number, op: number, lanes: [number, number], height: number, fill = -1) => {

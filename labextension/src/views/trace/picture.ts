@@ -1,5 +1,5 @@
 /** What is seen of the timeline now: bars on the canvas, elements for the rows in sight, cursors and the playhead. */
-import { elide, grouped, h, percent } from '../dom.js';
+import { elide, withThousands, h, percent } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { shortName } from '../names.js';
 import { inSight, type Row, type TraceModel } from './model.js';
@@ -27,7 +27,7 @@ function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): 
   if (row.kind === 'epoch') {
     const [start, end] = model.span(row.epoch);
     return h('div', { class: 'tb-trace-label tb-trace-epoch', style, 'data-tb-epoch': row.epoch }, caret(row, marks, `epoch ${row.epoch}`),
-      h('b', {}, `Epoch ${row.epoch}${marks.phase(row.epoch) && `, ${marks.phase(row.epoch)}`}`), h('span', {}, `${grouped(end - start)} cycles`));
+      h('b', {}, `Epoch ${row.epoch}${marks.phase(row.epoch) && `, ${marks.phase(row.epoch)}`}`), h('span', {}, `${withThousands(end - start)} cycles`));
   }
   if (row.kind === 'fill') return h('div', { class: 'tb-trace-label tb-trace-fill', style, title: fillText(fills, row.fill, false) }, fillText(fills, row.fill, true));
   const op = model.ops[row.op]!;
@@ -35,7 +35,7 @@ function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): 
     const [r, c, rows, cols] = model.cores[row.lanes[0]]!;
     return h('div', { class: 'tb-trace-label tb-trace-part', style }, `cores ${rows}×${cols} at ${r},${c}`);
   }
-  const spent = model.spent(op.name);
+  const spent = model.cyclesByKind(op.name);
   const all = spent ? spent.reduce((a, b) => a + b, 0) : 0;
   const waits = spent && all ? `: ${KINDS.map((kind, k) => `${kind} ${percent(spent[k]! / all)}`).join(', ')}` : '';
   const state = `${marks.selected.has(row.op) ? ' tb-selected' : ''}${marks.related.has(row.op) ? ' tb-related' : ''}`;
@@ -100,8 +100,8 @@ export class TracePicture {
     const [first, last] = inSight(view.rows, scroll, scroll + size.height - HEAD);
     if (store.host.live) this.ask(first, last);
     const fills = store.frames.get('fills') ?? null;
-    const selected = view.chosen();
-    const related = selected.size <= 8 ? view.related() : new Set<number>();
+    const selected = view.selectedOps();
+    const related = selected.size <= 8 ? view.neighbours() : new Set<number>();
     // the same elements while they say the same: a press is not lost to a frame of the animation
     const labelled = `${layouts}/${first}/${last}`;
     if (labelled !== this.labelled) view.labels.replaceChildren(...view.rows.slice(first, last).map(row => label(model, row, fills, {

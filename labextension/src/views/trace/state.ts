@@ -4,7 +4,7 @@
  */
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import type { Cursors, Player } from './cursors.js';
-import type { Row, Shown, TraceModel } from './model.js';
+import type { Row, ShownRows, TraceModel } from './model.js';
 import type { Tiles } from './tiles.js';
 import type { Unit, Window } from './time.js';
 
@@ -18,7 +18,7 @@ export interface TraceState {
   readonly time: Window;
   readonly rows: readonly Row[];
   /** Which rows are open; `layout` makes the rows anew. */
-  shown: Shown;
+  shown: ShownRows;
   unit: Unit;
   readonly batch: number;
   /** Each epoch works on all inputs before the next begins. */
@@ -26,15 +26,15 @@ export interface TraceState {
   /** The canvas in pixels of the page. */
   readonly size: { width: number; height: number; ratio: number };
   /** Indices of the selected ops. */
-  chosen(): Set<number>;
+  selectedOps(): Set<number>;
   /** Indices of the feeders and readers of the selected ops. */
-  related(): Set<number>;
+  neighbours(): Set<number>;
   toX(cycle: number): number;
   toCycle(x: number): number;
   /** Shows [start, end) cycles. */
   show(start: number, end: number): void;
   /** `time` has changed. */
-  moved(): void;
+  onTimeChange(): void;
   layout(): void;
   repaint(): void;
 }
@@ -79,7 +79,7 @@ export class TraceTraits {
   private readonly play: SyncedTrait<boolean>;
   private timer = 0;
   /** The ops shown because Python said so. */
-  private taken: ReadonlySet<number> | null = null;
+  private lanesOfPython: ReadonlySet<number> | null = null;
 
   constructor(private readonly view: TraitView) {
     const { store } = view;
@@ -110,10 +110,10 @@ export class TraceTraits {
   }
 
   /** Another trace is there: what was asked for holds of it too. other: it is of another length. */
-  loaded(other: boolean, first: boolean): void {
+  onTrace(other: boolean, first: boolean): void {
     this.rows();
     if (first) this.stretch();
-    else if (other) this.moved();
+    else if (other) this.onTimeChange();
     if (this.play.value() && !this.view.player.playing) this.view.player.play();
   }
 
@@ -134,12 +134,12 @@ export class TraceTraits {
       };
     }
     const found = this.lanes.value().map(name => model.opAt.get(name)).filter(op => op !== undefined);
-    this.taken = found.length ? new Set(found) : null;
-    view.shown = { ...view.shown, only: this.taken };
+    this.lanesOfPython = found.length ? new Set(found) : null;
+    view.shown = { ...view.shown, only: this.lanesOfPython };
   }
 
   /** Another stretch of time is in sight. The end goes first where the start would pass the end that Python knows. */
-  moved(): void {
+  onTimeChange(): void {
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => {
       const { start, end, cycles } = this.view.time;
@@ -152,7 +152,7 @@ export class TraceTraits {
   }
 
   /** Somebody opened or closed rows. */
-  opened(): void {
+  onRowsToggled(): void {
     const { shown, model } = this.view;
     if (!model) return;
     const all = model.epochs.every(e => shown.epochs.has(e));
@@ -165,14 +165,14 @@ export class TraceTraits {
   }
 
   /** The rows are laid out anew. */
-  laid(): void {
+  onLayout(): void {
     const { shown, model } = this.view;
-    if (!model || shown.only === this.taken) return;
-    this.taken = shown.only;
+    if (!model || shown.only === this.lanesOfPython) return;
+    this.lanesOfPython = shown.only;
     this.lanes.tell([...(shown.only ?? [])].sort((a, b) => a - b).map(op => model.ops[op]!.name));
   }
 
-  marked(): void {
+  onCursors(): void {
     this.cursors.tell([...this.view.cursors.all].map(Math.round));
   }
 

@@ -126,9 +126,9 @@ export function levelFor(cycles: number, width: number): number {
 }
 
 export class Tiles {
-  private readonly found = new Map<string, Tile>();
+  private readonly tiles = new Map<string, Tile>();
   /** What is on its way: since when, and whether somebody waits for it now. */
-  private readonly asked = new Map<string, { since: number; waited: boolean }>();
+  private readonly requests = new Map<string, { since: number; waited: boolean }>();
 
   constructor(private readonly model: TraceModel) {}
 
@@ -138,19 +138,19 @@ export class Tiles {
     if (Number(frame.meta['block']) >= this.model.blockFirst.length) return false;
     const tile = new Tile(frame, this.model);
     const key = name(tile.level, tile.index, tile.block);
-    this.asked.delete(key);
-    this.found.delete(key);
-    this.found.set(key, tile);
-    if (this.found.size > KEPT) for (const old of this.found.keys()) {
-      if (!old.startsWith('-1/')) this.found.delete(old);
-      if (this.found.size <= KEPT) break;
+    this.requests.delete(key);
+    this.tiles.delete(key);
+    this.tiles.set(key, tile);
+    if (this.tiles.size > KEPT) for (const old of this.tiles.keys()) {
+      if (!old.startsWith('-1/')) this.tiles.delete(old);
+      if (this.tiles.size <= KEPT) break;
     }
     return true;
   }
 
   get waiting(): number {
     let count = 0;
-    for (const { waited } of this.asked.values()) if (waited) count++;
+    for (const { waited } of this.requests.values()) if (waited) count++;
     return count;
   }
 
@@ -197,12 +197,12 @@ export class Tiles {
         const there = this.above(block, level, i);
         if (there && (there.level === level || there.exact)) continue;
         const key = name(level, i, block);
-        const coming = this.asked.get(key);
+        const coming = this.requests.get(key);
         if (coming && now - coming.since < PATIENCE) {
           coming.waited ||= waited;
           continue;
         }
-        this.asked.set(key, { since: now, waited });
+        this.requests.set(key, { since: now, waited });
         list.push([level, i, block]);
       }
     }
@@ -211,19 +211,19 @@ export class Tiles {
 
   /** What was asked for is no longer waited for. It comes all the same. */
   forget(): void {
-    this.asked.forEach(coming => (coming.waited = false));
+    this.requests.forEach(coming => (coming.waited = false));
   }
 
   private above(block: number, level: number, index: number): Tile | null {
     for (let l = level; l >= 0; l--) {
-      const tile = this.found.get(name(l, Math.floor(index / 2 ** (level - l)), block));
+      const tile = this.tiles.get(name(l, Math.floor(index / 2 ** (level - l)), block));
       if (tile) {
-        this.found.delete(name(l, tile.index, block));
-        this.found.set(name(l, tile.index, block), tile); // the youngest again
+        this.tiles.delete(name(l, tile.index, block));
+        this.tiles.set(name(l, tile.index, block), tile); // the youngest again
         return tile;
       }
     }
-    return this.found.get(name(-1, 0, block)) ?? null;
+    return this.tiles.get(name(-1, 0, block)) ?? null;
   }
 }
 

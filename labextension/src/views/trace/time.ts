@@ -1,5 +1,5 @@
 /** The stretch of time in sight, and cycles on a ruler and in words. */
-import { grouped, short } from '../dom.js';
+import { withThousands, short } from '../dom.js';
 
 /** Round steps of a ruler: about `room` pixels apart. */
 export function ticks(start: number, end: number, width: number, room = 110): number[] {
@@ -15,7 +15,7 @@ export type Unit = 'cycles' | 'time';
 
 /** A length: "12,345 cycles", or microseconds at the device's clock. */
 export function length(cycles: number, unit: Unit, clock: number): string {
-  if (unit === 'cycles') return `${grouped(cycles)} cycles`;
+  if (unit === 'cycles') return `${withThousands(cycles)} cycles`;
   const us = (cycles / clock) * 1e6;
   if (us >= 1000) return `${(us / 1000).toFixed(us >= 1e5 ? 0 : 2)} ms`;
   return us >= 1 ? `${us.toFixed(us >= 100 ? 0 : 2)} µs` : `${(us * 1000).toFixed(0)} ns`;
@@ -28,7 +28,7 @@ export function tick(cycle: number, step: number, unit: Unit, clock: number): st
     const fine = (step / clock) * 1e6;
     return `${us.toFixed(fine >= 1 ? 0 : fine >= 0.1 ? 1 : fine >= 0.01 ? 2 : 3)} µs`;
   }
-  return step >= 1000 && cycle % 100 === 0 ? short(cycle) : grouped(cycle);
+  return step >= 1000 && cycle % 100 === 0 ? short(cycle) : withThousands(cycle);
 }
 
 /** The stretch of time that is shown, in cycles. */

@@ -1,5 +1,5 @@
 /** The timeline: what every op does when, what it waits for, how full buffers are. Its cursor drives the core grid. */
-import { grouped, h, short } from '../dom.js';
+import { withThousands, h, short } from '../dom.js';
 import { FORMULAS } from '../numbers.js';
 import { Ops } from '../ops.js';
 import { Visibility } from '../lazyframes.js';
@@ -10,7 +10,7 @@ import { dress, Find, sliceTable, stallList } from './bar.js';
 import { Cursors, Player } from './cursors.js';
 import { HEAD } from './draw.js';
 import { key, press, rowAt, wheel } from './gestures.js';
-import { type Row, rowsOf, type Shown, type Stall, TraceModel } from './model.js';
+import { type Row, rowsOf, type ShownRows, type Stall, TraceModel } from './model.js';
 import { LABELS, TracePicture } from './picture.js';
 import { type TraceActions, type TraceElements, type TraceState, TraceTraits } from './state.js';
 import { length, type Unit, Window } from './time.js';
@@ -43,7 +43,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   tiles: Tiles | null = null;
   time = new Window(1);
   rows: Row[] = [];
-  shown: Shown = { epochs: new Set(), parts: new Set(), only: null, levels: -1, fills: 0 };
+  shown: ShownRows = { epochs: new Set(), parts: new Set(), only: null, levels: -1, fills: 0 };
   private ops: Ops | null = null;
   unit: Unit = 'cycles';
   batch = 8;
@@ -51,7 +51,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   private painted = 0;
   size = { width: 0, height: 0, ratio: 1 };
   private began = 0;
-  private asked = false;
+  private requested = false;
   private stalledOps = new Set<string>();
   private layouts = 0;
 
@@ -63,7 +63,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     });
     this.picture = new TracePicture(this, this.asking, { phaseOf: epoch => this.ops?.phaseOf(epoch) ?? '', toggle: row => this.toggle(row) });
     this.cursors = new Cursors({ toX: c => this.toX(c), toCycle: x => this.toCycle(x), width: () => this.size.width }, c => this.words(c), () => {
-      this.traits.marked();
+      this.traits.onCursors();
       this.measure();
     });
     this.find = new Find(this);
@@ -95,7 +95,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   private listen(): void {
     const { store, stage } = this;
     this.stops.push(
-      store.on('frame', key => this.arrived(key)),
+      store.on('frame', key => this.onFrame(key)),
       store.on('selection', source => this.follow(source !== 'trace')),
       store.on('hover', () => this.repaint()),
       store.on('epoch', () => this.repaint()),
@@ -107,7 +107,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
         this.repaint();
       })
     );
-    const resize = new ResizeObserver(() => this.resized());
+    const resize = new ResizeObserver(() => this.onResize());
     resize.observe(stage);
     this.stops.push(() => resize.disconnect());
     this.scroller.addEventListener('scroll', () => this.repaint());
@@ -122,16 +122,16 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     this.canvas.addEventListener('pointerleave', () => store.setHover(''));
   }
 
-  private arrived(key: string): void {
+  private onFrame(key: string): void {
     if (key === 'ops') {
       this.ops = Ops.of(this.store.frames.get('ops')!);
-      this.asked = false; // the trace is of another placement
+      this.requested = false; // the trace is of another placement
     }
     if (key === 'ops' || key === 'edits') this.want();
     if (key === 'trace') this.visibility.draw();
     if (key === 'tracetile' && this.tiles?.put(this.store.frames.get(key)!)) this.repaint();
     if (key === 'fills') this.layout();
-    if (key === 'slice') this.sliced();
+    if (key === 'slice') this.onSlice();
     if (key === 'flows') this.repaint();
     if (key === 'moment') this.player.came();
   }
@@ -139,8 +139,8 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   /** Asks for the trace of the newest placement while somebody looks; what is being compiled is not the newest yet. */
   private want(): void {
     const { store } = this;
-    if (!store.host.live || this.asked || !this.size.width || !store.frames.has('ops') || store.edits?.busy) return;
-    this.asked = true;
+    if (!store.host.live || this.requested || !this.size.width || !store.frames.has('ops') || store.edits?.busy) return;
+    this.requested = true;
     this.began = performance.now();
     this.asking.trace(this.model ? this.batch : null, this.whole);
   }
@@ -175,12 +175,12 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     const longest = [...model.epochs].sort((a, b) => model.span(b)[1] - model.span(b)[0] - (model.span(a)[1] - model.span(a)[0]))[0];
     const epochs = before ? new Set([...this.shown.epochs].filter(e => model.opsOf.has(e))) : new Set(all ? model.epochs : longest === undefined ? [] : [longest]);
     this.shown = { epochs, parts: new Set(), only: null, levels: -1, fills: 0 };
-    this.traits.loaded(!same, !before);
+    this.traits.onTrace(!same, !before);
     this.empty.hidden = true;
     this.element.dataset['tbState'] = 'ready';
     this.element.dataset['tbEvents'] = String(model.events);
     this.facts.title = FORMULAS.trace;
-    this.facts.textContent = `${short(model.cycles)} cycles, ${short(model.cycles / model.batch)} cycles / input, batch of ${model.batch}${model.whole || model.batch === 1 ? '' : ', as emitted'} · ${grouped(model.events)} events`;
+    this.facts.textContent = `${short(model.cycles)} cycles, ${short(model.cycles / model.batch)} cycles / input, batch of ${model.batch}${model.whole || model.batch === 1 ? '' : ', as emitted'} · ${withThousands(model.events)} events`;
     this.stalls.replaceChildren(stallList(this.store, model.stalls, model.batch, this.element.clientHeight >= TALL, stall => this.showStall(stall)));
     this.dress();
     this.follow(true);
@@ -192,7 +192,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   private follow(travel: boolean): void {
     const { model } = this;
     if (!model || this.visibility.hidden) return; // brought into sight when it is seen
-    const chosen = this.chosen();
+    const chosen = this.selectedOps();
     const one = chosen.size === 1 ? [...chosen][0]! : -1;
     this.shown = { ...this.shown, levels: this.store.host.live ? one : -1, fills: 0 };
     if (one >= 0 && this.store.host.live) this.asking.flows(model.ops[one]!.name);
@@ -201,7 +201,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
       const { epoch } = model.ops[first]!;
       if (!this.shown.epochs.has(epoch)) {
         this.shown = { ...this.shown, epochs: new Set([...this.shown.epochs, epoch]) };
-        this.traits.opened();
+        this.traits.onRowsToggled();
       }
       if (this.shown.only && ![...chosen].some(op => this.shown.only!.has(op))) this.shown = { ...this.shown, only: null };
       this.layout();
@@ -211,24 +211,24 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
         this.scroller.scrollTop = Math.max(0, row.top - room / 3);
       }
       const round = model.roundsOf.get(epoch)?.[0];
-      if (round && this.size.width && this.time.width < model.cycles && this.time.reveal(round.start, round.end)) this.traits.moved();
+      if (round && this.size.width && this.time.width < model.cycles && this.time.reveal(round.start, round.end)) this.traits.onTimeChange();
     }
     this.askFills();
     this.layout();
   }
 
   /** Indices of the selected ops. */
-  chosen(): Set<number> {
+  selectedOps(): Set<number> {
     const { model, store, ops } = this;
     const names = ops ? ops.matcher.find(store.selection.names).map(i => ops.name[i]!) : store.selection.names;
     return new Set(names.map(n => model?.opAt.get(n)).filter((i): i is number => i !== undefined));
   }
 
-  related(): Set<number> {
+  neighbours(): Set<number> {
     const { ops, model } = this;
     const found = new Set<number>();
     if (!ops || !model) return found;
-    for (const op of this.chosen()) {
+    for (const op of this.selectedOps()) {
       const index = ops.indexOf.get(model.ops[op]!.name);
       for (const i of index === undefined ? [] : [...ops.into(index), ...ops.outOf(index)]) {
         const at = model.opAt.get(ops.name[i]!);
@@ -245,7 +245,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     else this.asking.slice(a, b);
   }
 
-  private sliced(): void {
+  private onSlice(): void {
     const frame = this.store.frames.get('slice');
     if (!frame || this.cursors.all.length < 2 || Number(frame.meta['rev']) !== this.model?.rev) return;
     this.slice.replaceChildren(sliceTable(this.store, frame, c => this.words(c)));
@@ -265,14 +265,14 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     const fresh = fills && this.shown.levels >= 0 && fills.meta['op'] === model.ops[this.shown.levels]!.name;
     this.shown = { ...this.shown, fills: fresh ? fills.column('fill_points').length : 0 };
     this.rows = rowsOf(model, this.shown);
-    this.traits.laid();
+    this.traits.onLayout();
     this.layouts++;
     const last = this.rows.at(-1);
     this.labels.style.height = `${last ? last.top + last.height : 0}px`;
     this.repaint();
   }
 
-  private resized(): void {
+  private onResize(): void {
     const width = Math.max(0, this.stage.clientWidth - LABELS);
     const height = this.stage.clientHeight;
     const came = this.size.width === 0 && width > 0;
@@ -310,29 +310,29 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   }
 
   // -- moving about ----------------------------------------------------------------------------------------------
-  moved(): void {
+  onTimeChange(): void {
     if (!this.began) this.began = performance.now();
     this.tiles?.forget();
     this.askFills();
     this.repaint();
-    this.traits.moved();
+    this.traits.onTimeChange();
   }
 
   zoom(factor: number, about = this.player.cycle ?? (this.time.start + this.time.end) / 2): void {
     this.time.zoom(factor, Math.max(this.time.start, Math.min(this.time.end, about)));
-    this.moved();
+    this.onTimeChange();
   }
 
   /** Shows [start, end) cycles. */
   show(start: number, end: number): void {
     this.time.show(start, end);
-    this.moved();
+    this.onTimeChange();
   }
 
   fitEpoch(): void {
     const { model } = this;
     if (!model) return;
-    const op = [...this.chosen()][0];
+    const op = [...this.selectedOps()][0];
     const epoch = op === undefined ? this.store.epoch : model.ops[op]!.epoch;
     const round = model.roundsOf.get(epoch)?.[0];
     if (!round) return;
@@ -348,7 +348,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     const flip = <T>(set: ReadonlySet<T>, item: T) => new Set(set.has(item) ? [...set].filter(i => i !== item) : [...set, item]);
     if (row.kind === 'epoch') this.shown = { ...this.shown, epochs: flip(this.shown.epochs, row.epoch) };
     else this.shown = { ...this.shown, parts: flip(this.shown.parts, this.model!.ops[row.op]!.name) };
-    this.traits.opened();
+    this.traits.onRowsToggled();
     this.layout();
     this.stage.focus({ preventScroll: true });
   }
@@ -357,17 +357,17 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
   feeders(): void {
     const { model, shown } = this;
     if (!model) return;
-    const chosen = this.chosen();
+    const chosen = this.selectedOps();
     if (shown.only || !chosen.size) this.shown = { ...shown, only: null };
     else {
-      const only = new Set([...chosen, ...this.related()]);
+      const only = new Set([...chosen, ...this.neighbours()]);
       this.shown = { ...shown, only };
       const rounds = [...only].map(op => model.roundsOf.get(model.ops[op]!.epoch)?.[0]).filter(r => r !== undefined);
       this.time.show(Math.min(...rounds.map(r => r.start)), Math.max(...rounds.map(r => r.end)));
     }
     this.scroller.scrollTop = 0;
     this.layout();
-    this.moved();
+    this.onTimeChange();
     this.dress();
   }
 
