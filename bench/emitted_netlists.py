@@ -124,7 +124,7 @@ def judge(folder: Path) -> int:
             for port in range(len(op.inputs)):
                 edge = input_edge(context, op, port)
                 edges[edge.reader.type if edge is not None else f"not judged ({op.type})"] += 1
-            edges["queue"] += len(context.written.get(op.name, ()))
+            edges["queue"] += len(context.queues_by_writer.get(op.name, ()))
         for f in netlists.check(net, profile="strict"):
             if f.severity == "error" or f.rule.startswith("N"):
                 broken[f.severity, f.rule] += 1

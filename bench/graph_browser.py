@@ -29,7 +29,7 @@ from tbuda_lab.core.frames import Frame, graph_frame, session_frames
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.widgets import BringUp, EpochGrid, GraphView, OpTable
-from tbuda_lab.widgets.protocol import Packed
+from tbuda_lab.widgets.protocol import FramePacket
 from tbuda_lab.widgets.views.workbench import BUNDLE, View
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.widgets.synthetic import FakeSession, encoder_graph, result
@@ -118,7 +118,7 @@ def size(frame: Frame) -> int:
 
 def sent(frame: Frame) -> int:
     """Bytes on the way to a page that inflates."""
-    pieces = Packed(frame, 1).messages(inflates=True)
+    pieces = FramePacket(frame, 1).messages(inflates=True)
     return sum(len(json.dumps(message)) + sum(map(len, buffers)) for message, buffers in pieces)
 
 

@@ -145,7 +145,7 @@ def test_the_page_on_routing_has_every_rule() -> None:
     named = set(re.findall(r"`([a-z_0-9]+)`", text))
     assert {rule.label for rule in RouteRule if rule} - named == set()
     rules = set(re.findall(r"^\| (N\d+) \|", text, re.MULTILINE))
-    assert {r.id for r in registry.ordered() if r.stage == "route"} == rules
+    assert {r.id for r in registry.ordered_rules() if r.stage == "route"} == rules
 
 
 @pytest.mark.slow

@@ -134,9 +134,9 @@ class CompileRequest:
             return Session.open(self.target, cache=cache)
         options = CompileOptions()
         if self.df is not None:
-            options = dataclasses.replace(options, default_df_override=_named(parse_format, self.df, "--df"))
+            options = dataclasses.replace(options, default_df_override=_parse_flag(parse_format, self.df, "--df"))
         if self.accumulate_df is not None:
-            df = _named(parse_format, self.accumulate_df, "--accumulate-df")
+            df = _parse_flag(parse_format, self.accumulate_df, "--accumulate-df")
             options = dataclasses.replace(options, default_accumulate_df=df)
         if self.fidelity is not None:
             names = ", ".join(f.name for f in FIDELITIES)
@@ -256,7 +256,7 @@ def _rows(text: str | None) -> tuple[int, ...] | None:
         raise TbudaError(f"--harvested-rows {text}: give row numbers with commas between them, e.g. 3,7") from None
 
 
-def _named(parse: Any, text: str, flag: str) -> Any:
+def _parse_flag(parse: Any, text: str, flag: str) -> Any:
     try:
         return parse(text)
     except (ValueError, KeyError) as error:
@@ -380,7 +380,7 @@ def write_results(
     record = {
         "request": {key: value for key, value in request_fields.items() if value not in (None, (), [])},
         "arch": result.device.arch,
-        **_modelled(result),
+        **_objective_numbers(result),
         "epochs": len(result.placement.epochs),
         "ops": len(result.placement.ops),
         "inputs": [{"name": b.name, "queue": b.queue, "shape": list(b.shape)} for b in result.inputs],
@@ -395,7 +395,7 @@ def write_results(
             np.savez(stream, **arrays)
 
 
-def _modelled(result: CompileResult) -> dict[str, Any]:
+def _objective_numbers(result: CompileResult) -> dict[str, Any]:
     """The number that was minimised first (of several chips the slowest, as each has its epochs), then what it is made
     of, its bound, the sums over kernels and limiters, and the curve of a search that went on: [steps, cycles]."""
     report = result.placement.report
@@ -460,9 +460,9 @@ def run_and_compare(
     Returns the outputs and whether the lowest correlation reaches the bar.
     """
     from tbuda_lab.core import frontend
-    from tbuda_lab.core.runner import filled
+    from tbuda_lab.core.runner import fill_microbatch
 
-    got = session.run(filled(session.compile(), [sample]), mode)[0]
+    got = session.run(fill_microbatch(session.compile(), [sample]), mode)[0]
     names = [binding.name for binding in session.compile().outputs]
     return got, compare_outputs(names, got, frontend.reference(session.model, sample), bar)
 

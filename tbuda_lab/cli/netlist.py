@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tbuda_lab.core import netlist
-from tbuda_lab.core.errors import InputError, counted
+from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.files.atomic import atomic_text
 from tbuda_lab.core.netlist.routing.cases import judge_file
 
@@ -77,7 +77,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if not errors:
         ops = sum(len(graph.ops) for graph in n.graphs.values())
         parts = (len(n.queues), "queue"), (len(n.graphs), "graph"), (ops, "op")
-        print(f"{arguments.file}: valid: {', '.join(counted(*part) for part in parts)}")
+        print(f"{arguments.file}: valid: {', '.join(quantity(*part) for part in parts)}")
     return 1 if errors else 0
 
 

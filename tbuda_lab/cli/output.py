@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tbuda_lab.core.errors import OutputError, counted
+from tbuda_lab.core.errors import OutputError, quantity
 
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import CompileResult
@@ -180,8 +180,8 @@ def summary(result: CompileResult) -> str:
     chips = "" if len(device.chips) == 1 else f", {len(device.chips)} chips"
     epochs = len(result.placement.epochs)
     lines = [
-        f"{counted(len(result.placement.ops), 'op')} on {device.name} ({device.arch}, {device.rows}x{device.cols} "
-        f"cores{chips}) in {counted(epochs, 'epoch')}",
+        f"{quantity(len(result.placement.ops), 'op')} on {device.name} ({device.arch}, {device.rows}x{device.cols} "
+        f"cores{chips}) in {quantity(epochs, 'epoch')}",
         *took,
         f"kernels alone: {cycles:,} cycles per input, {device.clock_hz / max(1, cycles):,.1f} inputs/s",
     ]

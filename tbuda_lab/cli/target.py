@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.errors import InputError, ModelError
-from tbuda_lab.core.frontend import opened
+from tbuda_lab.core.frontend import open_model
 from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def load_target(text: str, *, seed: int | None = None) -> Target:
     """
     file, function = split_target(text)
     if not function:
-        module = opened(file, file.stem)
+        module = open_model(file, file.stem)
         return Target(file, "", module, module.sample_inputs())
     folder = str(file.resolve().parent)
     if folder not in sys.path:

@@ -16,7 +16,7 @@ from tbuda_lab.core.graph.phases import ACCUMULATES, OPTIMIZER_OF, PHASE, ROLE, 
 from tbuda_lab.core.lowering.values import collapse, tiles_of
 from tbuda_lab.core.ops.evaluate import Evaluation, evaluate
 from tbuda_lab.core.ops.tm import Reshape
-from tbuda_lab.sim.arrays import repeated
+from tbuda_lab.sim.arrays import repeat_to
 
 
 def host_tensor(value: np.ndarray) -> np.ndarray:
@@ -28,7 +28,7 @@ def host_tensor(value: np.ndarray) -> np.ndarray:
     out = np.zeros((z, tiles_of(rows) * TILE if rows > 1 else 1, tiles_of(cols) * TILE), np.float32)
     # A size of 1 broadcasts into the whole tile here, any other size lands at the top left.
     out[:, :rows, : cols if cols > 1 else None] = value
-    return out if rows > 1 else repeated(out, (z, TILE, out.shape[2]))
+    return out if rows > 1 else repeat_to(out, (z, TILE, out.shape[2]))
 
 
 def _evaluation(recipe: Graph | None) -> Evaluation | None:
@@ -71,14 +71,14 @@ class InputBinding(_Binding):
     gradient_of: str = ""
 
     @functools.cached_property
-    def _given(self) -> list[tuple[str, Shape]]:
+    def _recipe_inputs(self) -> list[tuple[str, Shape]]:
         """Inputs of the recipe with their shapes."""
         return [] if self.recipe is None else [(node.name, node.shape) for node in self.recipe.inputs]
 
     def encode(self, feeds: Mapping[str, torch.Tensor]) -> np.ndarray:
         """(t, R, C) float32, padded to tiles, for the model inputs `feeds` by name."""
         zrc = self._zrc
-        for name, shape in self._given:
+        for name, shape in self._recipe_inputs:
             if name not in feeds:
                 raise InputError(f"input {self.name!r} needs {', '.join(self.sources)}; given were {sorted(feeds)}")
             if feeds[name].shape != shape:
@@ -110,22 +110,22 @@ class OutputBinding(_Binding):
     phase: str = "forward"
 
     @functools.cached_property
-    def _popped(self) -> Shape:
+    def _popped_shape(self) -> Shape:
         """The shape of what is popped; that of the model's output where the recipe is not evaluated."""
         return self.shape if self.recipe is None or self._recipe is not None else self.recipe.outputs[0].shape
 
     def decode(self, array: np.ndarray) -> torch.Tensor:
         """The model's output from one popped entry (t, R, C)."""
         for tm in self.tms:
-            array = unstacked(array, tm)
+            array = unstack(array, tm)
         z, rows, cols = self._zrc
-        value = torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(self._popped))
+        value = torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(self._popped_shape))
         if self.recipe is not None and self._recipe is not None:
             (value,) = self._recipe.run({self.recipe.inputs[0].name: value}).values()
         return value
 
 
-def unstacked(array: np.ndarray, tm: TM) -> np.ndarray:
+def unstack(array: np.ndarray, tm: TM) -> np.ndarray:
     """Undo the streaming of an output: stacks and slices on a host array (t, R, C)."""
     z, rows, cols = array.shape
     n = int(tm.args[0])
@@ -187,18 +187,18 @@ class WeightBinding:
         """What the host writes for a value of the model's parameter: (t, R, C) float32, padded to tiles."""
         if self.recipe is not None:
             (value,) = evaluate(self.recipe, {self.recipe.inputs[0].name: value.detach()}).values()
-        return encoded(value, self.shape, self.name)
+        return encode(value, self.shape, self.name)
 
     def decode(self, array: np.ndarray) -> torch.Tensor:
         """A value, gradient or state in the order of the model's parameter, from what the ram holds."""
-        return self.reordered(decoded(array, self.shape))
+        return self.to_model_order(decode(array, self.shape))
 
     @property
     def size(self) -> int:
         """Elements of the parameter."""
         return math.prod(self.shape)
 
-    def reordered(self, value: torch.Tensor) -> torch.Tensor:
+    def to_model_order(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor of the device's shape in the order of the model's parameter."""
         if self._order is None:
             return value
@@ -206,7 +206,7 @@ class WeightBinding:
         return value.reshape(-1)[torch.from_numpy(where)].reshape(shape)
 
 
-def encoded(value: torch.Tensor, shape: Shape, name: str) -> np.ndarray:
+def encode(value: torch.Tensor, shape: Shape, name: str) -> np.ndarray:
     """A tensor of this nD shape as the host writes it. Raises `InputError` for another size."""
     array = value.detach().to(torch.float32).numpy()
     if array.size != math.prod(shape):
@@ -214,7 +214,7 @@ def encoded(value: torch.Tensor, shape: Shape, name: str) -> np.ndarray:
     return host_tensor(array.reshape(collapse(shape)))
 
 
-def decoded(array: np.ndarray, shape: Shape) -> torch.Tensor:
+def decode(array: np.ndarray, shape: Shape) -> torch.Tensor:
     """The logical tensor in what a ram holds, (t, R, C) in whole tiles."""
     z, rows, cols = collapse(shape)
     return torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(shape).copy())

@@ -21,7 +21,7 @@ class Diagnostic:
         return f"{text}; {self.fix}" if self.fix else text
 
 
-def counted(count: int, noun: str) -> str:
+def quantity(count: int, noun: str) -> str:
     """ "1 op", "2 ops": for the messages of findings and errors."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
-from tbuda_lab.core.errors import Diagnostic, InputError, counted
+from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 
 
@@ -146,7 +146,7 @@ class CompileOptions:
                 object.__setattr__(self, name, tuple(sorted(numbers.items())))
         wrong = [Diagnostic("error", name, "option-value", *fault) for name, fault in _faults(self)]
         if wrong:
-            raise InputError(f"illegal value of {counted(len(wrong), 'option')}", wrong)
+            raise InputError(f"illegal value of {quantity(len(wrong), 'option')}", wrong)
 
     @property
     def data_format(self) -> DataFormat:

@@ -105,7 +105,7 @@ class RunControl:
                 self._waiting = False
         return cancelled()
 
-    def ended(self, what: str) -> None:
+    def on_end(self, what: str) -> None:
         """An "op", an "epoch" or an "input" came to its end: a step that led here is done."""
         if self._mode == "run":
             return

@@ -15,7 +15,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.compiler.fallback import SENT
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import InputError, counted
+from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.frontend.inputs import elements, fed_inputs, feeds_of
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
@@ -74,7 +74,7 @@ class Watcher(Protocol):
     def begins(self, runner: Runner, total: int) -> None:
         """`total` inputs are going to run."""
 
-    def stepped(self, op: str, inputs: int) -> None:
+    def on_step(self, op: str, inputs: int) -> None:
         """An op has worked on so many more inputs."""
 
     def epoch_ended(self, graph: str) -> None:
@@ -87,7 +87,7 @@ class Watcher(Protocol):
         """The run is over, whether it came to its end or not."""
 
 
-def filled(result: Runnable, samples: Sequence[Any]) -> list[Any]:
+def fill_microbatch(result: Runnable, samples: Sequence[Any]) -> list[Any]:
     """Samples repeated, all of them each time, until their elements are a multiple of the microbatch. Raises
     `InputError` for samples that do not fit the model, and for a model without weights."""
     refuse_without_weights(result.graph)
@@ -100,7 +100,7 @@ def refuse_without_weights(graph: Graph) -> None:
     missing = [node.name for node in graph.of_kind(NodeKind.PARAMETER) if node.value is None]
     if missing:
         raise InputError(
-            f"{graph.name!r} has no weights ({counted(len(missing), 'parameter')}, such as {missing[0]!r}): it is "
+            f"{graph.name!r} has no weights ({quantity(len(missing), 'parameter')}, such as {missing[0]!r}): it is "
             "placed, timed and shown, and cannot run; make the model on the CPU instead of the meta device, or give "
             "its weights"
         )
@@ -160,7 +160,7 @@ class Runner:
         """As `run_program`, for as many inputs as the microbatch."""
         count = self.result.options.microbatch
         if count != len(batch):
-            raise InputError(f"{program} is given {counted(len(batch), 'input')}; this model runs {count} at a time")
+            raise InputError(f"{program} is given {quantity(len(batch), 'input')}; this model runs {count} at a time")
         inputs, outputs = self.ends(program)
         sources = {source for b in inputs for source in b.sources}
         for feeds in batch:  # all of them before anything is pushed
@@ -194,20 +194,20 @@ class Runner:
         flat = [feed for batch in batches for feed in batch]
         microbatch = self.result.options.microbatch
         if len(flat) % microbatch:
-            raise InputError(f"{counted(len(flat), 'input')} given, the model runs {microbatch} at a time")
+            raise InputError(f"{quantity(len(flat), 'input')} given, the model runs {microbatch} at a time")
         rows: list[list[torch.Tensor]] = []
         stopped: Callable[[], bool] = cancel.is_set if cancel is not None else lambda: False
         if watcher is not None:
             watcher.begins(self, len(flat))
 
-        def stepped(op: str, inputs: int) -> None:
+        def on_step(op: str, inputs: int) -> None:
             if watcher is not None:
-                watcher.stepped(op, inputs)
+                watcher.on_step(op, inputs)
             if control is not None:
-                control.ended("op")
+                control.on_end("op")
 
         if watcher is not None or control is not None:
-            self.executor.on_step = stepped
+            self.executor.on_step = on_step
         try:
             while len(rows) < len(flat):
                 several = self._at_once() * microbatch if control is None or control.free else microbatch
@@ -215,7 +215,7 @@ class Runner:
                 if progress is not None:
                     progress(len(rows), len(flat))
                 if control is not None:
-                    control.ended("input")
+                    control.on_end("input")
         finally:
             self.executor.on_step = None
             if control is not None:
@@ -224,7 +224,7 @@ class Runner:
                 watcher.ends()
         results, begin = [], 0
         for batch in batches:
-            results.append([joined(column) for column in zip(*rows[begin : begin + len(batch)], strict=True)])
+            results.append([join_elements(column) for column in zip(*rows[begin : begin + len(batch)], strict=True)])
             begin += len(batch)
         return results
 
@@ -240,11 +240,11 @@ class Runner:
         waits = watcher.waits if watcher is not None else None
         asked = stopped if control is None else functools.partial(control.gate, stopped, waits)
 
-        def ended(_executes: int, graph: str) -> None:
+        def on_end(_executes: int, graph: str) -> None:
             if watcher is not None:
                 watcher.epoch_ended(graph)
             if control is not None:
-                control.ended("epoch")
+                control.on_end("epoch")
 
         passes = len(feeds) // self.result.options.microbatch
         outputs = [b.queue for b in self.result.outputs]
@@ -252,11 +252,11 @@ class Runner:
             for feed in feeds:
                 for binding in self.result.inputs:
                     self.executor.push(binding.queue, binding.encode(feed))
-            self.executor.run(params={"p_loop_count": 1}, progress=ended, cancel=asked)
+            self.executor.run(params={"p_loop_count": 1}, progress=on_end, cancel=asked)
             popped = [[self.executor.pop(queue) for _ in feeds] for queue in outputs]
         else:
             arrays = {b.queue: np.stack([b.encode(feed) for feed in feeds]) for b in self.result.inputs}
-            streamed = self.executor.stream(arrays, outputs, {"p_loop_count": passes}, ended, asked)
+            streamed = self.executor.stream(arrays, outputs, {"p_loop_count": passes}, on_end, asked)
             popped = [list(each) for each in streamed]
         columns = [[b.decode(x) for x in each] for b, each in zip(self.result.outputs, popped, strict=True)]
         return [list(row) for row in zip(*columns, strict=True)]
@@ -300,17 +300,19 @@ class SplitRunner:
         results, begin = [], 0
         for batch in batches:
             part = values[begin : begin + len(batch)]
-            results.append([_typed(joined([v[n.name] for v in part]), n) for n in self.result.graph.outputs])
+            results.append(
+                [_to_model_type(join_elements([v[n.name] for v in part]), n) for n in self.result.graph.outputs]
+            )
             begin += len(batch)
         return results
 
 
-def _typed(value: torch.Tensor, output: Node) -> torch.Tensor:
+def _to_model_type(value: torch.Tensor, output: Node) -> torch.Tensor:
     """Whole numbers of the host as the model says they are."""
     dtype: torch.dtype = getattr(torch, str(output.attrs.get("dtype", "float32")))
     return value if dtype.is_floating_point else value.to(dtype)
 
 
-def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def join_elements(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """Outputs of the elements of one sample, along dim 0."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))

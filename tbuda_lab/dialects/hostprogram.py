@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.runner import joined as _joined
+from tbuda_lab.core.runner import join_elements as _joined
 from tbuda_lab.dialects.replicas import Replica, average_gradients
 
 
@@ -205,7 +205,7 @@ def execute(
             elif isinstance(step, Run):
                 replica.run(step.program, dict(step.params))
             elif isinstance(step, Pop):
-                popped[turn][step.tensor] = joined([replica.pop(step.tensor) for _ in turns[turn]])
+                popped[turn][step.tensor] = join_elements([replica.pop(step.tensor) for _ in turns[turn]])
             elif isinstance(step, SetScalar) and scalars is not None and step.name in scalars:
                 replica.set_scalar(step.name, scalars[step.name])
     return results
@@ -218,7 +218,7 @@ def _load(
     """A region's tensor becomes the input of every replica, or takes it over from the caller."""
     values = [[one[step.tensor] for one in turns[turn] if step.tensor in one] for turns in feeds]
     if all(len(parts) == len(turns[turn]) for parts, turns in zip(values, feeds, strict=True)):
-        regions[step.region] = [parts[0] if parts[0] is parts[-1] else joined(parts) for parts in values]
+        regions[step.region] = [parts[0] if parts[0] is parts[-1] else join_elements(parts) for parts in values]
         return
     if len(regions.get(step.region, ())) < len(feeds):
         raise InputError(f"region {step.region!r} holds nothing for input {step.tensor!r}: run a graph that fills it")
@@ -232,7 +232,7 @@ def slice_of(value: torch.Tensor, k: int, count: int) -> torch.Tensor:
     return value[k : k + 1] if count > 1 and value.shape[:1] == (count,) else value
 
 
-def joined(parts: list[torch.Tensor]) -> torch.Tensor:
+def join_elements(parts: list[torch.Tensor]) -> torch.Tensor:
     """Results of the elements of a microbatch along dim 0; numbers become a vector."""
     return _joined(parts) if len(parts) == 1 or parts[0].dim() else torch.stack(parts)
 

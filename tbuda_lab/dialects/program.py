@@ -153,7 +153,7 @@ class GraphProgram:
         when the compile gives another netlist than the program has."""
         session = Session(self.graph, dict(self.sample), self.device, self.options, self.overrides, self.name)
 
-        def compiled(result: CompileResult) -> None:
+        def on_compile(result: CompileResult) -> None:
             stop()
             for text in self.notes:
                 session.problems.append(Diagnostic("note", self.name, "program", text))
@@ -161,7 +161,7 @@ class GraphProgram:
                 text = "this version places the graph differently from the program"
                 session.problems.append(Diagnostic("note", self.name, "program", text, "compile the program again"))
 
-        stop = session.on("compiled", compiled)
+        stop = session.on("compiled", on_compile)
         return session
 
     def compiled_form(self) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -178,7 +178,7 @@ class GraphProgram:
         record = {
             "device": self.device,
             "options": options_to_json(dataclasses.replace(self.options, training=None)),
-            "overrides": [to_json(o, _unresolved) for o in self.overrides],
+            "overrides": [to_json(o, _names_without_match) for o in self.overrides],
             "losses": list(self.losses),
             "training": None if training is None else {
                 "max_grad_norm": training.max_grad_norm,
@@ -221,7 +221,7 @@ class GraphProgram:
                    losses=losses)
 
 
-def _unresolved(override: Override) -> tuple[str, ...]:
+def _names_without_match(override: Override) -> tuple[str, ...]:
     raise InputError(f"a program cannot hold an override by pattern ({override.target}); give the names of the ops")
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from tbuda_lab.core.bindings import WeightBinding, decoded, encoded
+from tbuda_lab.core.bindings import WeightBinding, decode, encode
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
@@ -32,7 +32,7 @@ class Replica:
 
     def push(self, name: str, feed: Mapping[str, torch.Tensor]) -> None:
         """Raises `InputError` where there is no such input, and where the feed lacks a tensor that it needs."""
-        binding = _named(self._inputs, name, "input")
+        binding = _by_name(self._inputs, name, "input")
         self.executor.push(binding.queue, binding.encode(feed))
 
     def run(self, program: str, params: Mapping[str, int]) -> None:
@@ -40,7 +40,7 @@ class Replica:
 
     def pop(self, name: str) -> torch.Tensor:
         """Raises `InputError` where there is no such output."""
-        binding = _named(self._outputs, name, "output")
+        binding = _by_name(self._outputs, name, "output")
         return binding.decode(self.executor.pop(binding.queue))
 
     def take_over(self, other: Replica) -> None:
@@ -52,14 +52,14 @@ class Replica:
             states = {s.suffix: s for s in before.states}
             for state in weight.states:
                 old = states[state.suffix]
-                tensor = decoded(other.executor.read(old.queue), old.shape)
-                self.executor.write(state.queue, encoded(tensor, state.shape, state.queue))
+                tensor = decode(other.executor.read(old.queue), old.shape)
+                self.executor.write(state.queue, encode(tensor, state.shape, state.queue))
 
     def states(self, weight: str) -> dict[str, torch.Tensor]:
         """The optimizer's state of a weight by suffix, as long as the weight in the order of the model's parameter."""
         binding = self.weights[weight]
-        values = {s.suffix: decoded(self.executor.read(s.queue), s.shape) for s in binding.states}
-        return {k: binding.reordered(v) if v.shape == torch.Size(binding.shape) else v for k, v in values.items()}
+        values = {s.suffix: decode(self.executor.read(s.queue), s.shape) for s in binding.states}
+        return {k: binding.to_model_order(v) if v.shape == torch.Size(binding.shape) else v for k, v in values.items()}
 
     def write_state(self, weight: str, values: Mapping[str, torch.Tensor]) -> None:
         """Write some of the optimizer's state of a weight, by suffix, in the form that `states` gives."""
@@ -68,14 +68,14 @@ class Replica:
             if state.suffix in values:
                 own = state.shape == binding.shape
                 value = values[state.suffix]
-                array = binding.encode(value) if own else encoded(value, state.shape, state.queue)
+                array = binding.encode(value) if own else encode(value, state.shape, state.queue)
                 self.executor.write(state.queue, array)
 
     def scalar(self, name: str) -> float:
         """A number of the optimizer as the device holds it: that of the first weight that has it, 0 where none has."""
         states = (s for w in self.weights.values() for s in w.states if s.suffix == name)
         state = next(states, None)
-        return 0.0 if state is None else float(decoded(self.executor.read(state.queue), state.shape).reshape(-1)[0])
+        return 0.0 if state is None else float(decode(self.executor.read(state.queue), state.shape).reshape(-1)[0])
 
     def set_scalar(self, name: str, value: float) -> None:
         """Write a number of the optimizer for all weights. Raises `InputError` where no weight has it."""
@@ -83,10 +83,10 @@ class Replica:
         if not states:
             raise InputError(f"the optimizer has no run-time number {name!r}")
         for state in states:
-            self.executor.write(state.queue, encoded(torch.tensor([float(value)]), state.shape, state.queue))
+            self.executor.write(state.queue, encode(torch.tensor([float(value)]), state.shape, state.queue))
 
 
-def _named(there: Mapping[str, Named], name: str, what: str) -> Named:
+def _by_name(there: Mapping[str, Named], name: str, what: str) -> Named:
     if name not in there:
         raise InputError(f"the host program names {what} {name!r}, which the graph does not have; it has "
                          f"{', '.join(there) or 'none'}")
@@ -98,7 +98,7 @@ def average_gradients(replicas: Sequence[Replica], names: Sequence[str]) -> None
     if len(replicas) < 2:
         return
     for name in names:
-        queues = [_named(replica.weights, name, "weight").gradient for replica in replicas]
+        queues = [_by_name(replica.weights, name, "weight").gradient for replica in replicas]
         total = replicas[0].executor.read(queues[0]).astype(np.float32)
         for replica, queue in zip(replicas[1:], queues[1:], strict=True):
             total = total + replica.executor.read(queue)

@@ -20,7 +20,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.files import atomic_text, bounded_text, read_npz
-from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, apply, opened
+from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, apply, open_model
 from tbuda_lab.core.graph import Graph, NodeKind, parse_graph, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.graph.text import array_table
@@ -116,7 +116,7 @@ def compile_tvm_to_python(
     input_names: rename nothing; the graph keeps the names of the forward's arguments. Raises as tracing does.
     """
     wrapped = PyTorchModule(graph_name, framework_mod) if isinstance(framework_mod, torch.nn.Module) else framework_mod
-    module = opened(wrapped, graph_name)
+    module = open_model(wrapped, graph_name)
     before = config._get_global_compiler_config()
     if compiler_cfg is not None:
         config._set_global_compiler_config(compiler_cfg)

@@ -14,7 +14,7 @@ from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Tensor, with_loss
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
-from tbuda_lab.core.runner import joined
+from tbuda_lab.core.runner import join_elements
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile_outputs import stops_early
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
@@ -64,7 +64,7 @@ def pybuda_compile(
         golden = [t.detach() for t in _reference(device, sample)]
         outputs = reference = [Tensor.create_from_torch(t) for t in golden]
         if depth >= CompileDepth.BACKEND_GOLDEN_VERIFY and device.runs:
-            outputs = [Tensor.create_from_torch(t) for t in device.run_forward(repeated(device, sample))]
+            outputs = [Tensor.create_from_torch(t) for t in device.run_forward(repeat_sample(device, sample))]
             outputs = [Tensor.create_from_torch(t.value()[: g.shape[0]]) if g.shape else t
                        for t, g in zip(outputs, golden, strict=True)]
     finally:
@@ -85,7 +85,7 @@ def _refuse_subgraphs(device: TTDevice, call: str) -> None:
                             "(inputs of the first), ...)) compiles them, get_compiled_results and Session show them")
 
 
-def repeated(device: TTDevice, sample: Any) -> Any:
+def repeat_sample(device: TTDevice, sample: Any) -> Any:
     """The sample as often, along dim 0, as the microbatch that the device was compiled for needs."""
     assert device.result is not None
     graph, microbatch = device.result.graph, device.result.options.microbatch
@@ -129,7 +129,7 @@ class StagedResults(CompileResults):
         return None
 
 
-def generated(
+def generate_graph(
     device: TTDevice,
     sample: Any,
     targets: Any,
@@ -154,7 +154,7 @@ def generated(
     if trace_only:
         return graph, tuple(Tensor(node.shape, node=node.name) for node in graph.outputs), {}, tensors, target
     parts = [evaluate_nodes(graph, one) for one in elements(graph, feeds)]
-    values = [joined([part[node.name] for part in parts]) for node in graph.outputs]
+    values = [join_elements([part[node.name] for part in parts]) for node in graph.outputs]
     if verify_cfg is not None and verify_cfg.enabled and not targets:
         judge_outputs(device.modules, sample, values, 0, verify_cfg)
     between = {node.name: Tensor.create_from_torch(parts[0][node.name]) for node in graph.ops if return_intermediate}

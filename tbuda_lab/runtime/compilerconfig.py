@@ -337,7 +337,7 @@ class CompilerConfig:
             raise PipelineError(f"{name} is one of {', '.join(kind.__members__)}, not {value!r}")
         return members[value]
 
-    def resolved(self, graph: Graph) -> tuple[Override, ...]:
+    def resolve_overrides(self, graph: Graph) -> tuple[Override, ...]:
         """All override records for one traced graph."""
         queues = tuple(
             Override("insert_queue", producer, {"dest": consumer, "port": port}, source="pybuda")

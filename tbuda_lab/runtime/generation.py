@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.batchtime import summed
+from tbuda_lab.core.epochsim.batchtime import sum_epochs
 from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import direction_of, forward_part, is_cache
@@ -216,7 +216,7 @@ def decode_cycles(session: Session) -> int:
     """Cycles of the decode program for a token, as simulated."""
     epochs, time = session.compile().placement.epochs, session.time()
     chosen = [(e, t) for e, t in zip(epochs, time.epochs, strict=True) if e.direction == direction_of(DECODE)]
-    return summed(tuple(e for e, _ in chosen), time.batch, tuple(t for _, t in chosen)).cycles
+    return sum_epochs(tuple(e for e, _ in chosen), time.batch, tuple(t for _, t in chosen)).cycles
 
 
 TASKS = ("text-generation", "text2text-generation")

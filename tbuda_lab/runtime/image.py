@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.tti import ImageFacts, Loaded, as_trained, load_image, loaded_of, module_facts, write_image
+from tbuda_lab.core.tti import ImageFacts, LoadedImage, as_trained, load_image, loaded_of, module_facts, write_image
 from tbuda_lab.core.tti.loaded import loaded_sections, on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
@@ -54,7 +54,7 @@ class TTDeviceImage:
     Made by `TTDevice.compile_to_image` or `load_from_disk`; `TTDevice.load_image` makes a device of it.
     """
 
-    def __init__(self, loaded: Loaded, facts: ImageFacts, manifest: dict[str, Any] | None = None) -> None:
+    def __init__(self, loaded: LoadedImage, facts: ImageFacts, manifest: dict[str, Any] | None = None) -> None:
         message = manifest if manifest is not None else loaded.manifest
         self.loaded = loaded
         self.facts = facts
@@ -203,7 +203,7 @@ class TTDeviceImage:
         ]))  # fmt: skip
 
 
-def trained_image(loaded: Loaded, device: TTDevice) -> Loaded:
+def trained_image(loaded: LoadedImage, device: TTDevice) -> LoadedImage:
     """An image with weights, optimizer's state and learning rate as they are on a device that trains."""
     training = device.in_training()
     weights = {name: value.numpy() for name, value in training.parameters().items()}
@@ -217,7 +217,7 @@ def trained_image(loaded: Loaded, device: TTDevice) -> Loaded:
     return as_trained(loaded, weights, contents)
 
 
-def _manifest_of(loaded: Loaded, facts: ImageFacts) -> dict[str, Any]:
+def _manifest_of(loaded: LoadedImage, facts: ImageFacts) -> dict[str, Any]:
     return manifest_of(loaded, facts, f"{loaded.name}_netlist.yaml", {}, {})
 
 

@@ -55,7 +55,7 @@ def compare_tensor_to_golden(
     rtol = setting(rtol, verify_cfg, "rtol", want.dtype, 0.0)
     pcc = setting(pcc, verify_cfg, "pcc", want.dtype, 0.99)
     relative = setting(relative_atol, verify_cfg, "relative_atol", want.dtype, 0.1)
-    want, got = trimmed(want), trimmed(got)
+    want, got = trim(want), trim(got)
     if is_buda and got.shape != want.shape and got.dim() == want.dim():
         got = got[tuple(slice(0, n) for n in want.shape)]
     if got.shape != want.shape:
@@ -81,7 +81,7 @@ def compare_tensor_to_golden(
     return passed
 
 
-def trimmed(tensor: torch.Tensor) -> torch.Tensor:
+def trim(tensor: torch.Tensor) -> torch.Tensor:
     """Without leading dims of size 1."""
     while tensor.dim() > 1 and tensor.shape[0] == 1:
         tensor = tensor[0]
@@ -135,7 +135,7 @@ def judge(name: str, golden: Any, calculated: Any, cfg: Any) -> Verdict:
     """Whether `calculated` is `golden` by correlation (`cfg.pcc`) and by error (`cfg.rtol`, `cfg.atol`, or
     `cfg.relative_atol` of the largest magnitude). Truth values must be equal. With `cfg.golden_compare_callback` this
     function of both tensors judges in the place of the error. Padding behind the golden shape is cut off."""
-    want, got = trimmed(to_torch(golden).detach()), trimmed(to_torch(calculated).detach())
+    want, got = trim(to_torch(golden).detach()), trim(to_torch(calculated).detach())
     if got.shape != want.shape and got.dim() == want.dim():
         got = got[tuple(slice(0, n) for n in want.shape)]
     if got.shape != want.shape:

@@ -19,7 +19,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import LOSS, subgraphs
 from tbuda_lab.core.runner import Runnable, Runner, SplitRunner
 from tbuda_lab.core.trainer import Trainer
-from tbuda_lab.core.tti import Loaded, ModuleFacts
+from tbuda_lab.core.tti import LoadedImage, ModuleFacts
 from tbuda_lab.core.tti.weights import sample_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.context import CONTEXT
@@ -93,7 +93,7 @@ class LoadedDevice(TTDevice):
 
     def __init__(self, image: TTDeviceImage) -> None:
         self.image = image
-        self.loaded: Loaded = image.loaded
+        self.loaded: LoadedImage = image.loaded
         self._set: dict[str, np.ndarray] = {}
         CONTEXT.devices[:] = [d for d in CONTEXT.devices if not (isinstance(d, TTDevice) and d.imaged and not d.inputs)]
         super().__init__(
@@ -245,7 +245,7 @@ class LoadedTraining(TTTraining):
 
     def __init__(self, device: LoadedDevice) -> None:
         super().__init__(device)
-        self.image: Loaded = device.loaded.for_training()
+        self.image: LoadedImage = device.loaded.for_training()
         graph = device.loaded.graph
         self.targets = tuple(n.name for n in graph.inputs if n.attrs.get("target"))
         self.model = Graph(graph.name)
@@ -254,7 +254,7 @@ class LoadedTraining(TTTraining):
         self.options = self.image.options.training
 
     @property
-    def compiled(self) -> Runnable:
+    def compile_result(self) -> Runnable:
         return self.image
 
     def _new_trainer(self) -> Trainer:

@@ -56,11 +56,11 @@ class LoopbackCaches:
             if name not in caches or not 0 <= index < len(outputs):
                 raise PipelineError(f"loopback_outputs: {name!r} is to be one of the inputs {', '.join(names)}, "
                                     f"and its output a number below {len(outputs)}, not {index}")
-            self._values[name] = _written(name, caches[name], outputs[index], start)
+            self._values[name] = _write_rows(name, caches[name], outputs[index], start)
         return tuple(o for k, o in enumerate(outputs) if k not in loops.values())
 
 
-def _written(name: str, cache: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
+def _write_rows(name: str, cache: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
     """A cache with new rows from `start` on, along the one dim in which the sizes differ. Raises `PipelineError`."""
     if new.shape == cache.shape:
         return new.clone()

@@ -63,12 +63,12 @@ class NodePredicateBuilder:
 
 def name_regex(pattern: str) -> NodePredicateBuilder:
     """Ops whose name matches."""
-    return NodePredicateBuilder("name", _checked(pattern))
+    return NodePredicateBuilder("name", _check_pattern(pattern))
 
 
 def layer_regex(pattern: str) -> NodePredicateBuilder:
     """Ops whose module path matches."""
-    return NodePredicateBuilder("layer", _checked(pattern))
+    return NodePredicateBuilder("layer", _check_pattern(pattern))
 
 
 def op_type(type_name: str) -> NodePredicateBuilder:
@@ -76,7 +76,7 @@ def op_type(type_name: str) -> NodePredicateBuilder:
     return NodePredicateBuilder("type", type_name)
 
 
-def _checked(pattern: str) -> str:
+def _check_pattern(pattern: str) -> str:
     """The pattern. Raises `PipelineError` at the call that gives one that cannot be compiled."""
     if fault := pattern_fault(pattern):
         raise PipelineError(fault)

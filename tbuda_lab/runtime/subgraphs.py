@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.bindings import encoded
+from tbuda_lab.core.bindings import encode
 from tbuda_lab.core.errors import BatchError, InputError, PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import as_tensor, check_input, cut_inputs
 from tbuda_lab.core.frontend.pybuda import PyTorchModule
@@ -20,7 +20,7 @@ from tbuda_lab.core.frontend.pybuda.subgraphs import OWN_ARGUMENT, PLACE, ROWS, 
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import PHASE, WRITES, direction_of, forward_part, is_cache, netlist_part, subgraph_of
 from tbuda_lab.core.graph.phases import subgraphs as subgraphs_of
-from tbuda_lab.core.runner import Runner, joined
+from tbuda_lab.core.runner import Runner, join_elements
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.device import Device, Inputs, Outputs, in_model_dtypes
@@ -136,7 +136,7 @@ class Subgraphs:
         feed, caches = self._feed(number, inputs, start)
         for name, tensor in caches.items():
             if name in runner.result.netlist.queues:
-                runner.executor.write(name, encoded(tensor, self.graph[name].shape, name), slot=0)
+                runner.executor.write(name, encode(tensor, self.graph[name].shape, name), slot=0)
         cut = cut_inputs(self.graph, feed)
         size, microbatch = int(feed[cut[0]].shape[0]) if cut else 1, runner.result.options.microbatch
         if size != microbatch:
@@ -145,7 +145,7 @@ class Subgraphs:
         batch = [{n: t[i : i + 1] if n in cut else t for n, t in feed.items()} for i in range(size)]
         rows = runner.run_batch(f"run_{netlist_part(direction_of(forward_part(number)))}", batch)
         names = [node.name for node in self.outputs(number)]
-        return in_model_dtypes(self.graph, [joined([row[name] for row in rows]) for name in names], names)
+        return in_model_dtypes(self.graph, [join_elements([row[name] for row in rows]) for name in names], names)
 
     def check(self, microbatch: int) -> None:
         """Raises `NotSupported` for caches of several elements: a ram has one place."""

@@ -22,7 +22,7 @@ from tbuda_lab.core.frontend.inputs import elements, feeds
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.runner import SplitRunner, joined
+from tbuda_lab.core.runner import SplitRunner, join_elements
 from tbuda_lab.core.session import Session
 
 SETTINGS = ("device", "df", "options", "name")
@@ -93,10 +93,10 @@ class CompiledGraph:
                 stacklevel=2,
             )
         with torch.no_grad():
-            inputs = [a for k, a in enumerate(args) if not self._bound(k, a)]
+            inputs = [a for k, a in enumerate(args) if not self._is_weight(k, a)]
             tensors = [a for a in inputs if isinstance(a, torch.Tensor)]
             key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else a for a in inputs)
-            key += tuple((id(a), a._version) for k, a in enumerate(args) if self._bound(k, a))
+            key += tuple((id(a), a._version) for k, a in enumerate(args) if self._is_weight(k, a))
             if key not in self._compiled:
                 self._compiled[key] = self._compile(args, tensors)
             runs, template = self._compiled[key]
@@ -105,15 +105,15 @@ class CompiledGraph:
             results = iter(runs.run([tuple(tensors)])[0])
             return tuple(next(results).to(value) if isinstance(value, torch.dtype) else value for value in template)
 
-    def _bound(self, position: int, value: Any) -> bool:
+    def _is_weight(self, position: int, value: Any) -> bool:
         """Whether an argument is a weight: a parameter or buffer of the module that torch compiles."""
         return isinstance(value, torch.Tensor) and (
             isinstance(value, nn.Parameter) or bool(_name_of(self._places[position]))
         )
 
     def _compile(self, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> tuple[Runs, tuple[Any, ...]]:
-        bound = {k: a for k, a in enumerate(args) if self._bound(k, a)}
-        module = _Bound(self._module, args, bound, [_name_of(p) or p.name for p in self._places])
+        bound = {k: a for k, a in enumerate(args) if self._is_weight(k, a)}
+        module = _BoundGraph(self._module, args, bound, [_name_of(p) or p.name for p in self._places])
         with torch.no_grad():
             returned = module(*tensors)
         if not tensors:
@@ -161,7 +161,7 @@ class HostRunner:
         for sample in samples:
             feeding = elements(self.graph, feeds(self.graph, sample))
             parts = [list(evaluate(self.graph, e, torch.float64).values()) for e in feeding]
-            columns = [joined(column) for column in zip(*parts, strict=True)]
+            columns = [join_elements(column) for column in zip(*parts, strict=True)]
             kinds = [getattr(torch, str(n.attrs.get("dtype", "float32"))) for n in self.graph.outputs]
             results.append([value.to(kind) for value, kind in zip(columns, kinds, strict=True)])
         return results
@@ -220,7 +220,7 @@ class BrokenModel:
         return "\n".join(line for graph in self.graphs for line in graph.reports())
 
 
-class _Bound(nn.Module):
+class _BoundGraph(nn.Module):
     """The captured graph with its weights as parameters under their names, and numbers put in."""
 
     def __init__(

@@ -182,12 +182,12 @@ class CPUTraining(DeviceTraining):
             scheduler.step()
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        return {n: p.detach().clone() for n, p in self._named()}
+        return {n: p.detach().clone() for n, p in self._named_weights()}
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        return {n: p.grad.detach().clone() for n, p in self._named() if p.grad is not None}
+        return {n: p.grad.detach().clone() for n, p in self._named_weights() if p.grad is not None}
 
-    def _named(self) -> list[tuple[str, torch.nn.Parameter]]:
+    def _named_weights(self) -> list[tuple[str, torch.nn.Parameter]]:
         """The weights of all modules by their names on the device."""
         modules = zip(self.modules, self.names, strict=True)
         return [(names[n], p) for module, names in modules for n, p in module.named_parameters()]
@@ -247,7 +247,7 @@ class TTTraining(DeviceTraining):
         return blank_outputs(graph, microbatch)
 
     def total(self, losses: Outputs) -> torch.Tensor:
-        shares = [float(node.attrs.get(LOSS, 1.0)) for node in self.compiled.graph.outputs]
+        shares = [float(node.attrs.get(LOSS, 1.0)) for node in self.compile_result.graph.outputs]
         return torch.stack([v.sum() * share for v, share in zip(losses, shares, strict=True)]).sum()
 
     @property
@@ -261,7 +261,7 @@ class TTTraining(DeviceTraining):
         return self.model is not None and any(DROPOUT in node.attrs for node in self.model.inputs)
 
     @property
-    def compiled(self) -> Runnable:
+    def compile_result(self) -> Runnable:
         """The compile with the graph of the whole model."""
         assert self.device._result is not None
         return self.device._result
@@ -280,7 +280,7 @@ class TTTraining(DeviceTraining):
     def room_for(self, count: int) -> None:
         """More room is another compile; weights and the optimizer's state go over to it."""
         trainer = self._ready()
-        microbatch = self.compiled.options.microbatch
+        microbatch = self.compile_result.options.microbatch
         if trainer.keeps and trainer.room < count * microbatch and not trainer.waiting and self._sample is not None:
             self._again(*self._sample, count)
 
@@ -311,7 +311,7 @@ class TTTraining(DeviceTraining):
         feed = self._feed(inputs, targets)  # which may compile once more
         outputs = self._ready().forward(feed)
         self._count_batch()
-        return in_model_dtypes(self.compiled.graph, outputs)
+        return in_model_dtypes(self.compile_result.graph, outputs)
 
     def _count_batch(self) -> None:
         """Every use of a batch norm that takes the statistics of its input counts one, as in torch."""
@@ -348,13 +348,13 @@ class TTTraining(DeviceTraining):
         outputs = tuple(trainer.forward(feed))
         self._count_batch()
         if trainer.waiting:
-            nodes = self.compiled.graph.outputs
+            nodes = self.compile_result.graph.outputs
             zeros = {n.name: torch.zeros(o.shape) for n, o in zip(nodes, outputs, strict=True)}
             trainer.backward(zeros, zero_grad=False)
-        return in_model_dtypes(self.compiled.graph, outputs)
+        return in_model_dtypes(self.compile_result.graph, outputs)
 
     def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
-        trainer, result = self._ready(), self.compiled
+        trainer, result = self._ready(), self.compile_result
         assert self.model is not None
         if not trainer.keeps:  # nothing is trained here and nobody asked for gradients
             return tuple(None for _ in self.own_inputs)
@@ -393,7 +393,9 @@ class TTTraining(DeviceTraining):
             return states
         weights = {w.name: w for w in trainer.result.weights}
         return {
-            name: {k: weights[name].reordered(v) if v.numel() == weights[name].size else v for k, v in parts.items()}
+            name: {
+                k: weights[name].to_model_order(v) if v.numel() == weights[name].size else v for k, v in parts.items()
+            }
             for name, parts in states.items()
         }
 
@@ -438,6 +440,6 @@ def _dropout_of(layer: torch.nn.Module) -> float:
     return float(layer.p) if isinstance(layer, torch.nn.modules.dropout._DropoutNd) else 0.0
 
 
-def trained(devices: Sequence[Any]) -> list[DeviceTraining]:
+def device_trainings(devices: Sequence[Any]) -> list[DeviceTraining]:
     """How the devices of a pipeline train."""
     return [device.in_training() for device in devices]

@@ -16,7 +16,7 @@ from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT, PipelineQueue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
-from tbuda_lab.runtime.trainers import ROOM, Gradients, trained
+from tbuda_lab.runtime.trainers import ROOM, Gradients, device_trainings
 from tbuda_lab.runtime.verify_training import judge_of
 
 _CHECKPOINTS = "run_optimizer(checkpoint=True) or run_training"
@@ -40,7 +40,7 @@ def initialize(
     Raises `PipelineError` for a pipeline without a loss on its last device, or with one elsewhere, and the errors of
     compiling.
     """
-    devices = _checked()
+    devices = _check_devices()
     value: Inputs = devices[0].sample(sample_inputs)
     targets = sample_targets_of(devices[-1], sample_targets)
     for number, device in enumerate(devices):
@@ -48,18 +48,18 @@ def initialize(
         last = number == len(devices) - 1
         value = device.trainer.prepare(value, targets if last else None, number > 0, max(microbatch_count, ROOM))
     CONTEXT.training, CONTEXT.pending, CONTEXT.forwarded, CONTEXT.stepped = True, 0, 0, False
-    CONTEXT.judge = judge_of(devices, verify_cfg, stepped=False) if _enabled(verify_cfg) else None
+    CONTEXT.judge = judge_of(devices, verify_cfg, stepped=False) if _is_enabled(verify_cfg) else None
     CONTEXT.between, CONTEXT.back = list(d2d_fwd_queues), list(d2d_bwd_queues)
     CONTEXT.loss_queue = loss_queue if loss_queue is not None else get_loss_queue()
     CONTEXT.checkpoint_queue = checkpoint_queue if checkpoint_queue is not None else PipelineQueue(_CHECKPOINTS)
     return CONTEXT.checkpoint_queue
 
 
-def _enabled(verify_cfg: Any) -> bool:
+def _is_enabled(verify_cfg: Any) -> bool:
     return verify_cfg is not None and bool(verify_cfg.enabled)
 
 
-def _checked() -> list[Device]:
+def _check_devices() -> list[Device]:
     devices = CONTEXT.devices
     if not devices:
         raise PipelineError("there is no device; create a TTDevice and place a module on it")
@@ -98,7 +98,7 @@ def forward(count: int) -> None:
     idle = next((d for d in CONTEXT.devices if not d.runs), None)
     if idle is not None:
         raise PipelineError(f"device {idle.name!r} only compiles (NoBackend or CompileOnly); it cannot train")
-    steps = trained(CONTEXT.devices)
+    steps = device_trainings(CONTEXT.devices)
     for step in steps:
         step.room_for(run)
     for _ in range(run):
@@ -136,7 +136,7 @@ def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: boo
 
     Raises `PipelineError` before `initialize_pipeline(training=True)`, or when fewer inputs wait.
     """
-    steps = trained(CONTEXT.devices)
+    steps = device_trainings(CONTEXT.devices)
     check_count("run_backward", "input_count", input_count)
     for turn in range(input_count):
         gradients: Gradients | None = None
@@ -149,23 +149,23 @@ def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: boo
         if CONTEXT.judge is not None:
             CONTEXT.judge.ran_backward((), zero_grad and turn == 0)
     if CONTEXT.judge is not None and input_count:
-        CONTEXT.judge.accumulated()
+        CONTEXT.judge.on_backward()
 
 
 def run_optimizer(checkpoint: bool = False, _sequential: bool = False) -> None:
     """One step of every device's optimizer. checkpoint: put the weights into the checkpoint queue."""
-    for step in trained(CONTEXT.devices):
+    for step in device_trainings(CONTEXT.devices):
         step.optimize()
     CONTEXT.stepped = True
     if CONTEXT.judge is not None:
-        CONTEXT.judge.optimized()
+        CONTEXT.judge.on_optimizer_step()
     if checkpoint:
         _checkpoint()
 
 
 def run_schedulers(_sequential: bool = False) -> None:
     """One step of every device's learning-rate scheduler."""
-    for step in trained(CONTEXT.devices):
+    for step in device_trainings(CONTEXT.devices):
         step.schedule()
 
 
@@ -197,7 +197,7 @@ def run_training(
         check_count("run_training", name, value, 1)
     if _perf_trace:
         warn_once("run_training(_perf_trace)", "traces are of inference; `Session.for_training` shows a step in time")
-    devices = _checked()
+    devices = _check_devices()
     total = epochs * steps * accumulation_steps * microbatch_count
     if len(devices[0].inputs) < total or len(devices[-1].targets) < total:
         raise PipelineError(
@@ -206,7 +206,7 @@ def run_training(
         )
     if not CONTEXT.training:
         initialize(checkpoint_queue, loss_queue, (), (), microbatch_count, CONTEXT.between, CONTEXT.back, _verify_cfg)
-    elif _enabled(_verify_cfg):
+    elif _is_enabled(_verify_cfg):
         if CONTEXT.forwarded:
             raise PipelineError(f"run_training(_verify_cfg): {CONTEXT.forwarded} inputs ran forward and not yet "
                                 "backward; call run_backward first")

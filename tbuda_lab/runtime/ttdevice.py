@@ -196,7 +196,7 @@ class TTDevice(SubgraphDevice):
         says so. Returns the compile, or that of the largest device section, with the graph of the whole model."""
         automatic = settings.enable_tvm_cpu_fallback
         automatic &= not self.has_subgraphs
-        compiled = compile_with_fallback(graph, self.spec, options, settings.resolved, automatic)
+        compiled = compile_with_fallback(graph, self.spec, options, settings.resolve_overrides, automatic)
         if self.has_subgraphs and isinstance(compiled, SplitResult):
             reasons = "; ".join(d.message for d in compiled.reasons[:4])
             raise not_supported(f"subgraphs of which the host runs a part ({reasons})",
@@ -232,7 +232,7 @@ class TTDevice(SubgraphDevice):
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
         if settings.enable_training:
             options = dataclasses.replace(options, training=TrainingOptions(recompute=settings.enable_recompute))
-        return compile_to_depth(graph, self.spec, options, settings.resolved(graph), depth)
+        return compile_to_depth(graph, self.spec, options, settings.resolve_overrides(graph), depth)
 
     def _format(self, graph: Graph, options: CompileOptions) -> DataFormat:
         """The format that was asked for, else that of the model: of its first float input, else of its first weight.
@@ -461,11 +461,13 @@ class TTDevice(SubgraphDevice):
         verify_cfg: outputs are judged against the modules' own (`AssertionError`). Nothing is compiled. Raises
         `PipelineError` for targets without a loss, or for a loss without them.
         """
-        from tbuda_lab.runtime.compile import generated
+        from tbuda_lab.runtime.compile import generate_graph
 
         settings = compiler_cfg or config._get_global_compiler_config()
         sample, targets = as_inputs(inputs), as_inputs(target_tensors)
-        parts = generated(self, sample, targets, settings.enable_training, return_intermediate, trace_only, verify_cfg)
+        parts = generate_graph(
+            self, sample, targets, settings.enable_training, return_intermediate, trace_only, verify_cfg
+        )
         parts[0].name = graph_name
         return parts
 

@@ -19,14 +19,14 @@ from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.runner import joined
+from tbuda_lab.core.runner import join_elements
 from tbuda_lab.core.trainer.split import HostWeight
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compilerconfig import warn_once
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import CPUDevice, Device
 from tbuda_lab.runtime.judging import Verdict, judge, require
-from tbuda_lab.runtime.trainers import ROOM, trained
+from tbuda_lab.runtime.trainers import ROOM, device_trainings
 from tbuda_lab.runtime.training import SGD, Optimizer, get_optimizer_type_from_string
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -120,7 +120,7 @@ def verify_training(
         back = number > 0 or any(enabled)
         value = device.trainer.prepare(value, targets if last else None, back, max(count, ROOM))
     judge_of_steps = TrainingJudge(reference, enabled if cfg.enable_input_gradient_checking else ())
-    steps, waiting = trained(devices), iter(samples)
+    steps, waiting = device_trainings(devices), iter(samples)
     for _ in range(cfg.epochs):
         for _ in range(cfg.steps):
             for turn in range(cfg.accumulation_steps):
@@ -135,11 +135,11 @@ def verify_training(
                     for step in reversed(steps):
                         gradients = step.backward(gradients, turn == 0 and k == 0)
                     judge_of_steps.ran_backward(gradients, turn == 0 and k == 0)
-                judge_of_steps.accumulated()
+                judge_of_steps.on_backward()
             if cfg.optimizer is not None:
                 for step in steps:
                     step.optimize()
-                judge_of_steps.optimized()
+                judge_of_steps.on_optimizer_step()
         for step in steps:
             step.schedule()
 
@@ -204,7 +204,7 @@ class TrainingJudge:
         ]
         require(verdicts)
 
-    def accumulated(self) -> None:
+    def on_backward(self) -> None:
         """A round of inputs ran backward."""
         label = f"{self._cfg.graph_name} accumulation {self._turn}"
         self._turn += 1
@@ -212,7 +212,7 @@ class TrainingJudge:
             require(self._reference.judge_gradients(label))
         require(self._reference.judge_statistics(label))
 
-    def optimized(self) -> None:
+    def on_optimizer_step(self) -> None:
         """The optimizers made their step."""
         require(self._reference.judge_update(self._cfg.graph_name))
         self._reference.take_statistics()
@@ -304,7 +304,7 @@ class Reference:
         for stage in self.stages:
             have = stage.device.in_training().gradients()
             for name, leaf in stage.leaves.items():
-                if leaf.grad is None or self._waived(name):
+                if leaf.grad is None or self._is_waived(name):
                     continue
                 if name not in have:
                     if float(leaf.grad.abs().max()) > 0:
@@ -320,12 +320,12 @@ class Reference:
         for stage in self.stages:
             have = stage.device.in_training().parameters() if stage.statistics else {}
             for name, value in stage.statistics.items():
-                if not self._waived(name):
+                if not self._is_waived(name):
                     got = have[name].reshape(value.shape)
                     verdicts.append(judge(f"{label} {name}", value.float(), got.float(), self.cfg))
         return verdicts
 
-    def _waived(self, name: str) -> bool:
+    def _is_waived(self, name: str) -> bool:
         return any(part in name for part in self.cfg.waive_gradient_errors)
 
     def judge_update(self, label: str) -> list[Verdict]:
@@ -339,7 +339,7 @@ class Reference:
             _step(stage.optimizer, stage.leaves, rate)
             have = stage.device.in_training().parameters()
             for name, leaf in stage.leaves.items():
-                if name in have and not self._waived(name):
+                if name in have and not self._is_waived(name):
                     got = have[name].reshape(leaf.shape)
                     verdicts.append(judge(f"{label} weight {name} after the step", leaf.detach(), got, self.cfg))
         return verdicts
@@ -382,7 +382,7 @@ def evaluate_module(
     for element in elements(graph, feed):
         every = evaluate_nodes(graph, {**element, **weights}, differentiable=True)
         parts.append([every[n.name] for n in graph.outputs])
-    return tuple(joined(list(column)) for column in zip(*parts, strict=True))
+    return tuple(join_elements(list(column)) for column in zip(*parts, strict=True))
 
 
 def _updates(rule: Optimizer, leaves: Values) -> Any:

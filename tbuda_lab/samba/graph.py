@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.samba.tracing import Traced
+from tbuda_lab.samba.tracing import TracedGraph
 
 
 class SambaGraph:
@@ -15,7 +15,7 @@ class SambaGraph:
     def __init__(self, name: str, module: Any = None) -> None:
         self.name = name
         self.module = module
-        self._traced: Traced | None = None
+        self._traced: TracedGraph | None = None
 
     @property
     def is_traced(self) -> bool:
@@ -23,14 +23,14 @@ class SambaGraph:
         return self._traced is not None
 
     @property
-    def traced(self) -> Traced:
+    def traced(self) -> TracedGraph:
         """What `trace_multigraph` made of it. Raises `RuntimeError` before."""
         if self._traced is None:
             raise RuntimeError(f"graph {self.name!r} is not traced: call samba.utils.trace_multigraph first")
         return self._traced
 
     @traced.setter
-    def traced(self, value: Traced) -> None:
+    def traced(self, value: TracedGraph) -> None:
         self._traced = value
 
     def __call__(self, *inputs: Any) -> Any:
@@ -61,11 +61,11 @@ class FwdGraph(SambaGraph):
         self.traced = traced
 
 
-def _traced_of(stop: Any) -> Traced:
+def _traced_of(stop: Any) -> TracedGraph:
     """The traced graph whose outputs these are. Raises `ValueError` for any other tensors."""
     outputs: list[Any] = [stop] if isinstance(stop, torch.Tensor) else list(stop or ())
     graphs = {id(g): g for g in (t.__dict__.get("traced_graph") for t in outputs)}
-    traced: Traced | None = next(iter(graphs.values()), None)
+    traced: TracedGraph | None = next(iter(graphs.values()), None)
     if len(graphs) != 1 or traced is None:
         raise ValueError("stop of a graph is the outputs of one call of samba.utils.trace_multigraph")
     missing = [str(t.sn_name) for t in traced.outputs if t.sn_name not in {o.sn_name for o in outputs}]

@@ -101,10 +101,10 @@ class WithMasks(torch.nn.Module):
         self.__dict__["inner"] = model
         self._dropping = [m for m in model.modules() if isinstance(m, DROPOUTS) and m.p > 0 and m.training]
         self.calls: list[tuple[torch.nn.Module, torch.Size]] = []
-        with self._instead(lambda module, x: self._noted(module, x)), torch.no_grad(), _same_buffers(model):
+        with self._instead(lambda module, x: self._note(module, x)), torch.no_grad(), _same_buffers(model):
             model.forward(*inputs)
 
-    def _noted(self, module: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    def _note(self, module: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
         self.calls.append((module, x.shape))
         return x
 

@@ -12,7 +12,7 @@ from tbuda_lab.core.netlist import dumps
 from tbuda_lab.dialects import realisation
 from tbuda_lab.dialects.hostprogram import HostProgram
 from tbuda_lab.dialects.program import MEMBER, read_record, sections_of, write_archive
-from tbuda_lab.samba.tracing import Traced
+from tbuda_lab.samba.tracing import TracedGraph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class GraphRecord:
     op_by_op: bool = False
     early_gradients: bool = False
 
-    def check(self, traced: Traced, path: str) -> None:
+    def check(self, traced: TracedGraph, path: str) -> None:
         """Raises `InputError` naming the first node that differs between the PEF and what was traced now."""
         if self.fingerprint != traced.fingerprint:
             pairs = zip(self.fingerprint, traced.fingerprint, strict=False)
@@ -55,7 +55,7 @@ class Pef:
     metadata: dict[str, Any]
 
 
-def write_pef(path: Path, graphs: Sequence[Traced], metadata: Mapping[str, Any]) -> None:
+def write_pef(path: Path, graphs: Sequence[TracedGraph], metadata: Mapping[str, Any]) -> None:
     """Write a PEF; it appears whole or not at all."""
     entries: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}

@@ -11,7 +11,7 @@ from typing import Any
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.dialects.hostprogram import Step
 from tbuda_lab.dialects.program import schedules, sections_of
-from tbuda_lab.samba.tracing import Traced
+from tbuda_lab.samba.tracing import TracedGraph
 
 KINDS = ("runtime", "samba")
 
@@ -51,7 +51,9 @@ class Profiler:
         self._note("samba", name, "event", begun * 1e6, (time.perf_counter() - begun) * 1e6, 0)
 
     @contextlib.contextmanager
-    def run(self, traced: Traced, replicas: int, reduce_on_rdu: bool) -> Iterator[Callable[[Step, int], None] | None]:
+    def run(
+        self, traced: TracedGraph, replicas: int, reduce_on_rdu: bool
+    ) -> Iterator[Callable[[Step, int], None] | None]:
         """Around one run of a host program; gives what `execute` calls before each step."""
         steps: list[tuple[str, float]] = []
 
@@ -65,7 +67,7 @@ class Profiler:
         if "runtime" in self._events:
             self._sections(traced, replicas, reduce_on_rdu)
 
-    def _sections(self, traced: Traced, replicas: int, reduce_on_rdu: bool) -> None:
+    def _sections(self, traced: TracedGraph, replicas: int, reduce_on_rdu: bool) -> None:
         plan = schedules(traced.result, replicas, reduce_on_rdu)[traced.data_parallel_mode]
         sections = sections_of(traced.result)
         scale = 1e6 / float(traced.result.device.clock_hz)

@@ -20,7 +20,7 @@ from tbuda_lab.samba.optim import as_list
 from tbuda_lab.samba.pef import Pef, read_pef, write_pef
 from tbuda_lab.samba.profiler import Profiler
 from tbuda_lab.samba.tensor import SambaTensor, name_parameters, plain
-from tbuda_lab.samba.tracing import SECTIONS, Traced, check_mapping, trace
+from tbuda_lab.samba.tracing import SECTIONS, TracedGraph, check_mapping, trace
 
 NUMBERS = ("lr", "momentum", "weight_decay", "p")
 
@@ -33,7 +33,7 @@ class SambaSession:
         self.settings: dict[str, Any] = {}
         self.buffer_dict: dict[str, torch.Tensor] = {}
         self.optim_dict: dict[str, Any] = {}
-        self.graphs: dict[str, Traced] = {}
+        self.graphs: dict[str, TracedGraph] = {}
         self.replicas: dict[str, list[Replica]] = {}
         self.regions: dict[str, list[torch.Tensor]] = {}
         self.profiler = Profiler()
@@ -196,7 +196,7 @@ class SambaSession:
         if not data_parallel and (reduce_on_rdu or (world_size or 1) > 1):
             name = "reduce_on_rdu" if reduce_on_rdu else "world_size"
             warnings.warn(f"session.run: {name} has no effect without data_parallel", stacklevel=2)
-        chosen = self._chosen(traced, output_tensors)
+        chosen = self._output_positions(traced, output_tensors)
         count = int(world_size or self.settings.get("world_size") or 1) if data_parallel else 1
         replicas = self._replicas(traced, count)
         numbers = {str(k): float(v) for k, v in (hyperparam_dict or {}).items()}
@@ -237,13 +237,13 @@ class SambaSession:
         self._deliver(traced, replicas, sections, popped)
         return tuple(traced.outputs[k] for k in chosen)
 
-    def _work_off(self, traced: Traced) -> None:
+    def _work_off(self, traced: TracedGraph) -> None:
         """Let the forward pass that waits go: the next one begins with empty queues."""
         program, feeds = traced.worked_off()
         execute(program, self.replicas[traced.name][: traced.waiting], feeds)
         traced.waiting = 0
 
-    def _follow_optimizers(self, traced: Traced, replicas: Sequence[Replica]) -> None:
+    def _follow_optimizers(self, traced: TracedGraph, replicas: Sequence[Replica]) -> None:
         """Numbers that the program changed in `param_groups` since the last run (a scheduler of learning rates does)
         go to the device. What a run sets by `hyperparam_dict` stays until either changes it again."""
         for path, numbers in traced.numbers().items():
@@ -252,7 +252,7 @@ class SambaSession:
                 replica.write_state(path, {k: torch.tensor([v]) for k, v in changed.items()})
             traced.written[path] = numbers
 
-    def _chosen(self, traced: Traced, output_tensors: Any) -> list[int]:
+    def _output_positions(self, traced: TracedGraph, output_tensors: Any) -> list[int]:
         """Positions of the outputs that a program asks for. Raises `ValueError` for one that the graph does not have.
         """
         if output_tensors is None:
@@ -265,7 +265,7 @@ class SambaSession:
         return [k for k, name in enumerate(output_names) if name in names]
 
     def _deliver(
-        self, traced: Traced, replicas: Sequence[Replica], sections: Sequence[str], popped: Sequence[Sequence[Any]]
+        self, traced: TracedGraph, replicas: Sequence[Replica], sections: Sequence[str], popped: Sequence[Sequence[Any]]
     ) -> None:
         """Outputs and gradients of a run where the program finds them."""
         if "fwd" in sections:
@@ -288,7 +288,7 @@ class SambaSession:
                 if name in gradients:
                     parameter.__dict__["sn_grad"] = gradients[name].reshape(parameter.shape)
 
-    def _graph(self, name: str | None) -> Traced:
+    def _graph(self, name: str | None) -> TracedGraph:
         if not self.graphs:
             raise RuntimeError("nothing is traced: call samba.utils.trace_graph first")
         if name is None:
@@ -299,7 +299,7 @@ class SambaSession:
             raise ValueError(f"no graph {name!r}; there are {', '.join(self.graphs)}")
         return self.graphs[name]
 
-    def _replicas(self, traced: Traced, count: int) -> list[Replica]:
+    def _replicas(self, traced: TracedGraph, count: int) -> list[Replica]:
         replicas = self.replicas.setdefault(traced.name, [])
         while len(replicas) < max(1, count):
             replica = Replica(traced.result)
@@ -487,7 +487,7 @@ class SambaSession:
         return False
 
 
-def mapping_summary(traced: Traced) -> str:
+def mapping_summary(traced: TracedGraph) -> str:
     """The mapping in a line: sections, simulated cycles of a run, and which of two placements is faster, or why there
     is no other."""
     cycles = run_cycles(traced.result)

@@ -37,7 +37,7 @@ from tbuda_lab.dialects.hostprogram import (
     SetScalar,
     Step,
     Store,
-    joined,
+    join_elements,
     slice_of,
 )
 from tbuda_lab.dialects.program import GraphProgram, netlist_digest, run_cycles, sections_of
@@ -57,7 +57,7 @@ DEVICE = "wormhole_b0"
 
 
 @dataclasses.dataclass
-class Traced:
+class TracedGraph:
     """One graph of a program: its model, its placed netlist, and the tensors that cross to the host.
 
     input_names: of the graph's inputs, in order; inputs: what they were traced with; outputs: the last results.
@@ -330,7 +330,7 @@ class Traced:
             elif "fwd" in sections and self.spatial_batches > 1:
                 body += self._backward(zero_grad=False)
         if "run_opt_0" in programs and "opt" in sections:
-            body += [("gradnorm", Collective(gradients)) for gradients in self._synchronised()]
+            body += [("gradnorm", Collective(gradients)) for gradients in self._synchronised_weights()]
             body += [("opt", SetScalar(k)) for k in scalars]
             body.append(("opt", Run("run_opt_0")))
         if self.spatial_batches > 1:
@@ -352,7 +352,7 @@ class Traced:
         part = [zeros] * self.result.options.microbatch
         return HostProgram(tuple(self._backward(zero_grad=False))), [[part] for _ in range(self.waiting)]
 
-    def _synchronised(self) -> list[tuple[str, ...]]:
+    def _synchronised_weights(self) -> list[tuple[str, ...]]:
         """Weights whose gradients become the mean together: all of them after the backward sections in mode normal,
         else those that a section completes, in the order of the sections."""
         every = tuple(w.name for w in self.result.weights if w.gradient)
@@ -380,7 +380,7 @@ def trace(
     spatial_batches: int = 1,
     op_by_op: bool = False,
     early_gradients: bool = False,
-) -> Traced:
+) -> TracedGraph:
     """Trace and place a model; with optimizers, for training.
 
     early_gradients: ops run in order of their depth, so that backward sections complete gradients one after the other
@@ -466,11 +466,13 @@ def trace(
         result = map_spatially(graph, result, options)
     results = tuple(
         SambaTensor(
-            joined([torch.zeros(node.shape)] * count), name=f"{name}__output_{k}", batch_dim=0 if node.shape else None
+            join_elements([torch.zeros(node.shape)] * count),
+            name=f"{name}__output_{k}",
+            batch_dim=0 if node.shape else None,
         )
         for k, node in enumerate(outputs)
     )
-    return Traced(
+    return TracedGraph(
         name, model, samples, tuple(n.name for n in graph.inputs), results, tuple(n.name for n in outputs), losses,
         list(optimizers), mapping or "section", result, fingerprint, spatial_batches, other_result=by_section,
         masks=masks, op_by_op=op_by_op, early_gradients=early_gradients,

@@ -55,7 +55,7 @@ def shape_text(x: Array | tuple[int, ...]) -> str:
     return f"({', '.join(str(d) for d in shape)})"
 
 
-def repeated(x: Array, shape: tuple[int, ...]) -> Array:
+def repeat_to(x: Array, shape: tuple[int, ...]) -> Array:
     """`np.broadcast_to` for a shape of as many dims, in half the time."""
     view: Array = np.nditer((x,), ("multi_index", "refs_ok", "zerosize_ok"), (("readonly",),), itershape=shape,
                             order="C").itviews[0]

@@ -10,7 +10,7 @@ import numpy as np
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.opspec import ARITY
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp
-from tbuda_lab.sim.arrays import Array, as_number, repeated, repeated_column, repeated_row, rows_to_words, shape_text
+from tbuda_lab.sim.arrays import Array, as_number, repeat_to, repeated_column, repeated_row, rows_to_words, shape_text
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of
 from tbuda_lab.sim.fused import build_fused
 from tbuda_lab.sim.kernels import eltwise, matmul
@@ -59,7 +59,7 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
     expected = context.shape
     as_it_is = history is None and relu is None and pack is None
     integer_out = op.out_df.is_integer or op.out_df.is_raw
-    by_element = _works_by_element(op, context.fused)
+    by_element = _works_by_element(op, context.fused_ops)
     by_row = by_element and expected[1] * expected[2] >= _LARGE
 
     def run(args: Sequence[Array], free: int | None) -> Array:
@@ -69,11 +69,11 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
             if by_element and args[0].strides[3] == 0 and all(map(repeated_column, args)):
                 columns = args[0].shape[3]
                 out = kernel([x[..., :1] for x in args], None)
-                out = repeated(out, (*out.shape[:3], columns))
+                out = repeat_to(out, (*out.shape[:3], columns))
             elif by_row and args[0].strides[2] == 0 and all(map(repeated_row, args)):
                 rows = args[0].shape[2]
                 out = kernel([x[:, :, :1] for x in args], None)
-                out = repeated(out, (*out.shape[:2], rows, out.shape[3]))
+                out = repeat_to(out, (*out.shape[:2], rows, out.shape[3]))
             else:
                 out = kernel(args, free)
         except MemoryError:
@@ -121,7 +121,7 @@ def _move(context: OpContext) -> Kernel:
 
 def _binary(context: OpContext) -> Kernel:
     function = eltwise.BINARY[context.op.type]
-    missed = context.numerics.missed(context.op)
+    missed = context.numerics.missing_products(context.op)
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         x, y = args
@@ -181,7 +181,9 @@ def _matmul(context: OpContext) -> Kernel:
         context.flag("requant") or context.flag("dequant"))
     packed, of_one_row = mm.PackedOperand(), mm.RowProduct()
     kept: list[Any] = [None, 0, None]  # the second operand that came last, for how many slices, its slices side by side
-    twice = 1 if context.numerics.missed(op) is None else 2  # what three passes miss stands beside what they see
+    twice = (
+        1 if context.numerics.missing_products(op) is None else 2
+    )  # what three passes miss stands beside what they see
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         a, b = args[0], args[1]
@@ -193,7 +195,7 @@ def _matmul(context: OpContext) -> Kernel:
                                 f"broadcast it: {{z: {a.shape[1] // max(b.shape[1], 1)}}}")
         if alone and repeated_column(b):
             column = mm.matmul(a, b[..., :1])
-            return repeated(column, (*column.shape[:3], b.shape[3]))
+            return repeat_to(column, (*column.shape[:3], b.shape[3]))
         joined, slices = None, a.shape[1]
         if slices > 1 and a.strides[1] == 0:
             if kept[0] is not b or kept[1] != slices:
@@ -205,7 +207,7 @@ def _matmul(context: OpContext) -> Kernel:
             if row is not None:
                 row = row if joined is None else mm.cut_columns(row, slices)
                 row = finish(row, [x[:, :, :1] for x in args[2:]], heights=(1, 1))
-                return repeated(row, (*row.shape[:2], a.shape[2], row.shape[3]))
+                return repeat_to(row, (*row.shape[:2], a.shape[2], row.shape[3]))
         if joined is None and spill is None and groups == 1 and len(args) > 2 and mm.by_pieces(a, b):
             a, weights = mm.blas_ready(a), mm.blas_ready(b[0, 0])
             out = np.empty((*a.shape[:3], b.shape[3]), np.float32)
@@ -339,7 +341,7 @@ def stack_of_depthwise(op: NetOp) -> bool:
 def _depthwise(context: OpContext) -> Kernel:
     blocks = context.whole("m_k")
     h, w = context.tile_dim
-    finish, missed = _epilogue(context), context.numerics.missed(context.op)
+    finish, missed = _epilogue(context), context.numerics.missing_products(context.op)
     spill: Convert | None = context.numerics.spill(context.op)
     stacked = stack_of_depthwise(context.op)
     selected: list[tuple[Array, int, Array | None, DepthwiseRows | None]] = []

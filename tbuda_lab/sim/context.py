@@ -31,7 +31,7 @@ class OpContext:
 
     op: NetOp
     numerics: Numerics
-    fused: dict[str, FusedOp]
+    fused_ops: dict[str, FusedOp]
     source_dfs: tuple[DataFormat, ...]
     input_tiles: tuple[TileDim, ...]
 

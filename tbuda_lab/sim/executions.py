@@ -22,17 +22,17 @@ class Execution:
 
     reads, for each of the plan's: the entries of all inputs, a single one where all read the same; none where the epoch
     itself makes them. stamps: the entry that other executions may read again, None where what is made of it should not
-    be kept. pushed and slots, for each of the plan's writes: the entries that it makes, and where. through: see
-    `passed_on`. ended: called when all is computed. level: as of `Pending`.
+    be kept. pushes and slots, for each of the plan's writes: the entries that it makes, and where. through: see
+    `passed_on`. on_end: called when all is computed. level: as of `Pending`.
     """
 
     plan: EpochPlan
     reads: list[list[Entry]]
     stamps: list[object]
-    pushed: list[list[Pending]]
+    pushes: list[list[Pending]]
     slots: list[list[int]]
     through: dict[int, Write]
-    ended: Callable[[], None] | None = None
+    on_end: Callable[[], None] | None = None
     level: int = 1
 
 
@@ -120,16 +120,16 @@ def side_by_side(group: Sequence[Execution], index: int) -> tuple[list[Entry], o
     return entries, None
 
 
-def computed(group: Sequence[Execution], results: Sequence[Sequence[Array]]) -> None:
+def deliver(group: Sequence[Execution], results: Sequence[Sequence[Array]]) -> None:
     """Hands the results, for each of the plan's writes one array per input, to those who wait for them."""
     for index, arrays in enumerate(results):
-        pending = [entry for e in group for entry in e.pushed[index]]
+        pending = [entry for e in group for entry in e.pushes[index]]
         for entry, array in zip(pending, arrays, strict=True):
             entry.value = array
     for each in group:
         if each.plan.views:
-            for write, slots, entries in zip(each.plan.writes, each.slots, each.pushed, strict=True):
+            for write, slots, entries in zip(each.plan.writes, each.slots, each.pushes, strict=True):
                 for slot, entry in zip(slots, entries, strict=True):
                     write.io.store(slot, entry)
-        if each.ended is not None:
-            each.ended()
+        if each.on_end is not None:
+            each.on_end()

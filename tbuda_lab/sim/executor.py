@@ -160,7 +160,7 @@ class Executor:
                          "give it fewer entries")
         if io.sink is not None:
             taken, io.sink = io.sink, []
-            return np.stack([io.decode(io.computed(x)) for x in [*taken, io.blank()]])[:len(taken)]
+            return np.stack([io.decode(io.compute(x)) for x in [*taken, io.blank()]])[:len(taken)]
         entries = [self.pop(queue) if isinstance(io, QueueIo) else self.read(queue, i) for i in range(count)]
         return np.stack(entries) if entries else io.decode(io.blank())[None][:0]
 
@@ -249,7 +249,7 @@ class Executor:
     def input_count(self, graph: str) -> int:
         return self.netlist.graphs[graph].input_count
 
-    def zeroed(self, queue: str) -> None:
+    def zero(self, queue: str) -> None:
         """Forgets the accumulated value of the gradient op that fills a queue."""
         producer = self.netlist.queues[queue].input
         for plan in self.plans.values():
@@ -351,7 +351,7 @@ class Executor:
                 self._run_step(step, values, stamps, stop - start, seen, cancel)
             for result, write in zip(results, plan.writes, strict=True):
                 result.extend(self._entries(write, values, stop - start))
-        executions.computed(group, results)
+        executions.deliver(group, results)
 
     def _one_by_one(self, plan: EpochPlan, seen: dict[str, list[Array]], cancel: Cancel | None) -> None:
         """Input by input: for state that passes from one to the next."""
@@ -368,7 +368,7 @@ class Executor:
                     later[number] = io
                     continue
                 entry = io.entry(io.read_slot())
-                values[number] = io.computed(entry)[None]
+                values[number] = io.compute(entry)[None]
                 if isinstance(io, RamIo) or io.prologue or not io.rd_autoinc:
                     stamps[number] = entry
             for step in plan.steps:

@@ -34,9 +34,11 @@ PIECE = 1 << 17
 def build_fused(context: OpContext) -> Kernel:
     """All schedules of a fused op, in order."""
     identity = str(context.op.attributes.get("fused_op_id"))
-    fused = context.fused.get(identity)
+    fused = context.fused_ops.get(identity)
     if fused is None:
-        raise context.error("F1", f"there is no fused op {identity!r}", f"one of {', '.join(context.fused) or 'none'}")
+        raise context.error(
+            "F1", f"there is no fused op {identity!r}", f"one of {', '.join(context.fused_ops) or 'none'}"
+        )
     if fused.inputs != len(context.op.inputs):
         raise context.error("F1", f"{len(context.op.inputs)} inputs", f"fused op {identity!r} takes {fused.inputs}")
     subs = [sub for schedule in fused.schedules for sub in schedule]

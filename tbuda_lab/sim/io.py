@@ -20,7 +20,7 @@ from tbuda_lab.sim.arrays import (
     Array,
     TileDim,
     queue_shape,
-    repeated,
+    repeat_to,
     repeated_row,
     rows_to_words,
     shape_text,
@@ -71,14 +71,14 @@ class Io:
     # -- slots ----------------------------------------------------------------------------------------------------
     def slot(self, index: int) -> Array:
         """What slot `index` holds; zeros if nothing was ever written to it."""
-        return self.computed(self.entry(index))
+        return self.compute(self.entry(index))
 
     def entry(self, index: int) -> Entry:
         """As `slot`, but what is not computed yet as it is. The same object as long as the slot holds the same."""
         entry = self.slots.get(index)
         return self.blank() if entry is None else entry
 
-    def computed(self, entry: Entry) -> Array:
+    def compute(self, entry: Entry) -> Array:
         """The tensor of an entry; zeros if the run that would have computed it was stopped."""
         value = entry.value if isinstance(entry, Pending) else entry
         return self.blank() if value is None else value
@@ -111,8 +111,8 @@ class Io:
     def gather(self, entries: Sequence[Entry]) -> Array:
         """(n, z, R, C): entries side by side; (1, z, R, C) of a single one."""
         if len(entries) == 1:
-            return self.computed(entries[0])[None]
-        return np.stack([self.computed(e) for e in entries])
+            return self.compute(entries[0])[None]
+        return np.stack([self.compute(e) for e in entries])
 
     # -- the host's side ------------------------------------------------------------------------------------------
     def encode(self, array: Array) -> list[Array]:
@@ -140,7 +140,7 @@ class Io:
         values = np.ascontiguousarray(rows, dtype=np.float32)
         values = values if self.exact else quantise(values, self.df)
         if rows is not source:
-            return list(repeated(values.copy() if values is rows else values, source.shape))
+            return list(repeat_to(values.copy() if values is rows else values, source.shape))
         spread = spread_rows(values) if self.is_weight else values
         if spread is source or np.shares_memory(spread, source):
             spread = spread.copy()  # the caller may go on writing into its array
@@ -242,12 +242,12 @@ class RamIo(Io):
         self.rd = self.wr = 0
 
     def push_slot(self) -> int:
-        index = self._checked(self.wr, "write")
+        index = self._check_pointer(self.wr, "write")
         self.wr = (self.wr + self.wr_autoinc) % self.entries
         return index
 
     def read_slot(self) -> int:
-        index = self._checked(self.rd, "read")
+        index = self._check_pointer(self.rd, "read")
         if not (self.prologue or self.epilogue):
             self.rd = (self.rd + self.global_rd_autoinc) % self.entries
         return index
@@ -255,11 +255,11 @@ class RamIo(Io):
     def read_entries(self, count: int) -> list[Entry]:
         """What `count` inputs of a graph read, one after the other; a single entry where all read the same."""
         if self.prologue or self.epilogue or not self.global_rd_autoinc:
-            return [self.entry(self._checked(self.rd, "read"))]
+            return [self.entry(self._check_pointer(self.rd, "read"))]
         entries = [self.entry(self.read_slot()) for _ in range(count)]
         return entries if any(entry is not entries[0] for entry in entries) else entries[:1]
 
-    def _checked(self, pointer: int, what: str) -> int:
+    def _check_pointer(self, pointer: int, what: str) -> int:
         if not 0 <= pointer < self.entries:
             raise QueueError(f"{what} pointer {pointer} of {self.describe()} is outside its {self.entries} entries")
         return pointer
@@ -283,7 +283,7 @@ class ViewIo(RamIo):
         return known[1]
 
     def store(self, index: int, value: Entry) -> None:
-        streams = to_stream(self.computed(value), self.spec)
+        streams = to_stream(self.compute(value), self.spec)
         parts = np.split(streams, self.per_slot, axis=1)
         for i, part in enumerate(parts):  # slots of the base
             self.base.store(index * self.per_slot + i, from_stream(part, self.base.spec))

@@ -82,13 +82,13 @@ class Numerics:
         steps: list[Convert] = []
         in_df = op.inputs[index].df
         if not (in_df.is_integer or source_df.is_integer or covers(in_df, source_df)):
-            steps.append(lambda x: _rounded(x, in_df))
+            steps.append(lambda x: _round(x, in_df))
         if in_df is DataFormat.Float32 and op.type in _FPU:
             steps.append(_tf32)
         bits = self._covered_bits(op, index)
         if bits and bits < max(in_df.mantissa_bits, 1) and not in_df.is_integer:
             mask = np.uint32(0xFFFFFFFF & ~((1 << (24 - bits)) - 1))
-            steps.append(lambda x: _masked(x, mask))
+            steps.append(lambda x: _mask(x, mask))
         return _sequence(steps)
 
     def _covered_bits(self, op: NetOp, index: int) -> int:
@@ -98,7 +98,7 @@ class Numerics:
         # a matmul's second input is source A, an eltwise op's first one
         return (b, a)[index] if op.type != "multiply" else (a, b)[index]
 
-    def missed(self, op: NetOp) -> tuple[Convert, Convert] | None:
+    def missing_products(self, op: NetOp) -> tuple[Convert, Convert] | None:
         """From both operands of a product to the parts whose product the three passes of HiFi3 do not compute; None
         where nothing is missed, or the result is kept in too few bits (`_SHOWN`)."""
         if not self.device or op.math_fidelity != "HiFi3" or op.type not in _PRODUCTS or "identity" in op.attributes:
@@ -110,22 +110,22 @@ class Numerics:
         if len(mantissas) < 2 or any(h <= b for h, b in zip(mantissas, bits, strict=True)):
             return None
         first, second = (np.uint32(0xFFFFFFFF & ~((1 << (24 - b)) - 1)) for b in bits)
-        return lambda x: x - _masked(x, first), lambda x: x - _masked(x, second)
+        return lambda x: x - _mask(x, first), lambda x: x - _mask(x, second)
 
-    def extended(self, op: NetOp, index: int) -> Convert | None:
+    def extend(self, op: NetOp, index: int) -> Convert | None:
         """What an operand of a matmul goes through after its TMs: beside each of its `m_k` parts of the inner
         dimension stands the part that three passes miss, negative on one side, so that one product takes it away."""
-        missed = self.missed(op) if op.type == "matmul" and index < 2 else None
+        missed = self.missing_products(op) if op.type == "matmul" and index < 2 else None
         if missed is None:
             return None
         written, rest = op.attributes.get("m_k"), missed[index]
         parts = written if isinstance(written, int) and written > 0 else 1
         return lambda x: _beside(x, rest, 3 if index == 0 else 2, parts)
 
-    def moved(self, op: NetOp, index: int, tag: DataFormat) -> Convert | None:
+    def after_moves(self, op: NetOp, index: int, tag: DataFormat) -> Convert | None:
         """What an input goes through after its TMs; `tag` as for `unpack`."""
         if self.device:
-            return self.extended(op, index)
+            return self.extend(op, index)
         cut = self.reread and not self.exact and tag in _SMALL_BLOCKS
         return (lambda x: cut_blocks(x, tag)) if cut else None
 
@@ -201,10 +201,10 @@ def to_integer(x: Array, df: DataFormat) -> Array:
 
 
 def _rounder(df: DataFormat, rng: np.random.Generator | None, in_place: bool = False) -> Convert:
-    return lambda x: _rounded(x, df, rng, in_place)
+    return lambda x: _round(x, df, rng, in_place)
 
 
-def _rounded(x: Array, df: DataFormat, rng: np.random.Generator | None = None, in_place: bool = False) -> Array:
+def _round(x: Array, df: DataFormat, rng: np.random.Generator | None = None, in_place: bool = False) -> Array:
     result: Array = round_to(x, df, rng=rng, out=x if in_place and x.dtype == np.float32 else None)
     return result
 
@@ -213,7 +213,7 @@ def _tf32(x: Array) -> Array:
     return tf32(x) if x.dtype == np.float32 else x
 
 
-def _masked(x: Array, mask: np.uint32) -> Array:
+def _mask(x: Array, mask: np.uint32) -> Array:
     if x.dtype != np.float32:
         return x
     return (np.ascontiguousarray(x).view(np.uint32) & mask).view(np.float32)

@@ -22,7 +22,7 @@ from tbuda_lab.sim.arrays import (
     misfit,
     once,
     op_shape,
-    repeated,
+    repeat_to,
     repeated_row,
     shape_text,
     too_large,
@@ -80,7 +80,7 @@ class Port:
         move = self.move
         if isinstance(x, PickedRows):
             if self.by_rows and self.prepare is None and move is not None:
-                x, move = x.moved(move), None
+                x, move = x.move(move), None
             if self.takes_rows and self.prepare is None and move is None and self.finish is None:
                 return cast(Array, x)
             x = x.as_array()
@@ -88,7 +88,7 @@ class Port:
             x = self.prepare(x)
         if move is not None and self.each_row and repeated_row(x):
             row = move(x[:, :, :1])
-            x = repeated(row, (*row.shape[:2], x.shape[2], row.shape[3]))
+            x = repeat_to(row, (*row.shape[:2], x.shape[2], row.shape[3]))
         elif move is not None:
             x = move(x)
         if self.finish is not None:
@@ -263,7 +263,7 @@ def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, Q
         prepare = numerics.unpack(op, i, df, tags[port.source])
         if op.type not in builders.KEEPS_INTEGERS and not df.is_raw and (prepare is None or df.is_integer):
             prepare = as_number if df.is_integer else prepare
-        finish = numerics.moved(op, i, tags[port.source])
+        finish = numerics.after_moves(op, i, tags[port.source])
         if i == 0 and builders.stack_of_depthwise(op):
             port = dataclasses.replace(port, tms=list(port.tms or ())[:-1])
         elif finish is None and tiles[i] == tile and builders.reads_columns_0(op, i, netlist.fused_ops):

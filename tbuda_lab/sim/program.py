@@ -48,7 +48,7 @@ class Machine(Protocol):
     def epoch_of(self, graph: str) -> tuple[str, ...] | None: ...
     def input_count(self, graph: str) -> int: ...
     def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None, ended: Callable[[], None]) -> None: ...
-    def zeroed(self, queue: str) -> None: ...
+    def zero(self, queue: str) -> None: ...
     def allocate(self, queue: str) -> None: ...
     def deallocate(self, queue: str) -> None: ...
 
@@ -289,12 +289,12 @@ class ProgramRun:
         if len(waiting) < len(epoch):
             return
         del self.pending[epoch]
-        merged = settings if len(epoch) == 1 else self._merged(epoch, waiting)
+        merged = settings if len(epoch) == 1 else self._merge_settings(epoch, waiting)
         input_count = self.machine.input_count(graph)
         for queue, setting in merged.items():
             self._apply(queue, setting, input_count)
         try:
-            self.machine.run_epoch(epoch, self.cancel, lambda: self._ended(graph))
+            self.machine.run_epoch(epoch, self.cancel, lambda: self._on_end(graph))
         except QueueError as error:
             place = f"program {self.program.name!r}, instruction {self.pc - 1}: execute {graph!r}"
             raise QueueError(f"{place}: {error}", error.diagnostics) from None
@@ -310,7 +310,9 @@ class ProgramRun:
                 raise self._error("P4", f"execute of {instruction.graph!r} sets {queue!r}, which is not a queue")
         return WrittenSettings(settings, self.machine.io)
 
-    def _merged(self, epoch: tuple[str, ...], waiting: Mapping[str, Mapping[str, IoSetting]]) -> dict[str, IoSetting]:
+    def _merge_settings(
+        self, epoch: tuple[str, ...], waiting: Mapping[str, Mapping[str, IoSetting]]
+    ) -> dict[str, IoSetting]:
         """The settings of all graphs of a temporal epoch."""
         merged: dict[str, IoSetting] = {}
         for settings in waiting.values():
@@ -321,7 +323,7 @@ class ProgramRun:
                 merged[queue] = setting
         return merged
 
-    def _ended(self, graph: str) -> None:
+    def _on_end(self, graph: str) -> None:
         self.executes += 1
         if self.progress is not None:
             self.progress(self.executes, graph)
@@ -337,7 +339,7 @@ class ProgramRun:
         io.prologue, io.epilogue = setting.prologue, setting.epilogue
         if setting.zero:
             io.clear()
-            self.machine.zeroed(queue)
+            self.machine.zero(queue)
         first = queue not in self.applied
         self.applied[queue] = setting
         if isinstance(io, RamIo):

@@ -41,17 +41,17 @@ class RowPicker:
         np.take(x, self.index.reshape(-1), axis=0, out=out, mode="clip")  # all in range; "raise" would copy first
         out[self.empty] = 0
 
-    def signed(self) -> Array:
+    def signed_index(self) -> Array:
         """`index` with -1 where no row stands."""
         result = self.index.copy()
         result.reshape(-1)[self.empty] = -1
         return result
 
-    def moved(self, move: Callable[[Array], Array]) -> RowPicker:
+    def move(self, move: Callable[[Array], Array]) -> RowPicker:
         """The picker of what `move`, which keeps rows of the source whole, makes of the result."""
         picker = self.moved_by.get(move)
         if picker is None:
-            rows = np.ascontiguousarray(move(self.signed()[None])[0])
+            rows = np.ascontiguousarray(move(self.signed_index()[None])[0])
             empty = np.flatnonzero(rows < 0)
             picker = self.moved_by[move] = RowPicker(np.maximum(rows, 0), empty)
         return picker
@@ -60,7 +60,7 @@ class RowPicker:
         """The windows of an image that the rows are, as the taps of a depthwise product of `blocks`; None if they are
         none."""
         if blocks not in self.windows_of:
-            self.windows_of[blocks] = find_windows(self.signed()[..., 0], blocks)
+            self.windows_of[blocks] = find_windows(self.signed_index()[..., 0], blocks)
         return self.windows_of[blocks]
 
 
@@ -83,9 +83,9 @@ class PickedRows:
                 self.picker.into(out.reshape(-1, x.shape[1]), x)
         return self._copy
 
-    def moved(self, move: Callable[[Array], Array]) -> PickedRows:
+    def move(self, move: Callable[[Array], Array]) -> PickedRows:
         """What `move`, which keeps rows of the source whole, makes of it."""
-        return PickedRows(self.source, self.picker.moved(move))
+        return PickedRows(self.source, self.picker.move(move))
 
 
 def as_array(x: Array | PickedRows) -> Array:

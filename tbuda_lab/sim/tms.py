@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.netlist.schema import OpInput, Tm
-from tbuda_lab.sim.arrays import Array, TileDim, misfit, repeated, shape_text, too_large
+from tbuda_lab.sim.arrays import Array, TileDim, misfit, repeat_to, shape_text, too_large
 
 Move = Callable[[Array], Array]
 
@@ -61,12 +61,12 @@ def broadcast(x: Array, dim: str, k: int) -> Array:
     axis = {"z": 1, "r": 2, "c": 3}[dim]
     if x.shape[axis] == 1 or x.strides[axis] == 0:  # all along the axis is one
         one = x[(slice(None),) * axis + (slice(1),)]
-        return repeated(one, (*x.shape[:axis], k * x.shape[axis], *x.shape[axis + 1:]))
+        return repeat_to(one, (*x.shape[:axis], k * x.shape[axis], *x.shape[axis + 1:]))
     if dim == "z":
-        return repeated(x[:, None], (n, k, z, rows, columns)).reshape(n, k * z, rows, columns)
+        return repeat_to(x[:, None], (n, k, z, rows, columns)).reshape(n, k * z, rows, columns)
     if dim == "r":
-        return repeated(x[:, :, None], (n, z, k, rows, columns)).reshape(n, z, k * rows, columns)
-    return repeated(x[:, :, :, None], (n, z, rows, k, columns)).reshape(n, z, rows, k * columns)
+        return repeat_to(x[:, :, None], (n, z, k, rows, columns)).reshape(n, z, k * rows, columns)
+    return repeat_to(x[:, :, :, None], (n, z, rows, k, columns)).reshape(n, z, rows, k * columns)
 
 
 def pad(x: Array, rows: int, columns: int, value: float) -> Array:
@@ -93,7 +93,7 @@ def tile_broadcast(x: Array, dim: str, tile_dim: TileDim) -> Array:
         tiles = tiles[:, :, :, :1]
     if "c" in dim:
         tiles = tiles[..., :1]
-    return repeated(tiles, (n, z, rows // h, h, columns // w, w)).reshape(x.shape)
+    return repeat_to(tiles, (n, z, rows // h, h, columns // w, w)).reshape(x.shape)
 
 
 def retile(x: Array, old: TileDim, new: TileDim) -> Array:

@@ -93,7 +93,7 @@ class WindowSums:
         self._rows = rows
         self._count = windows.out[0] * windows.out[1]
         self._convolve = _convolution(windows, rows, self._kernels) or (
-            lambda pixels, i: _summed(windows, pixels, self._kernels[i]))
+            lambda pixels, i: _sum_windows(windows, pixels, self._kernels[i]))
 
     def of(self, source: Array) -> Array | None:
         """(n, rows, C), of pixels (n, pixels, C); None if a result is not finite."""
@@ -154,11 +154,11 @@ def _convolution(windows: Windows, rows: int, kernels: Array) -> Callable[[Array
     return run
 
 
-def _summed(windows: Windows, pixels: Array, kernel: Array) -> Array:
+def _sum_windows(windows: Windows, pixels: Array, kernel: Array) -> Array:
     """What `_convolution` does, of any windows, by NumPy."""
     columns = pixels.shape[1]
     (out_rows, out_columns), (dy, dx) = windows.out, (windows.dy, windows.dx)
-    framed = _framed(pixels, windows)
+    framed = _frame(pixels, windows)
     a, b, c = framed.strides
     taps, steps = (dy.count, dx.count), (a * dy.step, b * dx.step)
     if windows.stride == 1 and columns < _NARROW:  # the windows of a row lie side by side in memory for each tap
@@ -171,7 +171,7 @@ def _summed(windows: Windows, pixels: Array, kernel: Array) -> Array:
     return apart.reshape(-1, columns)
 
 
-def _framed(pixels: Array, windows: Windows) -> Array:
+def _frame(pixels: Array, windows: Windows) -> Array:
     """(rows, columns, C) of the image that the windows see, zero where they reach beyond it."""
     (height, width), (out_rows, out_columns) = windows.image, windows.out
     dy, dx, stride = windows.dy, windows.dx, windows.stride

@@ -154,10 +154,10 @@ def group(sheets: Iterable[Sheet]) -> list[KeyRuns]:
                 mine.setdefault(key, []).append(row)
         for key, rows in mine.items():
             parts.setdefault(key, []).append((sheet, rows))
-    return [_joined(key, parts[key]) for key in sorted(parts, key=dataclasses.astuple)]
+    return [_join(key, parts[key]) for key in sorted(parts, key=dataclasses.astuple)]
 
 
-def _joined(key: Key, parts: list[tuple[Sheet, list[int]]]) -> KeyRuns:
+def _join(key: Key, parts: list[tuple[Sheet, list[int]]]) -> KeyRuns:
     blocks: list[Block] = [sheet.block(np.array(rows)) for sheet, rows in parts]
     each = [block.features() for block in blocks]
     features = {name: np.concatenate([f[name] for f in each]) for name in each[0]}

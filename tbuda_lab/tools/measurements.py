@@ -62,7 +62,7 @@ class Cells:
             return None
         return [next(filter(None, (row[index].strip() for index in columns)), "") for row in self.rows]
 
-    def parsed(self, texts: list[str], parse: Callable[[str], _T], instead: _T, column: str = "") -> list[_T]:
+    def parse(self, texts: list[str], parse: Callable[[str], _T], instead: _T, column: str = "") -> list[_T]:
         """Every text parsed, each different one once. A row that cannot be is an `InputError`, or is refused and has
         `instead`."""
         results: dict[str, _T | Exception] = {}
@@ -93,7 +93,7 @@ class Cells:
             for row in [row for row, text in enumerate(numbers) if not text]:
                 self.say(self.lines[row], f": column {name} is empty, taken as {default:g}")
                 numbers[row] = f"{default:g}"
-        return np.array(self.parsed(numbers, lambda text: _count(text, least), 1.0, name), np.float64)
+        return np.array(self.parse(numbers, lambda text: _count(text, least), 1.0, name), np.float64)
 
     def _refuse(self, row: int, column: str, error: Exception) -> None:
         what = f"column {column} {error}" if column else str(error)
@@ -223,7 +223,7 @@ def read_sheet(path: Path, kind: str | None = None, *, strict: bool = True) -> S
     counts = {name: cells.numbers(names, None if name in _REQUIRED else _least(name), _least(name))
               for name, names in _COLUMNS.items()}
     fidelity = [text or "LoFi" for text in cells.texts(_FIDELITY) or [""] * count]
-    counts["fidelity"] = np.array([f.passes for f in cells.parsed(fidelity, parse_fidelity, MathFidelity.LoFi)],
+    counts["fidelity"] = np.array([f.passes for f in cells.parse(fidelity, parse_fidelity, MathFidelity.LoFi)],
                                   dtype=np.float64)
     texts = cells.texts(_FORMAT)
     if texts is None:
@@ -231,12 +231,12 @@ def read_sheet(path: Path, kind: str | None = None, *, strict: bool = True) -> S
     kinds, unknown = _kinds(cells, kind)
     if "sparse_matmul" in kinds:  # the sparse operand is not what moves
         texts = cells.texts(("input1_df", "output_df")) or texts
-    formats = cells.parsed(texts, parse_format, _ASSUMED)
+    formats = cells.parse(texts, parse_format, _ASSUMED)
     variants = _variants(cells, kinds)
     keys = [Key(k, format_class(df), v) for k, df, v in zip(kinds, formats, variants, strict=True)]
     _reductions(counts, kinds, variants)
     vectors = [text.lower() or "rc" for text in cells.texts(_VECTOR) or ["rc"] * count]
-    measured = _measured(cells)
+    measured = _measured_cycles(cells)
     refused = sorted(cells.refused)
     if measured is not None:
         measured[[*unknown, *refused]] = math.nan
@@ -316,7 +316,7 @@ def _stem(cells: Cells) -> str:
     return re.sub(r"[-\s.]+", "_", cells.path.stem.lower())
 
 
-def _measured(cells: Cells) -> F64 | None:
+def _measured_cycles(cells: Cells) -> F64 | None:
     """Cycles per input, NaN where a cell holds no number (a run that failed); None without such a column."""
     measured: F64 | None = None
     for name, inputs in (("total-runtime", INPUTS_PER_RUN), ("runtime", 1)):

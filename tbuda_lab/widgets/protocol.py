@@ -68,7 +68,7 @@ class _Content:
         self._deflated: bytes | None = None
 
     @property
-    def deflated(self) -> bytes:
+    def deflate(self) -> bytes:
         if self._deflated is None:
             header = json.dumps(self.header, ensure_ascii=False, separators=(",", ":")).encode()
             head = struct.pack("<I", len(header)) + header
@@ -94,7 +94,7 @@ def same(a: Frame, b: Frame) -> bool:
     return one.header == other.header and one.buffer == other.buffer
 
 
-class Packed:
+class FramePacket:
     """A frame as it is sent, with its revision."""
 
     def __init__(self, frame: Frame, rev: int) -> None:
@@ -107,7 +107,7 @@ class Packed:
         if not inflates or len(content.buffer) < WORTH:
             yield from self._pieces(content.buffer, {"header": content.header}, {})
         else:
-            yield from self._pieces(content.deflated, {}, {"deflated": True})
+            yield from self._pieces(content.deflate, {}, {"deflated": True})
 
     def _pieces(
         self, data: bytes, first: dict[str, Any], all_: dict[str, Any]

@@ -54,7 +54,7 @@ def report_html(
     """The page as text: summary, graph of each stage, grid of each epoch, op table, netlist, warnings, memory, what the
     edits changed, timeline, passes.
 
-    pages: which of `PAGES`, with commas. redact: "names", "shapes" or "both" take those out; see `redact.redacted`.
+    pages: which of `PAGES`, with commas. redact: "names", "shapes" or "both" take those out; see `redact_frames`.
     A session that has not compiled gives a page of what there is (its problems). Raises `InputError` for other words,
     `OutputError` if the front end is not built.
     """
@@ -68,7 +68,7 @@ def report_html(
     frames = session_frames(result, session.device, session.problems, session.name, comparisons, times)
     frames += _timeline(session) if "trace" in chosen else []
     frames += look_frames(session, "passes" in chosen, "epochs" in chosen)
-    frames = redacted([f for f in frames if _page_of(f.key) in ("", *chosen)], redact)
+    frames = redact_frames([f for f in frames if _page_of(f.key) in ("", *chosen)], redact)
     frames = [_with_pages(f, chosen) for f in frames]
     name = session.name if redact in ("nothing", "shapes") else "A model"
     return page_html(f"{name} on {session.device.name}", frames, _status(session), script)
@@ -238,7 +238,7 @@ _SIZES = re.compile(r"\d+(?:\s*[x×,]\s*\d+)+|(?<=[\[(=])\d+")
 _NUMBERS = re.compile(r"[\d\s()\[\]x×,.:-]*")
 
 
-def redacted(frames: Sequence[Frame], what: str) -> list[Frame]:
+def redact_frames(frames: Sequence[Frame], what: str) -> list[Frame]:
     """The frames without names, without shapes, or without both; the text of the netlist goes in any case.
 
     Without shapes: no tensor shapes, blocks, bytes, no page of memory and no loads of links. Raises `InputError` for

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbuda_lab.core.bindings import InputBinding, OutputBinding, host_tensor, unstacked
+from tbuda_lab.core.bindings import InputBinding, OutputBinding, host_tensor, unstack
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.tm import hslice, hstack, vstack
@@ -32,10 +32,10 @@ def test_streamed_outputs_come_back_whole():
     rng = np.random.default_rng(1)
     whole = rng.standard_normal((2, 96, 64)).astype(np.float32)
     by_rows = whole.reshape(2, 3, 32, 64).reshape(6, 32, 64)
-    np.testing.assert_array_equal(unstacked(by_rows, vstack(3)), whole)
+    np.testing.assert_array_equal(unstack(by_rows, vstack(3)), whole)
     by_cols = whole.reshape(2, 96, 2, 32).transpose(0, 2, 1, 3).reshape(4, 96, 32)
-    np.testing.assert_array_equal(unstacked(by_cols, hstack(2)), whole)
-    np.testing.assert_array_equal(unstacked(whole, hslice(2)), by_cols)
+    np.testing.assert_array_equal(unstack(by_cols, hstack(2)), whole)
+    np.testing.assert_array_equal(unstack(whole, hslice(2)), by_cols)
     binding = OutputBinding("out", "out", (1, 2, 90, 60), (vstack(3),))
     assert torch.equal(binding.decode(by_rows), torch.from_numpy(whole[:, :90, :60].reshape(1, 2, 90, 60)))
 

@@ -20,7 +20,7 @@ from tbuda_lab.core.balancer.types import Objective
 from tbuda_lab.core.compiler import CompileResult, Pipeline, cache, pipeline
 from tbuda_lab.core.compiler.cache import FORMAT, CompileCache, cache_folder, checksum
 from tbuda_lab.core.compiler.request import Clock, Request
-from tbuda_lab.core.compiler.result import checked
+from tbuda_lab.core.compiler.result import check_netlist
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import Diagnostic, InputError, NetlistError
 from tbuda_lab.core.frontend import from_torch
@@ -173,7 +173,9 @@ def test_what_is_fused_is_decided_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(fusing, "LEAST_SHARE", 0.0)
     traced = from_torch(Softmax().eval(), (torch.zeros(1, 4, 128, 64),), name="softmax")
     first, cache = compiled(traced, tmp_path)
-    assert cache.misses == 3 and any(p.tried for p in first.fused)  # of the decision, the placement, the findings
+    assert cache.misses == 3 and any(
+        p.trial_cycles for p in first.fused
+    )  # of the decision, the placement, the findings
     monkeypatch.setattr(pipeline, "begin", None)
     again, cache = compiled(traced, tmp_path)
     assert (cache.hits, cache.misses) == (3, 0)
@@ -194,7 +196,7 @@ def test_a_decision_on_fusing_is_checked_before_it_is_used(record: Any) -> None:
     traced = from_torch(Softmax().eval(), (torch.zeros(1, 4, 128, 64),), name="softmax")
     graph = passes.run(traced, options).graph
     lowered = lower(graph, device, options)
-    assert fusing.undecided(lowered, device, options)
+    assert fusing.has_undecided_groups(lowered, device, options)
     with pytest.raises(InputError):
         fusing.from_record(record, graph, lowered, device, options)
 
@@ -289,12 +291,12 @@ def test_the_bound_of_a_record_is_that_of_the_same_graph(kind: str, needed: int)
         lowered = lower(passes.run(turned()[2], options).graph, device, options)
     models = op_models(lowered, device, options, overrides)
     outcome = place_and_repair(lowered, models, device, options, overrides)
-    assert len(outcome.edits) == 1 and outcome.edits[0].kind == f"insert_{kind}" and outcome.chosen.needed == needed
+    assert len(outcome.edits) == 1 and outcome.edits[0].kind == f"insert_{kind}" and outcome.decisions.needed == needed
     record = json.loads(json.dumps(to_record(outcome, lowered, options)))
     again = from_record(record, lowered, models, device, options, overrides)
     first, second = _objective(outcome), _objective(again)
     assert 0.0 < second.bound == first.bound <= first.time
-    assert again.chosen == outcome.chosen
+    assert again.decisions == outcome.decisions
 
 
 def test_a_bound_is_worked_out_once(tmp_path: Path) -> None:
@@ -340,9 +342,9 @@ def test_the_least_recently_used_entries_go_first(tmp_path: Path) -> None:
 def test_a_netlist_that_was_checked_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traced = graph()
     warnings = [Diagnostic("warning", "fwd_0", "P1", "of the first check"), Diagnostic("note", "a", "b", "c", "d")]
-    monkeypatch.setattr(pipeline, "checked", lambda *_: list(warnings))
+    monkeypatch.setattr(pipeline, "check_netlist", lambda *_: list(warnings))
     compiled(traced, tmp_path)
-    monkeypatch.setattr(pipeline, "checked", lambda *_: [])
+    monkeypatch.setattr(pipeline, "check_netlist", lambda *_: [])
     again, _ = compiled(traced, tmp_path)
     assert set(warnings) <= set(again.diagnostics)
     breaks = (Override("epoch_break", again.placement.schedule[1], True),)
@@ -354,7 +356,7 @@ def test_a_netlist_with_errors_is_never_taken_for_a_good_one(tmp_path: Path, mon
     def refuse(*_: object) -> list[Diagnostic]:
         raise NetlistError("broken", [Diagnostic("error", "a", "b", "c")])
 
-    monkeypatch.setattr(pipeline, "checked", refuse)
+    monkeypatch.setattr(pipeline, "check_netlist", refuse)
     for _ in range(2):
         with pytest.raises(NetlistError):
             compiled(graph(), tmp_path)
@@ -375,7 +377,7 @@ def test_findings_are_looked_at_before_they_are_used(
     body = json.dumps(record)
     path.write_text(f"{cache.FORMAT} {cache.checksum(body)}\n{body}\n")
     looked: list[object] = []
-    monkeypatch.setattr(pipeline, "checked", lambda *given: looked.append(given) or checked(*given))
+    monkeypatch.setattr(pipeline, "check_netlist", lambda *given: looked.append(given) or check_netlist(*given))
     assert about(compiled(traced, tmp_path)[0]) == about(first) and looked
 
 
@@ -420,7 +422,7 @@ def small() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 def test_fields_of_the_record_are_those_of_the_decisions() -> None:
     """A field that is added to the decisions has to be written and read."""
-    from tbuda_lab.core.placer.place import Chosen
+    from tbuda_lab.core.placer.place import Decisions
 
-    names = {f.name for f in dataclasses.fields(Chosen)}
+    names = {f.name for f in dataclasses.fields(Decisions)}
     assert names == {"segments", "policy", "notes", "objective", "curve", "bounds", "needed"}

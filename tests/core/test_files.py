@@ -121,9 +121,9 @@ def test_the_survey_counts_what_composing_would_make() -> None:
         text = "\n".join(lines)
         plain = len([e for e in yaml.parse(text) if isinstance(e, yaml.ScalarEvent | yaml.CollectionStartEvent)])
         added = size(yaml.compose(text)) - plain
-        assert yaml_fault(text, Limits(repeated=added - 4 * len(text))) is None
+        assert yaml_fault(text, Limits(alias_nodes=added - 4 * len(text))) is None
         if added:
-            assert yaml_fault(text, Limits(repeated=added - 1 - 4 * len(text))) is not None
+            assert yaml_fault(text, Limits(alias_nodes=added - 1 - 4 * len(text))) is not None
 
 
 def test_files_are_read_as_far_as_is_plausible(tmp_path: Path) -> None:

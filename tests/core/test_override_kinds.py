@@ -18,8 +18,8 @@ from tbuda_lab.core.overrides import (
     KINDS,
     Each,
     Override,
+    form_fault,
     from_json,
-    malformed,
     override_python,
     refuse_malformed,
     to_json,
@@ -74,7 +74,7 @@ def test_what_no_model_could_take_is_refused_with_what_would_do(kind: str, value
 )
 def test_what_a_model_could_take_is_not(kind: str, value: Any) -> None:
     for target in ("a", ("a", "b"), ["a", "b"], Each(("a",)), re.compile("a.*"), lambda name: name == "a"):
-        assert malformed(Override(kind, target, value)) is None  # type: ignore[arg-type]
+        assert form_fault(Override(kind, target, value)) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("target", [None, 5, ("a", 5), {"a": 1}])
@@ -85,7 +85,7 @@ def test_targets_are_names_patterns_or_predicates(target: Any) -> None:
 
 def test_a_list_of_names_is_a_tuple_of_names() -> None:
     record = Override("epoch_break", ["b", "a"])  # type: ignore[arg-type]
-    assert record == Override("epoch_break", ("b", "a")) and record.named
+    assert record == Override("epoch_break", ("b", "a")) and record.is_named
     assert record.matches(["a", "b", "c"]) == ["a", "b"]
 
 

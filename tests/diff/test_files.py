@@ -175,6 +175,6 @@ def test_previous_is_the_step_before(session: Session) -> None:
 def test_sides_of_a_session_are_compared_by_the_simulated_time(session: Session) -> None:
     """What every view calls the time of the model is what a comparison counts, and its epochs."""
     diff = session.diff("start", "now")
-    assert diff.simulated and diff.time[1] == session.time().per_input
+    assert diff.has_simulated_time and diff.time[1] == session.time().per_input
     assert [e.time for e in diff.after.epochs] == [e.cycles / diff.after.batch for e in session.time().epochs]
     assert f"| cycles per input, simulated | {diff.time[0]:,.0f} |" in diff.to_markdown()

@@ -96,7 +96,7 @@ class EventDriven:
         for number in self.into[op]:
             edge = self.network.edges[number]
             whole = self.network.ops[edge.producer].total
-            self._post(now + edge.latency, "space", number, turn * whole + int(edge.freed[step]))
+            self._post(now + edge.latency, "space", number, turn * whole + int(edge.frees[step]))
         self.at[op] = (turn, step + 1) if step + 1 < model.steps else (turn + 1, 0)
 
 

@@ -125,7 +125,7 @@ def test_each_step_needs_and_frees_what_counting_tiles_says(case: str, grid: tup
     assert len(edge.need) == len(ublocks)
     assert edge.need.tolist() == [int(ublocks[: i + 1].max()) + 1 for i in range(len(ublocks))]
     total = z * rows * cols // 1024 // (grid[0] * grid[1])
-    assert edge.freed.tolist() == [int(ublocks[i + 1 :].min(initial=total)) for i in range(len(ublocks))]
+    assert edge.frees.tolist() == [int(ublocks[i + 1 :].min(initial=total)) for i in range(len(ublocks))]
 
 
 def test_cores_that_read_other_heads_do_not_go_in_step() -> None:
@@ -146,7 +146,7 @@ def test_a_broadcast_is_kept_until_it_was_read_for_the_last_time() -> None:
     edges = edge_between(s.output("sub"), sized(("top", 1, 1), ("sub", 1, 1)), "sub")
     (edge,) = edges
     assert edge.port == 1
-    assert edge.freed[-1] == 4 and (edge.freed <= edge.need).all()
+    assert edge.frees[-1] == 4 and (edge.frees <= edge.need).all()
 
 
 @pytest.mark.parametrize("columns", [1, 2])
@@ -159,7 +159,7 @@ def test_a_matmul_reads_rows_as_it_goes_and_columns_whole(columns: int) -> None:
     edges = {e.port: e for e in edge_between(s.output("mm"), overrides, "mm")}
     assert len(edges) == 2
     assert set(edges[1].need.tolist()) == {4 * columns}, "the second operand before the first row"
-    assert set(edges[1].freed[:-1].tolist()) <= {0}
+    assert set(edges[1].frees[:-1].tolist()) <= {0}
     rows = len(edges[0].need)
     assert (edges[0].need == 8 * np.arange(1, rows + 1) // rows).all()
 
@@ -173,7 +173,7 @@ def test_a_bias_is_there_before_a_block_begins_and_kept_for_all_of_it() -> None:
     (edge,) = edge_between(s.output("mm"), overrides, "mm")
     assert edge.port == 2 and len(edge.need) > 1
     assert set(edge.need.tolist()) == {4}
-    assert edge.freed.tolist() == [0] * (len(edge.freed) - 1) + [4]
+    assert edge.frees.tolist() == [0] * (len(edge.frees) - 1) + [4]
 
 
 def test_a_matmul_that_accumulates_gives_nothing_before_the_last_k() -> None:
@@ -198,7 +198,7 @@ def test_concatenated_slices_come_from_the_operands_in_turn() -> None:
     edges = {e.port: e for e in edge_between(s.output("cat"), overrides, "cat")}
     assert edges[0].need.tolist() == [4, 8, 8, 8, 8]
     assert edges[1].need.tolist() == [0, 0, 4, 8, 12]
-    assert edges[0].freed[1] == 8 and edges[1].freed[1] == 0
+    assert edges[0].frees[1] == 8 and edges[1].frees[1] == 0
 
 
 def test_a_picker_goes_through_the_picture_for_every_tap() -> None:
@@ -209,7 +209,7 @@ def test_a_picker_goes_through_the_picture_for_every_tap() -> None:
     built = build(result, CONSTANTS)  # type: ignore[arg-type]
     names = [op.name for op in built.network.ops]
     (edge,) = [e for e in built.network.edges if names[e.consumer] == "c1.pick"]
-    need, freed = edge.need.reshape(9, 8), edge.freed.reshape(9, 8)
+    need, freed = edge.need.reshape(9, 8), edge.frees.reshape(9, 8)
     assert need[0].tolist() == list(range(1, 9)) and (need[1:] == 8).all()
     assert (freed[:8] == 0).all() and freed[8].tolist() == list(range(1, 9))
 
@@ -233,7 +233,7 @@ def test_a_picker_that_streams_moves_down_the_picture() -> None:
     # the tap one line up: slice i (lines 2i and 2i + 1) reads lines 2i - 1 and 2i, in tiles i - 1 and i
     last = edge.need.reshape(8, -1)[:, -1]
     assert last.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert edge.freed.reshape(8, -1)[:-1, -1].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert edge.frees.reshape(8, -1)[:-1, -1].tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_stripes_are_rectangles_that_cover_the_grid() -> None:
@@ -262,10 +262,10 @@ def test_steps_end_with_the_whole_and_edges_are_consistent(graph: Graph, steps: 
     built = build(result, EpochConstants(steps=steps, max_steps=max(steps, 64)))  # type: ignore[arg-type]
     for edge in built.network.edges:
         whole = built.network.ops[edge.producer].total
-        assert len(edge.need) == len(edge.freed) == built.network.ops[edge.consumer].steps
-        assert (np.diff(edge.need) >= 0).all() and (np.diff(edge.freed) >= 0).all()
-        assert edge.need[-1] <= whole == edge.freed[-1]
-        assert (edge.freed[:-1] <= np.maximum.accumulate(edge.need)[1:].max(initial=whole)).all()
+        assert len(edge.need) == len(edge.frees) == built.network.ops[edge.consumer].steps
+        assert (np.diff(edge.need) >= 0).all() and (np.diff(edge.frees) >= 0).all()
+        assert edge.need[-1] <= whole == edge.frees[-1]
+        assert (edge.frees[:-1] <= np.maximum.accumulate(edge.need)[1:].max(initial=whole)).all()
         assert edge.capacity is not None and edge.capacity > 0
 
 

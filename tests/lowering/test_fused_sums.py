@@ -96,7 +96,7 @@ def test_a_sum_is_a_schedule_and_an_exponential_before_it_an_op(dim: int) -> Non
         ("matmul", "intermed0", 0, True), ("reciprocal", "intermed1", 1, True), ("multiply", "output", 1, False)
     ]  # fmt: skip
     assert steps[1].pop == ("intermed0",) and steps[2].pop_last == ("intermed1",) and not steps[2].pop
-    assert steps[2].widened == (steps[2].inputs.index("intermed1"),)
+    assert steps[2].wide_operands == (steps[2].inputs.index("intermed1"),)
 
 
 def test_without_the_option_sums_stay_ops() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tbuda_lab.core import netlist
-from tbuda_lab.core.netlist.check import CheckCache, facts_of, ordered
+from tbuda_lab.core.netlist.check import CheckCache, facts_of, ordered_rules
 from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.schema import Queue
 from tbuda_lab.core.netlist.tables import Tables
@@ -43,7 +43,7 @@ def test_other_devices_and_profiles_have_their_own_findings() -> None:
 
 def test_most_rules_look_no_further_than_the_sources_of_an_op() -> None:
     cache, n = CheckCache(), CASES[0].base()
-    rules = [rule for rule in ordered() if rule.scope == "op"]
+    rules = [rule for rule in ordered_rules() if rule.scope == "op"]
     context = CheckContext(Tables(n), facts_of("wormhole_b0"))
     ops = [op for _, op in n.ops()]
     first = cache.check(context, rules, ops)
@@ -54,7 +54,7 @@ def test_most_rules_look_no_further_than_the_sources_of_an_op() -> None:
 
 def test_queues_that_move_in_memory_are_nothing_to_the_ops() -> None:
     cache, n = CheckCache(), CASES[0].base()
-    rules = [rule for rule in ordered() if rule.scope == "op"]
+    rules = [rule for rule in ordered_rules() if rule.scope == "op"]
     facts = facts_of("wormhole_b0")
     first = cache.check(CheckContext(Tables(n), facts), rules, [op for _, op in n.ops()])
     moved = dataclasses.replace(n, queues={name: _moved(q) for name, q in n.queues.items()})

@@ -16,7 +16,7 @@ from tbuda_lab.core.netlist import schema
 from tbuda_lab.core.netlist.routing import EdgeReader, RoutedEdge, RouteRule, Source, judge, judge_alone, view
 from tbuda_lab.core.netlist.routing.cases import MOST_LINE, edge_of, judge_lines
 from tbuda_lab.core.netlist.routing.layout import shape_after
-from tbuda_lab.core.netlist.routing.stacks import breaking_step, chain_of, phased, phases, step_text
+from tbuda_lab.core.netlist.routing.stacks import breaking_step, chain_of, phases, sent_in_phases, step_text
 from tests.netlist import builders
 
 JUDGED = Path(__file__).with_name("judged_edges.jsonl")
@@ -67,7 +67,7 @@ def test_arrays_say_what_single_edges_say() -> None:
             view_ = view(EdgeReader("eltwise", 0, (gr, gc), after[0], (m, n), (u, v), scan, "nop"), after)
             slots = Source((cut, 1), t, (rows // cut, 1), (1, columns), "r", size).slots(2)
             refused = phases(chain, slots, after[1:], (0, 0), view_).rule
-            at_once = np.where(phased(chain, t, slots), refused, 0)
+            at_once = np.where(sent_in_phases(chain, t, slots), refused, 0)
             seen_rules |= set(at_once.tolist())
             for k in range(0, len(size), 11):
                 a = {name: int(x[k]) for name, x in zip(("size", "gr", "gc", "u", "v", "cut", "m", "n"),

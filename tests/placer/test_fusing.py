@@ -65,8 +65,8 @@ def test_the_better_of_both_choices_of_epochs_is_kept(device: str, monkeypatch: 
     fused, cut = total(begun(graph, device)), total(begun(apart, device))
     result = decide(passed(), graph, spec, OPTIONS, lambda g: begun(g, device))
     (pattern,) = [p for p in result.patterns if p.steps[-1] == "exp"]
-    assert len(pattern.ops) == 2 and pattern.tried == (fused, cut) and pattern.cut == (cut < fused)
-    assert result.begun is not None and total(result.begun) == min(fused, cut)
+    assert len(pattern.ops) == 2 and pattern.trial_cycles == (fused, cut) and pattern.cut == (cut < fused)
+    assert result.start is not None and total(result.start) == min(fused, cut)
     assert f"{fused:,}" in pattern.text and f"{cut:,}" in pattern.text
     assert pattern.members and all(op in pattern.members for op in pattern.ops)
 
@@ -103,7 +103,7 @@ def test_a_small_part_of_the_model_is_not_worth_trying(monkeypatch: pytest.Monke
         return begun(graph, "wormhole_b0")
 
     result = decide(passed(), lower(passed(), spec, OPTIONS), spec, OPTIONS, counted)
-    assert len(calls) == 1 and all(p.tried is None for p in result.patterns)
+    assert len(calls) == 1 and all(p.trial_cycles is None for p in result.patterns)
     assert any("too small to price both ways" in p.text for p in result.patterns)
 
 
@@ -122,7 +122,7 @@ def test_a_session_decides_as_a_compile_does_and_an_edit_changes_nothing(monkeyp
     first = session.compile()
     whole = compile_graph(attention(), "wormhole_b0")
     assert dumps(first.netlist) == dumps(whole.netlist) and first.fused == whole.fused
-    op = next(p for p in first.fused if p.tried is not None).ops[0]
+    op = next(p for p in first.fused if p.trial_cycles is not None).ops[0]
     assert "the model takes" in session.why(op).fused
     session.apply(ResizeOp(op, (2, 1)))
     edited = session.compile()
@@ -154,9 +154,9 @@ def test_one_of_equal_layers_decides_as_the_whole_model_would(monkeypatch: pytes
     result = decide(graph, lowered, spec, options, begun)
     (pattern,) = [p for p in result.patterns if p.by_layer]
     fused, cut = started[0], next(s for s in started if len(s.problem.order) > len(started[0].problem.order))
-    assert "a layer takes" in pattern.text and pattern.tried is not None
+    assert "a layer takes" in pattern.text and pattern.trial_cycles is not None
     assert pattern.cut == (fusing.cycles(cut) < fusing.cycles(fused))
-    for whole, layer_cycles in zip((fused, cut), pattern.tried, strict=True):
+    for whole, layer_cycles in zip((fused, cut), pattern.trial_cycles, strict=True):
         assert whole.layer is not None and whole.layer.layers >= 4
         assert layer_cycles * 8 == pytest.approx(fusing.cycles(whole), rel=0.05)
     assert fusing.from_record(fusing.to_record(result), graph, lowered, spec, options).patterns == result.patterns

@@ -16,7 +16,7 @@ from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
 from tbuda_lab.core.placer.policies.pipelining import (
     LIMITS_AND_PRICES,
-    pipelined,
+    pipeline_epoch,
     proposal,
     proposals,
     streamed_anew,
@@ -50,7 +50,7 @@ def _epoch(device: str) -> tuple[Problem, Segment]:
 @pytest.mark.parametrize("device", DEVICES)
 def test_convolutions_that_stream_together_are_filled_sooner(device: str) -> None:
     problem, whole = _epoch(device)
-    result = pipelined(problem, whole, {})
+    result = pipeline_epoch(problem, whole, {})
     was, now = throughput(problem, whole), throughput(problem, result)
     assert not now.deadlocked and result.limiter_cycles <= whole.limiter_cycles
     fills = [f.cycles - BATCH * s.limiter_cycles for f, s in ((was, whole), (now, result))]

@@ -375,7 +375,7 @@ def test_a_search_that_shares_the_costs_of_another_one_chooses_as_if_it_were_alo
     one.run()
     two = Optimal(shared, quiet)
     assert np.array_equal(one.runs.targets, two.runs.targets)
-    known = set(one.runs.memory.finished)
-    assert two.run() == alone and known & set(two.runs.memory.finished) == known
+    known = set(one.runs.memory.finished_epochs)
+    assert two.run() == alone and known & set(two.runs.memory.finished_epochs) == known
     forget_searches(first.costs)
-    assert not Optimal(first, quiet).runs.memory.finished
+    assert not Optimal(first, quiet).runs.memory.finished_epochs

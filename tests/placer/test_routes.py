@@ -132,12 +132,12 @@ def test_epochs_say_why_the_next_op_did_not_join(policy: str) -> None:
     assert report is not None
     for epoch, cost in zip(result.placement.epochs, report.epochs, strict=True):
         if epoch.index == len(report.epochs) - 1:
-            assert cost.blocked == ""
-        elif "free cores" in cost.blocked:
+            assert cost.end_reason == ""
+        elif "free cores" in cost.end_reason:
             used = sum(math.prod(result.placement.ops[name].size) for name in epoch.ops)
-            assert f"among {72 - used} free cores" in cost.blocked
+            assert f"among {72 - used} free cores" in cost.end_reason
         else:
-            assert "->" in cost.blocked or "epoch of its own" in cost.blocked or "goes with" in cost.blocked
+            assert "->" in cost.end_reason or "epoch of its own" in cost.end_reason or "goes with" in cost.end_reason
     assert len(report.epochs) > 1 or policy == "MinimizeGrid"
 
 

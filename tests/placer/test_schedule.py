@@ -15,7 +15,7 @@ from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
 from tbuda_lab.core.overrides import FIRST, Override, broken
-from tbuda_lab.core.placer.model.schedule import POLICIES, constrained, schedule
+from tbuda_lab.core.placer.model.schedule import POLICIES, constrain_order, schedule
 from tbuda_lab.runtime.compilerconfig import CompilerConfig
 from tbuda_lab.runtime.query import name_regex
 from tests.placer.graphs import Sketch, encoder
@@ -53,9 +53,9 @@ def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, expected: list[li
         graphlib.TopologicalSorter(before).prepare()
     except graphlib.CycleError:
         with pytest.raises(OverrideError, match="cannot be met"):
-            constrained(graph, order, records)
+            constrain_order(graph, order, records)
         return
-    result = constrained(graph, order, records)
+    result = constrain_order(graph, order, records)
     at = {n: i for i, n in enumerate(result)}
     assert sorted(result) == sorted(order)
     assert all(at[a] < at[b] for b, sources in before.items() for a in sources)
@@ -75,7 +75,7 @@ def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, expected: list[li
 def test_an_order_that_cannot_be_had_is_an_error(record: Override, message: str) -> None:
     graph = encoder(1)
     with pytest.raises(OverrideError) as caught:
-        constrained(graph, schedule(graph), [record])
+        constrain_order(graph, schedule(graph), [record])
     (result,) = caught.value.diagnostics
     assert result.rule == "override-schedule_constraint" and message in f"{result.message}; {result.fix}"
 
@@ -122,6 +122,6 @@ def test_a_list_of_predicates_breaks_at_its_first_match() -> None:
     config.place_on_new_epoch([name_regex("ri.*"), "sum"])
     config.place_on_new_epoch(name_regex("ri.*"))
     graph = branches()
-    first, each = config.resolved(graph)
+    first, each = config.resolve_overrides(graph)
     order = schedule(graph)
     assert broken(first, order) == ["right"] and broken(each, order) == ["right"]

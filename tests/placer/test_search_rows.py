@@ -18,7 +18,7 @@ from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
 from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost
-from tbuda_lab.core.placer.search.first_input import FirstInput, RowSteps, WaitCache, unhindered
+from tbuda_lab.core.placer.search.first_input import FirstInput, RowSteps, WaitCache, cycles_without_stalls
 from tbuda_lab.core.placer.search.joint_rows import JointRows
 from tbuda_lab.core.placer.search.recut import Recut
 from tbuda_lab.core.placer.search.sooner import Sooner
@@ -76,7 +76,7 @@ def test_the_way_of_the_first_input_is_the_longest_one_through_its_steps(device:
     ends, left = way.ends(steps), way.left(steps)
     longest: dict[int, list[float]] = {}
     for op in ops:  # step by step
-        cycles = (steps[op].done - steps[op].before)[0]
+        cycles = (steps[op].after - steps[op].before)[0]
         came: list[float] = []
         for step in range(len(cycles)):
             start = max(way.ready[op], came[-1] if came else 0.0)
@@ -87,7 +87,7 @@ def test_the_way_of_the_first_input_is_the_longest_one_through_its_steps(device:
         longest[op] = came
         assert ends[op] == pytest.approx(came)
     total = max(float(ends[op][-1]) + way.late[op] for op in ops)
-    through = [float((ends[op] + left[op] - (steps[op].done - steps[op].before)[0]).max()) for op in ops]
+    through = [float((ends[op] + left[op] - (steps[op].after - steps[op].before)[0]).max()) for op in ops]
     assert max(through) == pytest.approx(total) and through[-1] == pytest.approx(total)
 
 
@@ -98,7 +98,7 @@ def test_an_epoch_that_nothing_holds_up_takes_what_its_first_input_and_its_slowe
 ) -> None:
     problem, segment = _epoch(device, graph)
     real = throughput(problem, segment)
-    thought = unhindered(problem, segment, WaitCache())
+    thought = cycles_without_stalls(problem, segment, WaitCache())
     assert thought <= 1.01 * real.roomy
     if real.period <= 1.001 * segment.limiter_cycles:
         assert thought == pytest.approx(real.cycles, rel=0.03)

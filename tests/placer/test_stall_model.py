@@ -28,7 +28,7 @@ from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
-from tbuda_lab.core.placer.policies.op_runs import KERNEL_WEIGHT, objective, weighed
+from tbuda_lab.core.placer.policies.op_runs import KERNEL_WEIGHT, objective, policy_cost
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, trial
@@ -362,5 +362,5 @@ def test_no_time_at_all_still_gives_nothing_worse_than_another_policy() -> None:
 def test_the_report_states_the_objective() -> None:
     problem, segments = chosen(diamond(), "wormhole_b0", 16)
     message = objective(problem, segments)
-    assert message.total == pytest.approx(sum(weighed(s) + overhead(problem, s.first, s.last) for s in segments))
+    assert message.total == pytest.approx(sum(policy_cost(s) + overhead(problem, s.first, s.last) for s in segments))
     assert message.time == pytest.approx(message.slowest_chip) and message.kernel > 0 and message.waiting > 0

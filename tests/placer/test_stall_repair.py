@@ -128,7 +128,7 @@ def test_a_queue_changes_the_facts_of_its_two_ops_alone() -> None:
     port = problem.facts[reader].producers.index(producer)
     edits = (Override("insert_queue", names[0], {"dest": (names[1],), "port": port}, "placer"),)
     queued = with_queues(problem, with_edits(problem, edits))
-    assert queued.facts[reader].queued == (port,)
+    assert queued.facts[reader].queued_in == (port,)
     assert queued.facts == op_facts(queued.graph, problem.number, problem.device, problem.options)
     assert [i for i, f in enumerate(queued.facts) if f != problem.facts[i]] == sorted([producer, reader])
 

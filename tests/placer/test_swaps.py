@@ -16,9 +16,9 @@ from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows
-from tbuda_lab.core.placer.policies.op_runs import weighed
+from tbuda_lab.core.placer.policies.op_runs import policy_cost
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.policies.swaps import improve, reordered
+from tbuda_lab.core.placer.policies.swaps import improve, reorder
 from tests.placer.graphs import Sketch, encoder
 from tests.placer.test_place import check
 
@@ -45,7 +45,7 @@ def problem_of(graph: Graph, order: tuple[str, ...], breaks: frozenset[str], bat
 
 
 def cost(segments: tuple[Segment, ...] | list[Segment]) -> float:
-    return sum(weighed(s) for s in segments)
+    return sum(policy_cost(s) for s in segments)
 
 
 def orders(graph: Graph, order: tuple[str, ...], first: str) -> list[tuple[str, ...]]:
@@ -69,13 +69,13 @@ def test_the_best_of_all_schedules_is_found_where_one_cut_is_given() -> None:
     best = float("inf")
     retained = problem_of(graph, start, begins)
     for order in orders(graph, start, "late"):
-        problem = reordered(retained, order)
+        problem = reorder(retained, order)
         best = min(best, cost(Optimal(problem, lambda _: None).run()))
     before = Optimal(retained, lambda _: None).run()
     result = improve(retained, before, 64)
     assert cost(result.segments) < 0.95 * cost(before)
     assert cost(result.segments) <= 1.02 * best
-    assert result.moved
+    assert result.moved_ops
 
 
 def test_moves_keep_producers_first_and_every_edge_legal() -> None:
@@ -103,7 +103,7 @@ def test_a_reordered_problem_is_the_one_made_from_that_order() -> None:
     one = schedule(graph)
     other = orders(graph, one, "late")[2]
     assert one != other
-    result = reordered(problem_of(graph, one, frozenset()), other)
+    result = reorder(problem_of(graph, one, frozenset()), other)
     plain = problem_of(graph, other, frozenset())
     assert result.order == plain.order and result.facts == plain.facts and result.number == plain.number
     assert [t.signature for t in result.tables] == [t.signature for t in plain.tables]

@@ -181,7 +181,7 @@ def test_records_become_overrides() -> None:
     config.override_dram_parameters("mm0", True)
     from tbuda_lab.core.frontend import from_pybuda
 
-    result = settings.resolved(from_pybuda(Chain("chain"), X))
+    result = settings.resolve_overrides(from_pybuda(Chain("chain"), X))
     assert [(o.kind, o.target, o.value) for o in result] == [
         ("u_kt", "mm0", 2),
         ("t_stream_dir", "mm0", "r"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.balancer import Placement, op_models
-from tbuda_lab.core.compiler import checked
+from tbuda_lab.core.compiler import check_netlist
 from tbuda_lab.core.emit import emit
 from tbuda_lab.core.netlist.check import check
 from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
@@ -36,6 +36,6 @@ def same_as_from_scratch(session: Session, chips: Sequence[int] | None = None) -
     assert got.report.bounds.best <= got.report.bounds.achieved_limiter
     emission = emit(result.lowered, expected, result.device, result.options.microbatch)
     assert netlist.dumps(emission.netlist) == netlist.dumps(result.netlist)
-    assert checked(emission.netlist, result.device) == checked(result.netlist, result.device)
+    assert check_netlist(emission.netlist, result.device) == check_netlist(result.netlist, result.device)
     assert [f for f in check(result.netlist, profile="strict") if f.severity == "error"] == []
     return expected

@@ -100,7 +100,7 @@ def test_python_of_a_session_is_understood_by_the_config_module() -> None:
     config._clear_global_compiler_config()
     try:
         exec(text, {"pybuda": pybuda})
-        result = config._get_global_compiler_config().resolved(session.graph("traced"))
+        result = config._get_global_compiler_config().resolve_overrides(session.graph("traced"))
     finally:
         config._clear_global_compiler_config()
     assert sorted((o.kind, o.target) for o in result) == sorted((o.kind, o.target) for o in session.overrides)

@@ -42,7 +42,7 @@ def test_an_edited_result_is_what_its_epochs_give_from_scratch(bert: Session, se
         notes = [d for d in got.diagnostics if d in expected.diagnostics]
         assert len(notes) == len(expected.diagnostics)
         assert got.report is not None and expected.report is not None
-        without = [[dataclasses.replace(e, blocked="") for e in r.epochs] for r in (got.report, expected.report)]
+        without = [[dataclasses.replace(e, end_reason="") for e in r.epochs] for r in (got.report, expected.report)]
         assert without[0] == without[1]
         # bounds of the whole placement hold; those of the narrower tables are no lower
         ours, theirs = got.report.bounds, expected.report.bounds

@@ -93,7 +93,7 @@ def test_the_python_line_does_the_same(bert: Session) -> None:
     config._clear_global_compiler_config()
     try:
         exec(bert.to_python(), {"pybuda": pybuda})
-        overrides = config._get_global_compiler_config().resolved(bert.trace())
+        overrides = config._get_global_compiler_config().resolve_overrides(bert.trace())
     finally:
         config._clear_global_compiler_config()
     got = compile_graph(bert.trace(), bert.device, bert.options, overrides)
@@ -107,7 +107,7 @@ def test_mixed_precision_by_type_spares_ops_that_cannot(bert: Session) -> None:
         config.configure_mixed_precision(op_type="matmul", output_df=DataFormat.Bfp8_b, math_fidelity=MathFidelity.LoFi)
         with pytest.raises(PipelineError):
             config.configure_mixed_precision(output_df=DataFormat.Bfp8_b)
-        overrides = config._get_global_compiler_config().resolved(bert.trace())
+        overrides = config._get_global_compiler_config().resolve_overrides(bert.trace())
     finally:
         config._clear_global_compiler_config()
     result = compile_graph(bert.trace(), bert.device, bert.options, overrides)

@@ -66,7 +66,7 @@ def test_rows_of_a_comparison_add_up_to_the_change_of_the_model() -> None:
     session.apply(ResizeOp("first.matmul", (1, 1)), EpochBreak("second.matmul"))
     session.compile()
     diff = session.diff("start", "now")
-    assert diff.simulated and diff.time[1] == session.time().per_input
+    assert diff.has_simulated_time and diff.time[1] == session.time().per_input
     assert sum(c.delta for c in diff.changes) + diff.rest == pytest.approx(diff.time[1] - diff.time[0])
     now = {o.op: o.time for o in session.profile().ops}
     listed = {c.op for c in diff.changes}

@@ -13,7 +13,7 @@ from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
-from tbuda_lab.core.session.suggest import alike, simulated, split_bounds
+from tbuda_lab.core.session.suggest import alike, simulate_placement, split_bounds
 from tbuda_lab.core.session.whatif import epoch_cycles_of
 from tests.session.models import encoder
 from tests.session.test_edits import check_placement
@@ -177,7 +177,7 @@ def test_paces_of_epochs_add_up_to_the_whole_simulation(traced) -> None:
         for batch in (2, 8):
             whole = simulate(result, batch)
             assert [p.cycles for p in epoch_cycles_of(placed, batch)] == [e.cycles for e in whole.epochs]
-            total, stalls = simulated(session, placed, None, batch)
+            total, stalls = simulate_placement(session, placed, None, batch)
             assert total == whole.cycles
             assert sorted((s.epoch, s.fork, s.cycles) for s in stalls) == sorted(
                 (s.epoch, s.fork, s.cycles) for s in whole.stalls if s.critical

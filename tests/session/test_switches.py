@@ -11,7 +11,7 @@ from tbuda_lab.core.errors import InputError, OverrideError
 from tbuda_lab.core.session import ClearOp, EpochBreak, ResizeOp, Session, SetUkt
 from tbuda_lab.core.session.commands import Disable
 from tbuda_lab.core.session.explain import provenance
-from tbuda_lab.core.session.history import disabled, sources
+from tbuda_lab.core.session.history import disabled_overrides, sources
 from tbuda_lab.core.session.temporal import into_epoch, shift_break, stops
 from tests.session.models import perceptron
 
@@ -45,11 +45,11 @@ def test_what_is_off_is_what_a_dictionary_says(seed: int) -> None:
             on = {k: v for k, v in on.items() if k[1] != op}
             off = {k: v for k, v in off.items() if k[1] != op}
         else:
-            for override in disabled(session.history)[:1]:
+            for override in disabled_overrides(session.history)[:1]:
                 session.apply(override)
                 on[override.kind, str(override.target)] = off.pop((override.kind, str(override.target)))
         assert {(o.kind, o.target): o.value for o in session.overrides} == on
-        assert {(o.kind, o.target): o.value for o in disabled(session.history)} == off
+        assert {(o.kind, o.target): o.value for o in disabled_overrides(session.history)} == off
 
 
 def test_what_is_off_stays_known_in_a_journal_and_through_undo(tmp_path: Path) -> None:
@@ -59,12 +59,12 @@ def test_what_is_off_stays_known_in_a_journal_and_through_undo(tmp_path: Path) -
     session.apply(ResizeOp("a", (2, 4)), source="page")
     session.apply(Disable("a", ("op_size",)))
     again = Session.open(path, model, inputs)
-    assert [(o.kind, o.target, o.value) for o in disabled(again.history)] == [("op_size", "a", (2, 4))]
+    assert [(o.kind, o.target, o.value) for o in disabled_overrides(again.history)] == [("op_size", "a", (2, 4))]
     again.undo()
-    assert disabled(again.history) == () and [o.value for o in again.overrides] == [(2, 4)]
+    assert disabled_overrides(again.history) == () and [o.value for o in again.overrides] == [(2, 4)]
     assert sources(again.history) == {("op_size", "a"): "page"}
     again.redo()
-    assert len(disabled(again.history)) == 1 and again.overrides == ()
+    assert len(disabled_overrides(again.history)) == 1 and again.overrides == ()
 
 
 def test_moves_in_time_that_the_schedule_does_not_have() -> None:

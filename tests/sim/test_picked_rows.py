@@ -91,7 +91,7 @@ def test_picked_rows_are_read_where_they_are(stride, down, library, monkeypatch)
     def side_by_side(x):
         return tms.hstack(tms.vstack(x, 2), 3)
 
-    np.testing.assert_array_equal(picked.moved(side_by_side).as_array(), side_by_side(copied))
+    np.testing.assert_array_equal(picked.move(side_by_side).as_array(), side_by_side(copied))
     source[0, 4 * width + 4, 4] = np.inf
     assert DepthwiseRows(weights).of(picked) is None
 

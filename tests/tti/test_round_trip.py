@@ -17,7 +17,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.tti import Loaded, load_image, loaded_of, model_facts, write_image
+from tbuda_lab.core.tti import LoadedImage, load_image, loaded_of, model_facts, write_image
 from tbuda_lab.core.tti.loaded import on_chips
 from tests.tti.models import MODELS, files_of, session
 
@@ -234,7 +234,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
     one = session("pair")
     result = one.compile()
-    loaded: Loaded = loaded_of(result, "pair", model_facts(one.model, "pair", result.graph))
+    loaded: LoadedImage = loaded_of(result, "pair", model_facts(one.model, "pair", result.graph))
     (tmp_path / "old.tti").write_bytes(b"old")
 
     def broken(*_: object, **__: object) -> object:

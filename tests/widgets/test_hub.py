@@ -265,7 +265,7 @@ def test_stages_say_verified_of_the_placement_that_was() -> None:
 
     assert shown(other) == ("done", "pending", False)
     assert shown(first) == ("done", "done", True)
-    hub.edited()  # by a gesture that changed nothing in the end
+    hub.on_edit()  # by a gesture that changed nothing in the end
     assert {s["name"]: s["state"] for s in page.statuses()[-1]["stages"]}["Verify"] == "done"
 
 

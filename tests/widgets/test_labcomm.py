@@ -18,7 +18,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.netlist.image import image_facts, read_image
 from tbuda_lab.core.session import ResizeOp, Session
-from tbuda_lab.widgets.handlers.lab import opened
+from tbuda_lab.widgets.handlers.lab import on_open
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
 from tests.netlist import builders as b
 from tests.session.models import perceptron
@@ -44,7 +44,7 @@ class Pipe:
         self._said: Callable[[Any], None] | None = None
         self._gone: Callable[[Any], None] | None = None
         OPEN.append(self)
-        opened(self, {"content": {"data": data}})
+        on_open(self, {"content": {"data": data}})
 
     def send(self, data: Any = None, metadata: Any = None, buffers: Any = None) -> None:
         json.dumps(data)

@@ -20,7 +20,7 @@ from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets.handlers import session_hub
 from tbuda_lab.widgets.views import base
 from tbuda_lab.widgets.views import workbench as views
-from tbuda_lab.widgets.views.graph import opened
+from tbuda_lab.widgets.views.graph import open_groups
 from tbuda_lab.widgets.views.table import OpTable
 from tests.session.models import perceptron
 
@@ -145,11 +145,11 @@ def test_the_graph_is_told_by_traits_what_it_searches_and_opens(session: Session
     paths, parents = frame.text("group_path"), frame.columns["group_parent"].tolist()
     groups = range(1, len(paths))
     assert len(groups) >= 1
-    assert opened(frame, 0, []) == [0]
-    assert opened(frame, None, []) == sorted({0, *frame.meta["open"]})
-    assert opened(frame, len(paths), []) == [0, *groups]
-    assert opened(frame, 1, []) == [0, *(g for g in groups if parents[g] == 0)]
-    assert opened(frame, len(paths), [paths[1]]) == [0, *(g for g in groups if g != 1)]
+    assert open_groups(frame, 0, []) == [0]
+    assert open_groups(frame, None, []) == sorted({0, *frame.meta["open"]})
+    assert open_groups(frame, len(paths), []) == [0, *groups]
+    assert open_groups(frame, 1, []) == [0, *(g for g in groups if parents[g] == 0)]
+    assert open_groups(frame, len(paths), [paths[1]]) == [0, *(g for g in groups if g != 1)]
     pictures = []
     for depth in (0, len(paths)):
         graph.depth, graph.collapsed = depth, []

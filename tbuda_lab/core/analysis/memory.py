@@ -294,11 +294,11 @@ class FileMemory:
         tables = Tables(self.netlist)
         if op not in tables.ops:
             raise InputError(f"{op!r} is not an op of the netlist")
-        return _l1(tables, tables.ops[op], self.device, preloaded(self.netlist))
+        return _l1(tables, tables.ops[op], self.device, preloaded_queues(self.netlist))
 
     def all_l1(self) -> list[L1Map]:
         """The buffers of every op, in file order."""
-        tables, ahead = Tables(self.netlist), preloaded(self.netlist)
+        tables, ahead = Tables(self.netlist), preloaded_queues(self.netlist)
         return [_l1(tables, op, self.device, ahead) for _, op in self.netlist.ops()]
 
     def dram(self, cycles: Sequence[float] = ()) -> DramMap:
@@ -306,7 +306,7 @@ class FileMemory:
         return _dram(self.netlist, self.device, cycles)
 
 
-def preloaded(n: Netlist) -> frozenset[str]:
+def preloaded_queues(n: Netlist) -> frozenset[str]:
     """Queues that some execute loads ahead (prologue)."""
     return frozenset(
         name for p in n.programs for i in p.instructions if isinstance(i, Execute)
@@ -331,12 +331,12 @@ def _chip(device: int | list[int]) -> int:
 
 
 def _dram(n: Netlist, device: DeviceSpec, cycles: Sequence[float]) -> DramMap:
-    tables, groups, ahead = Tables(n), queue_groups(n), preloaded(n)
+    tables, groups, ahead = Tables(n), queue_groups(n), preloaded_queues(n)
     epoch = {name: k for k, name in enumerate(n.graphs)}
     last_epoch = max(0, len(epoch) - 1)
     uses: dict[str, QueueUse] = {}
     for q in n.queues.values():
-        placed = _placed(q, tables, device, groups[q.name], q.name in ahead)
+        placed = _queue_placement(q, tables, device, groups[q.name], q.name in ahead)
         entry = (placed.bytes_per_buffer - device.tile_align) // max(1, placed.entries) * len(placed.buffers)
         readers = tables.readers.get(q.name, [])
         at = [epoch[r.graph.name] for r in readers]
@@ -360,7 +360,7 @@ def _dram(n: Netlist, device: DeviceSpec, cycles: Sequence[float]) -> DramMap:
     )  # fmt: skip
 
 
-def _placed(q: Queue, tables: Tables, device: DeviceSpec, group: str, ahead: bool) -> QueuePlacement:
+def _queue_placement(q: Queue, tables: Tables, device: DeviceSpec, group: str, ahead: bool) -> QueuePlacement:
     host = q.loc == "host"
     count = device.sysmem_channels if host else device.dram_channels
     size = queue_buffer_bytes(tables, q, device.tile_align)

@@ -42,7 +42,7 @@ def transfers_of(result: CompileResult, epoch: int) -> Transfers:
     for _, op in result.netlist.ops():
         if op.name in epoch_ops:
             collector.op(op)
-    return collector.done()
+    return collector.transfers()
 
 
 class _Collector:
@@ -84,15 +84,19 @@ class _Collector:
         for name in self.written.get(op.name, ()):
             self._leaves(op.name, spot, self.placement.queues[name], float(move.output_bytes[0]))
 
-    def done(self) -> Transfers:
+    def transfers(self) -> Transfers:
         """Everything collected, as arrays."""
-        def joined(part: int, empty: Sequence[int], axis: int) -> np.ndarray:
+        def concatenate(part: int, empty: Sequence[int], axis: int) -> np.ndarray:
             return np.concatenate([np.zeros(empty), *(row[part] for row in self.rows)], axis=axis)
 
         flow = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r[2]), r[3]) for r in self.rows)])
         return Transfers(
-            joined(0, (0, 2), 0).astype(np.int64), joined(1, (2, 0, 2), 1).astype(np.int64), joined(2, (0,), 0),
-            flow.astype(np.int64), tuple(self.flows), self.left_out,
+            concatenate(0, (0, 2), 0).astype(np.int64),
+            concatenate(1, (2, 0, 2), 1).astype(np.int64),
+            concatenate(2, (0,), 0),
+            flow.astype(np.int64),
+            tuple(self.flows),
+            self.left_out,
         )
 
     # -- ways in and out -----------------------------------------------------------------------------------------

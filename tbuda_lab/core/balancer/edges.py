@@ -146,7 +146,7 @@ def pipe(
     reads = BufferReads() if reads is None else reads
     stored = stored_shape(producer, p)
     read = reads.of(edge_tms(producer, p, consumer, port, c), stored, _walk(p, consumer, port, c, c_order, from_queue))
-    return _taken(p, reads.buffers(p, p_order, stored), read, _slices(consumer, c), from_queue)
+    return _pipe_cost(p, reads.buffers(p, p_order, stored), read, _slices(consumer, c), from_queue)
 
 
 def _walk(p: Candidate, consumer: OpProfile, port: int, c: Candidate, c_order: str, from_queue: bool) -> Walk:
@@ -161,7 +161,7 @@ def _slices(consumer: OpProfile, c: Candidate) -> int:
     return 0 if consumer.kind == "sparse_matmul" else max(1, int(c["t"]) * consumer.z_group)
 
 
-def _taken(p: Candidate, buffers: Buffers, read: BufferRead, slices: int, from_queue: bool) -> EdgeCost:
+def _pipe_cost(p: Candidate, buffers: Buffers, read: BufferRead, slices: int, from_queue: bool) -> EdgeCost:
     """What the pipe of these reads takes. buffers: of the producer."""
     core, address = buffers.find(read)
     cores = int(p["cores"])
@@ -274,7 +274,7 @@ class _Streaming:
 
     verdict: EdgeReason
     tms: tuple[TM, ...]
-    stored: TileShape
+    tile_shape: TileShape
     number: int
 
 
@@ -332,9 +332,9 @@ class OperandEdges:
         key = streaming.number, *reads, p_order, self._from_queue, p.buffer
         cost = self._cache.pipes.get(key)
         if cost is None:
-            read = self._cache.reads.of(streaming.tms, streaming.stored, reads[0])
-            buffers = self._cache.reads.buffers(p.fields, p_order, streaming.stored)
-            cost = self._cache.pipes[key] = _taken(p.fields, buffers, read, reads[1], self._from_queue)
+            read = self._cache.reads.of(streaming.tms, streaming.tile_shape, reads[0])
+            buffers = self._cache.reads.buffers(p.fields, p_order, streaming.tile_shape)
+            cost = self._cache.pipes[key] = _pipe_cost(p.fields, buffers, read, reads[1], self._from_queue)
         return cost
 
     def _streaming(self, p: Candidate, c: Candidate) -> _Streaming:

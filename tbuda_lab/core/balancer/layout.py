@@ -45,7 +45,7 @@ def _coordinates(loops: Sequence[Loop]) -> list[np.ndarray]:
     return result
 
 
-def _joined(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+def _merge_loops(loops: Sequence[Loop]) -> tuple[Loop, ...]:
     """The same steps in fewer loops: without those of one step, and two as one where the outer goes on from where the
     inner ends."""
     joined: list[Loop] = []  # innermost first
@@ -130,7 +130,7 @@ def read_walk(profile: OpProfile, port: int, row: Candidate, order: str, t: int 
         lines = (1 if once else gr, 0, rows, 0), (gc, 0, 0, cols)
         height = ur if rows % ur == 0 else 1
         tiles = _ublock_loops(total, rows, cols, height, uc if cols % uc == 0 else 1, order)
-    return Walk(_joined(lines), _joined(tiles))
+    return Walk(_merge_loops(lines), _merge_loops(tiles))
 
 
 def buffer_address(

@@ -11,12 +11,12 @@ from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates, lega
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError, counted
+from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError, quantity
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import KINDS, Kind, Malformed, OpLimits, Override
+from tbuda_lab.core.overrides import KINDS, Kind, MalformedValue, OpLimits, Override
 
 MODEL_KINDS = frozenset(name for name, kind in KINDS.items() if kind.choice)
 """Kinds that fix something of an op's candidates."""
@@ -66,7 +66,7 @@ def _read(record: Override, name: str, limits: OpLimits) -> Kind | Diagnostic:
     kind = KINDS[record.kind]
     try:
         parsed = kind.parse(record.value)
-    except Malformed as error:
+    except MalformedValue as error:
         message, fix = error.fault
         fault = message, kind.legal(limits) or fix
     else:
@@ -94,11 +94,11 @@ def choices(profiles: Mapping[str, OpProfile], device: DeviceSpec, overrides: Se
                 errors.append(parsed)
                 continue
             choice = table.get(name, Choice())
-            value = parsed.chosen(getattr(choice, parsed.choice))
+            value = parsed.new_choice(getattr(choice, parsed.choice))
             table[name] = dataclasses.replace(choice, **{parsed.choice: value})
     errors += [wrong for name, choice in table.items() if (wrong := _apart(name, choice, profiles[name])) is not None]
     if errors:
-        raise OverrideError(f"{counted(len(errors), 'override')} cannot be met", errors)
+        raise OverrideError(f"{quantity(len(errors), 'override')} cannot be met", errors)
     return table
 
 
@@ -147,9 +147,9 @@ def op_models(
             wrong = Diagnostic("error", name, "no-candidate", text, fix)
             (failures if choice == Choice() else vetoed).append(wrong)
     if vetoed:
-        raise OverrideError(f"overrides leave {counted(len(vetoed), 'op')} without a legal candidate", vetoed)
+        raise OverrideError(f"overrides leave {quantity(len(vetoed), 'op')} without a legal candidate", vetoed)
     if failures:
-        raise PlacementError(f"no legal candidate for {counted(len(failures), 'op')} on {device.name}", failures)
+        raise PlacementError(f"no legal candidate for {quantity(len(failures), 'op')} on {device.name}", failures)
     return models
 
 

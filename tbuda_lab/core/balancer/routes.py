@@ -20,7 +20,7 @@ from tbuda_lab.core.graph import TM
 from tbuda_lab.core.lowering.hwops import HwReduce, HwSplice
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step, shape_after, view
 from tbuda_lab.core.netlist.routing.rules import RouteRule
-from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
+from tbuda_lab.core.netlist.routing.stacks import chain_of, phases, sent_in_phases
 
 Ids = npt.NDArray[np.int64]
 _STREAM = ("stream", "stream_r", "stream_c")
@@ -164,13 +164,13 @@ class RouteTable:
         result, read = p_rows[self._p.streams[1][p_stream]], c_rows[self._c.streams[1][c_stream]]
         steps = net_steps(edge_tms(producer, result, consumer, self._port, read))
         chain = chain_of(steps)
-        if not chain.stacked:
+        if not chain.has_stack:
             return None
         after = shape_after(stored_shape(producer, result), steps)
         t = int(result["t"])
         sizes = p_rows["buf_size_mb"][self._p.buffers[1]].astype(np.int64)
         slots = Source((1, 1), t, (1, 1), (1, 1), "r", sizes).slots(self._count)
-        in_phases = phased(chain, t, slots)
+        in_phases = sent_in_phases(chain, t, slots)
         if not in_phases.any():
             return None
         layouts = self._c.layouts[1]

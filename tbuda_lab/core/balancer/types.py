@@ -168,7 +168,7 @@ class EpochReport:
     limiter: str  # what limits it: "kernel", "input <k> dram", "output noc", ...
     dram_cores: int  # cores that read or write DRAM queues
     balance: float  # sum(kernel cycles * cores) / (limiter_cycles * cores of the device)
-    blocked: str = ""  # why the next op did not join
+    end_reason: str = ""  # why the next op did not join
     no_larger: str = ""  # why `limiter_op` is not on more cores
 
 

@@ -114,7 +114,7 @@ class CompileCache:
         self.least_seconds = LEAST_SECONDS if least_seconds is None else least_seconds
         self.hits = self.misses = 0
 
-    def placed(
+    def outcome(
         self,
         graph: Graph,
         models: Mapping[str, OpModels],
@@ -133,39 +133,39 @@ class CompileCache:
             return from_record(record, graph, models, device, options, overrides, costs)
 
         key = _key(graph, device, options, overrides)
-        outcome = self._cached(
+        outcome = self._get_or_make(
             self.folder / f"{key}{_ENDING}", read, place, lambda outcome: to_record(outcome, graph, options)
         )
         return self._with_bound(outcome, self.folder / f"{key}{_BOUND}")
 
     def _with_bound(self, outcome: Outcome, path: Path) -> Outcome:
         """The outcome with a bound that is taken from an entry, if there is one, when it is first read."""
-        placement, value = outcome.placement, outcome.chosen.objective
+        placement, value = outcome.placement, outcome.decisions.objective
         if value is None or placement.report is None:
             return outcome
         work_out = value.least
 
         def least() -> float:
-            bound: float = self._cached(path, _cycles, work_out, lambda bound: bound)
+            bound: float = self._get_or_make(path, _cycles, work_out, lambda bound: bound)
             return bound
 
         value = dataclasses.replace(value, least=least)
         placement = dataclasses.replace(placement, report=dataclasses.replace(placement.report, objective=value))
-        chosen = dataclasses.replace(outcome.chosen, objective=value)
-        return dataclasses.replace(outcome, placement=placement, chosen=chosen)
+        chosen = dataclasses.replace(outcome.decisions, objective=value)
+        return dataclasses.replace(outcome, placement=placement, decisions=chosen)
 
-    def fused(
+    def fusion(
         self, passed: Graph, lowered: Graph, device: DeviceSpec, options: CompileOptions, decide: Callable[[], Fusion]
     ) -> Fusion:
         """What `decide` says of these graphs, taken from the entry if there is one: then it has no epochs."""
-        if self.folder is None or not fusing.undecided(lowered, device, options):
+        if self.folder is None or not fusing.has_undecided_groups(lowered, device, options):
             return decide()
 
         def read(record: Any) -> Fusion:
             return fusing.from_record(record, passed, lowered, device, options)
 
         path = self.folder / f"{_key(lowered, device, options, ())}{_FUSING}"
-        return self._cached(path, read, decide, fusing.to_record)
+        return self._get_or_make(path, read, decide, fusing.to_record)
 
     def findings(
         self,
@@ -184,9 +184,9 @@ class CompileCache:
         value = None if placement.report is None else placement.report.objective
         request = repr((_key(lowered, device, options, overrides), value, netlists.dumps(netlist)))
         path = self.folder / f"{hashlib.sha256(request.encode()).hexdigest()}{_FINDINGS}"
-        return self._cached(path, _diagnostics, find, lambda found: [dataclasses.astuple(d) for d in found])
+        return self._get_or_make(path, _diagnostics, find, lambda found: [dataclasses.astuple(d) for d in found])
 
-    def _cached(
+    def _get_or_make(
         self, path: Path, read: Callable[[Any], T], make: Callable[[], T], to_entry: Callable[[T], Any]
     ) -> T:
         """What an entry holds; where there is none, what `make` comes to, which is noted if that took long."""
@@ -237,7 +237,7 @@ def _repeatable(options: CompileOptions, overrides: Sequence[Override]) -> bool:
     """Whether the same request comes to the same placement: none is that depends on time, or on what a function says.
     """
     depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
-    return not depends_on_time and all(o.named for o in overrides)
+    return not depends_on_time and all(o.is_named for o in overrides)
 
 
 def _cycles(record: Any) -> float:

@@ -104,7 +104,7 @@ def compile_with_fallback(
     while True:
         parts = partition(graph, why)
         if _all_on_host(parts) and any(is_float(o) and o.sources[0] in why for o in graph.outputs):
-            graph = _copied(graph)
+            graph = _with_output_copies(graph)
             parts = partition(graph, why)
         if parts is None:
             parts = (Section("device", graph),)
@@ -136,7 +136,7 @@ def _all_on_host(parts: tuple[Section, ...] | None) -> bool:
     return parts is not None and all(part.place == "host" for part in parts)
 
 
-def _copied(graph: Graph) -> Graph:
+def _with_output_copies(graph: Graph) -> Graph:
     """The graph with a copy before each output of floats: all that a device does for a model of which the host computes
     the rest."""
     copied = graph.clone()
@@ -169,7 +169,7 @@ def host_ops(graph: Graph, options: CompileOptions, automatic: bool = True) -> d
     """By op that the host has to run behind or before the device, the reason. What host recipes of inputs hold is not
     among them, unless it is trained."""
     light, stored, _ = host_values(graph)
-    trained = _trained(graph) if options.training is not None else set()
+    trained = _trained_values(graph) if options.training is not None else set()
     named = {name.lower() for name in options.cpu_fallback_ops}
     whole = {o.sources[0] for o in graph.outputs if not is_float(o)}
     why: dict[str, str] = counting_ops(graph, options.data_format) if automatic else {}
@@ -192,7 +192,7 @@ def host_ops(graph: Graph, options: CompileOptions, automatic: bool = True) -> d
     return why
 
 
-def _trained(graph: Graph) -> set[str]:
+def _trained_values(graph: Graph) -> set[str]:
     """Values that depend on a parameter that is trained."""
     return _dependent(graph, (n.name for n in graph.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)))
 
@@ -209,7 +209,7 @@ def _dependent(graph: Graph, names: Iterable[str]) -> set[str]:
 def gradients_into(graph: Graph, part: Section, names: Collection[str]) -> tuple[str, ...]:
     """The inputs of a section by which the sections before need gradients: floats that depend on a trained parameter
     or on an input whose gradient is asked for."""
-    carrying = _trained(graph) | _dependent(graph, names)
+    carrying = _trained_values(graph) | _dependent(graph, names)
     return tuple(n.name for n in part.graph.inputs if is_float(n) and n.name in carrying)
 
 

@@ -36,7 +36,7 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
 from tbuda_lab.core.placer.policies import policy
 from tbuda_lab.core.placer.record import structure_digest
-from tbuda_lab.core.placer.search.fusing import cycles, undecided
+from tbuda_lab.core.placer.search.fusing import cycles, has_undecided_groups
 
 TRIALS = 32
 """How often a search lowers a model and chooses its epochs."""
@@ -58,13 +58,13 @@ class _Trial:
 
     options: CompileOptions
     front: FrontEndResult
-    begun: StartedPlacement
+    start: StartedPlacement
     cycles: float
 
     @property
     def parts(self) -> dict[str, int]:
         """By op, into how many parts it goes, if it may go into several."""
-        graph, device = self.front.passed, self.begun.problem.device
+        graph, device = self.front.passed, self.start.problem.device
         pairs = {name: pair.parts for name, pair in split_pairs(graph, device, self.options).items()}
         return dict.fromkeys(parts_allowed(graph), 1) | split_parts(graph, device, self.options) | pairs
 
@@ -105,11 +105,11 @@ class _Search:
         self.trials, self.count = trials, 0
         front = self.front(request.options)
         self.tried, self.lowered = {request.options}, {structure_digest(front.lowered)}
-        self.addressed = self._addressed(front)
-        first = self._chosen(request.options, front)
+        self.addressed = self._override_targets(front)
+        first = self._trial(request.options, front)
         assert first is not None
         self.best = first
-        self.padded = self._padded()
+        self.padded = self._row_paddings()
         self.longest = time.monotonic() - start
 
     def run(self) -> CompileOptions:
@@ -122,7 +122,7 @@ class _Search:
                 result = self.trial(options)
                 if result is not None and result.cycles < (1.0 - _LESS) * self.best.cycles:
                     self.best = result
-                self.pipeline.begun(self.best.front, self.best.options, self.clock)  # is kept: used last
+                self.pipeline.start_placement(self.best.front, self.best.options, self.clock)  # is kept: used last
             if self.best is before:
                 break
         return self.best.options
@@ -148,13 +148,15 @@ class _Search:
             self.lowered.add(digest)
             self.count += 1
             as_before = options.fuse_reduces == best.options.fuse_reduces and not self.request.overrides
-            if as_before and undecided(lowered, self.pipeline.device, options):  # first as if no other ops were fused
+            if as_before and has_undecided_groups(
+                lowered, self.pipeline.device, options
+            ):  # first as if no other ops were fused
                 front = FrontEndResult((options, "trial"), best.front.passed, lowered)
-                if self._chosen(options, front, best.begun.cost) is None:
+                if self._trial(options, front, best.start.cost) is None:
                     return None
             front = self.front(options)
-            if self._addressed(front).items() >= self.addressed.items():
-                return self._chosen(options, front, best.begun.cost)
+            if self._override_targets(front).items() >= self.addressed.items():
+                return self._trial(options, front, best.start.cost)
         except (OverrideError, PlacementError, UnsupportedOp):
             pass
         finally:
@@ -164,12 +166,12 @@ class _Search:
     def front(self, options: CompileOptions) -> FrontEndResult:
         return self.pipeline.front(self.graph, options, self.clock, self.request.overrides)
 
-    def _chosen(self, options: CompileOptions, front: FrontEndResult, most: float = math.inf) -> _Trial | None:
+    def _trial(self, options: CompileOptions, front: FrontEndResult, most: float = math.inf) -> _Trial | None:
         """A model with its epochs, None where they are thought to cost the policy more than `most`."""
-        begun = self.pipeline.begun(front, options, self.clock)
+        begun = self.pipeline.start_placement(front, options, self.clock)
         return _Trial(options, front, begun, cycles(begun)) if begun.within(most) else None
 
-    def _addressed(self, front: FrontEndResult) -> dict[str, str]:
+    def _override_targets(self, front: FrontEndResult) -> dict[str, str]:
         """By op that an override addresses, what decides its candidates."""
         signatures = self.pipeline.signatures(front, self.request.options)
         names = {name for record in self.request.overrides for name in record.matches(signatures)}
@@ -191,7 +193,7 @@ class _Search:
         options = self.best.options
         return dataclasses.replace(options, op_rows=tuple(sorted({**dict(options.op_rows), **rows}.items())))
 
-    def _padded(self) -> list[_Rows]:
+    def _row_paddings(self) -> list[_Rows]:
         """Rows that are padded."""
         graph = self.best.front.lowered
         sizes = collections.defaultdict[tuple[int, int], list[Node]](list)
@@ -245,9 +247,9 @@ class _Search:
         """Ops of the model that hold an epoch up, each with the number of parts in which it would not."""
         best, result = self.best, dict[str, int]()
         allowed, parts, graph = parts_allowed(best.front.passed), best.parts, best.front.lowered
-        for segment in best.begun.segments:
-            for op, times in _slow_shapes(best.begun.problem, segment, slack).items():
-                name = graph[best.begun.problem.order[op]].attrs.get("source", "")
+        for segment in best.start.segments:
+            for op, times in _slow_shapes(best.start.problem, segment, slack).items():
+                name = graph[best.start.problem.order[op]].attrs.get("source", "")
                 most = max(parts.get(name, 1) + 1, math.ceil(parts.get(name, 1) * times))
                 numbers = [n for n in allowed.get(name, ()) if parts[name] < n <= most]
                 if numbers:

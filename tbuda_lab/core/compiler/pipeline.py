@@ -24,7 +24,7 @@ from tbuda_lab.core.compiler.request import Clock, Request, StageHook
 from tbuda_lab.core.compiler.result import (
     CompileResult,
     HostParameters,
-    checked,
+    check_netlist,
     finish,
     host_parameters,
     objective_notes,
@@ -35,7 +35,7 @@ from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower, lower_for
 from tbuda_lab.core.lowering.edits import edit, edits_of
-from tbuda_lab.core.lowering.fuse import addressed, inner_names
+from tbuda_lab.core.lowering.fuse import inner_names, inner_targets
 from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import LOWERING, CompileOptions, front_end
@@ -52,7 +52,7 @@ from tbuda_lab.core.placer import (
     refuse_unknown,
 )
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
-from tbuda_lab.core.placer.interactive.placed import Placed, share_netlist
+from tbuda_lab.core.placer.interactive.placed import PlacedOps, share_netlist
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.runcontrol import no_collections
 
@@ -106,7 +106,7 @@ class FrontEndResult:
 
     @functools.cached_property
     def inner(self) -> tuple[str, ...]:
-        """Ops inside fused ops (see `lowering.fuse.addressed`)."""
+        """Ops inside fused ops (see `lowering.fuse.inner_targets`)."""
         return inner_names(self.lowered)
 
 
@@ -151,7 +151,7 @@ class Pipeline:
                     arguments = lower_for(lowered, passed, self.device, options, overrides)
                     arguments = edit(arguments, self.device, options, edits_of(overrides)).graph
                     refuse_impossible(arguments, self.device, options, overrides)
-            return self._fused(FrontEndResult(key, passed, lowered), key, clock)
+            return self._decide_fusing(FrontEndResult(key, passed, lowered), key, clock)
 
         def run_passes() -> Graph:
             with clock.stage("passes"):
@@ -163,34 +163,34 @@ class Pipeline:
         if not edits:
             return front
 
-        def edited() -> FrontEndResult:
+        def with_edits() -> FrontEndResult:
             result = edit(front.lowered, self.device, options, edits)
             key = front.key, frozen(edits)
             return FrontEndResult(key, front.passed, result.graph, result.notes, front, front.fusion)
 
-        return self._fronts.get_or((front.key, frozen(edits)), edited)
+        return self._fronts.get_or((front.key, frozen(edits)), with_edits)
 
-    def _fused(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> FrontEndResult:
+    def _decide_fusing(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> FrontEndResult:
         """The front with what the price of fusing decides; epochs that were chosen for it are kept for `anchor`."""
         result: dict[int, FrontEndResult] = {}
 
-        def begun(graph: Graph) -> StartedPlacement:
+        def start(graph: Graph) -> StartedPlacement:
             trial = result[id(graph)] = FrontEndResult((front.key, "fusing", len(result)), front.passed, graph)
             return self._begin(trial, options, clock)
 
-        def decided() -> Fusion:
-            return decide(front.passed, front.lowered, self.device, options, begun)
+        def choose_fusing() -> Fusion:
+            return decide(front.passed, front.lowered, self.device, options, start)
 
         arguments = front.passed, front.lowered, self.device, options
-        fusion = decided() if self.cache is None else self.cache.fused(*arguments, decided)
-        if fusion.begun is None:
+        fusion = choose_fusing() if self.cache is None else self.cache.fusion(*arguments, choose_fusing)
+        if fusion.start is None:
             key = (front.key, "fused") if fusion.ends else front.key
             return FrontEndResult(key, front.passed, fusion.lowered, fusion=fusion)
-        fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, begun=None))
-        self._begun.store((fused.key, options), fusion.begun)
+        fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, start=None))
+        self._begun.store((fused.key, options), fusion.start)
         return fused
 
-    def begun(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> StartedPlacement:
+    def start_placement(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> StartedPlacement:
         """The epochs of a front without overrides and edits, to be held against those of another one."""
         options = _without(options, _SEARCHING)
         started: StartedPlacement = self._begun.get_or(
@@ -224,7 +224,7 @@ class Pipeline:
         self, front: FrontEndResult, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
     ) -> FrontEndResult:
         """Lowered again if overrides name ops that were fused into others: those stay ops of their own."""
-        named = addressed(front.inner, overrides) if overrides else frozenset()
+        named = inner_targets(front.inner, overrides) if overrides else frozenset()
         if not named:
             return front
 
@@ -336,9 +336,9 @@ class Pipeline:
             )
 
         with clock.stage("place"):
-            return place() if self.cache is None else self.cache.placed(*arguments, place, costs)
+            return place() if self.cache is None else self.cache.outcome(*arguments, place, costs)
 
-    def repaired(self, front: FrontEndResult, anchor: IncrementalPlacer) -> FrontEndResult:
+    def with_insertions(self, front: FrontEndResult, anchor: IncrementalPlacer) -> FrontEndResult:
         """The front with the nops and queues that the placer inserted."""
         if not anchor.edits:
             return front
@@ -349,16 +349,16 @@ class Pipeline:
         self._mended.store(front.key, result)
         return result
 
-    def placed(self, graph: Graph, request: Request, clock: Clock) -> tuple[FrontEndResult, Placed]:
+    def place(self, graph: Graph, request: Request, clock: Clock) -> tuple[FrontEndResult, PlacedOps]:
         """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
         refuse_unknown(request.options)
         front = self.front(graph, request.options, clock, request.overrides)
 
-        def whole(request: Request) -> tuple[FrontEndResult, Placed]:
+        def whole(request: Request) -> tuple[FrontEndResult, PlacedOps]:
             anchor = self.anchor(front, request, clock)
-            return self.repaired(front, anchor), anchor.whole()
+            return self.with_insertions(front, anchor), anchor.whole()
 
-        def make() -> tuple[FrontEndResult, Placed]:
+        def make() -> tuple[FrontEndResult, PlacedOps]:
             refuse_impossible(front.lowered, self.device, request.options, request.overrides)
             if request.overrides == request.base:
                 return whole(request)
@@ -373,7 +373,7 @@ class Pipeline:
             with clock.stage("place"):
                 self._count("edit")
                 result = anchor.new_epochs
-                edited = anchor.edited(models, request.overrides, clock.cancel)
+                edited = anchor.with_overrides(models, request.overrides, clock.cancel)
                 self._count("epoch", anchor.new_epochs - result)
             if edited is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
@@ -391,7 +391,7 @@ class Pipeline:
         if (plain.plain or plain).key != (front.plain or front).key:
             return None
         anchor = self.anchor(plain, request, clock)
-        near = self.repaired(plain, anchor)
+        near = self.with_insertions(plain, anchor)
         had, has = edits_of(request.base), edits_of(request.overrides)
         if frozen(had) == frozen(has):
             return near, anchor
@@ -413,7 +413,7 @@ class Pipeline:
             with clock.stage("place"):
                 self._count("regraph")
                 before = anchor.new_epochs
-                placing = anchor.regraphed(result.graph, models, overrides, clock.cancel)
+                placing = anchor.regraph(result.graph, models, overrides, clock.cancel)
                 self._count("epoch", anchor.new_epochs - before)
             return None if placing is None else (output, placing)
 
@@ -423,7 +423,7 @@ class Pipeline:
             self._mended.store(front.key, result[0])
         return result
 
-    def reached(self, request: Request) -> str:
+    def last_known_stage(self, request: Request) -> str:
         """The last stage whose work for a request is known: "placed", "balanced", "lowered" or ""."""
         if request.key in self._placed:
             return "placed"
@@ -433,7 +433,7 @@ class Pipeline:
 
     def compile(self, graph: Graph, request: Request, clock: Clock) -> CompileResult:
         """Everything up to the checked netlist."""
-        front, placed = self.placed(graph, request, clock)
+        front, placed = self.place(graph, request, clock)
         with clock.stage("place"):
             placement = placed.placement()
 
@@ -443,7 +443,7 @@ class Pipeline:
             arguments = front.lowered, placement, self.device, request.options, request.overrides
 
             def find() -> list[Diagnostic]:
-                findings = checked(netlist, self.device, self._checks.get_or(front.key, CheckCache))
+                findings = check_netlist(netlist, self.device, self._checks.get_or(front.key, CheckCache))
                 return [*findings, *objective_notes(*arguments)]
 
             # after an edit most of a netlist is known to be good: the rest takes less than the text of all

@@ -90,7 +90,7 @@ def finish(
     fusion: Fusion | None = None,
 ) -> CompileResult:
     """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
-    before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `checked` and
+    before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `check_netlist` and
     `objective_notes`, for those who remember something of them; emitted: of other placements of this lowered graph;
     fusion: what decided what is fused."""
     with clock.stage("emit"):
@@ -100,7 +100,7 @@ def finish(
             findings = check(emission.netlist)
         else:
             notes_of_time = objective_notes(lowered, placement, spec, options, overrides)
-            findings = [*checked(emission.netlist, spec), *notes_of_time]
+            findings = [*check_netlist(emission.netlist, spec), *notes_of_time]
         findings = [*findings, *rounded_outputs(graph, options.data_format)]
     copies = {
         q.name: q.source
@@ -140,7 +140,7 @@ def _output_node(lowered: Graph, source: str) -> Node:
     return node if node.kind is NodeKind.OUTPUT else next(n for n in lowered.outputs if n.inputs[0].source == source)
 
 
-def checked(netlist: Netlist, device: DeviceSpec, cache: CheckCache | None = None) -> list[Diagnostic]:
+def check_netlist(netlist: Netlist, device: DeviceSpec, cache: CheckCache | None = None) -> list[Diagnostic]:
     """Warnings and notes of the strict netlist check. An error would be a defect of ours, so it stops the compile.
     `cache`: of netlists that share elements with this one."""
     findings = [
@@ -184,7 +184,7 @@ class HostParameters(Mapping[str, np.ndarray]):
         if array is None:
             array = self._arrays.get(queue)
         if array is None:
-            array = self._arrays[queue] = _written(self._nodes[queue], self._rounded)
+            array = self._arrays[queue] = _written_value(self._nodes[queue], self._rounded)
         return array
 
     def __iter__(self) -> Iterator[str]:
@@ -197,7 +197,7 @@ class HostParameters(Mapping[str, np.ndarray]):
         return queue in self._nodes or queue in self._copies or queue in self._more
 
 
-def _written(node: Node, rounded: bool) -> np.ndarray:
+def _written_value(node: Node, rounded: bool) -> np.ndarray:
     assert node.value is not None
     value = host_tensor(node.value.reshape(node.shape[1:]))
     rounds = rounded and node.df is not None and node.df.is_float and not node.df.is_bfp

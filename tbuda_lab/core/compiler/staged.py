@@ -80,7 +80,7 @@ def compile_until(
     stages = [StageResult(DEPTHS[0], None, (f"device {device.name}",)),
              StageResult(DEPTHS[1], graph, (f"{len(graph.ops)} ops",))]
     if end >= DEPTHS.index("post_initial_graph_pass"):
-        stages += _passed(graph, options, end)
+        stages += _pass_stages(graph, options, end)
     if end >= DEPTHS.index("buda_graph_pre_placer"):
         passed = stages[-1].graph
         assert passed is not None
@@ -112,10 +112,10 @@ def all_stages(result: CompileResult) -> tuple[StageResult, ...]:
     """Every stage of a finished compile; the passes run again to keep the graph after each."""
     begin = (StageResult(DEPTHS[0], None, (f"device {result.device.name}",)),
              StageResult(DEPTHS[1], result.graph, (f"{len(result.graph.ops)} ops",)))
-    return (*begin, *_passed(result.graph, result.options, len(DEPTHS)), *placed_stages(result))
+    return (*begin, *_pass_stages(result.graph, result.options, len(DEPTHS)), *placed_stages(result))
 
 
-def _passed(graph: Graph, options: CompileOptions, end: int) -> list[StageResult]:
+def _pass_stages(graph: Graph, options: CompileOptions, end: int) -> list[StageResult]:
     """The stages that are passes, up to the one numbered `end` at most."""
     done = passes.run(graph, options, snapshots=True)
     names = [r.name for r in done.reports]

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.cost.tables import Fit, Key, Pieces, Table, load_table, published, unknown_kind
+from tbuda_lab.core.cost.tables import Fit, Key, Pieces, Table, load_table, published_coefficients, unknown_kind
 from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
 
 F64 = npt.NDArray[np.float64]
@@ -73,13 +73,13 @@ class Block:
 
 def evaluate(pieces: list[dict[str, float]], features: dict[str, F64]) -> F64:
     """The slowest of several units that work side by side: the maximum of the pieces, each a weighted sum."""
-    first, *rest = (_weighted(piece, features) for piece in pieces)
+    first, *rest = (_weighted_sum(piece, features) for piece in pieces)
     for other in rest:
         first = np.maximum(first, other)
     return first
 
 
-def _weighted(piece: dict[str, float], features: dict[str, F64]) -> F64:
+def _weighted_sum(piece: dict[str, float], features: dict[str, F64]) -> F64:
     total = np.zeros(features["one"].shape)
     for name, weight in piece.items():
         total = total + weight * features[name]
@@ -181,7 +181,7 @@ def _estimate(table: Table, kind: str, format: str, variant: str, vector: str, b
         kind = "nop"
     fit = _fit(table, kind, format, variant) if vector == "rc" else None
     if fit is None:
-        return _published(table, kind, format, variant, vector, block, features)
+        return _published_cycles(table, kind, format, variant, vector, block, features)
     estimate = evaluate(list(fit.pieces), features)
     moves = kind in UNARY + BINARY + ("splice",)
     if moves and fit.key.format != format:  # measured in another format: at least this format's own traffic
@@ -214,13 +214,15 @@ def _traffic(table: Table, format: str, features: dict[str, F64]) -> F64:
     return np.zeros(features["one"].shape)
 
 
-def _published(table: Table, kind: str, format: str, variant: str, vector: str, block: Block,
+def _published_cycles(table: Table, kind: str, format: str, variant: str, vector: str, block: Block,
                features: dict[str, F64]) -> F64:
     name = "reduce_z" if (kind, variant) == ("reduce", "z") else _PUBLISHED_NAME.get(kind, kind)
     counted = "int32" if (kind, format) == ("matmul", "int8") else format  # what an integer matmul accumulates in
     conditions = {f"df_{counted}"} | ({f"vector_{vector}"} if vector != "rc" else set())
     conditions |= {"approximate": {"approx"}, "l1_acc": {"l1_acc_en"}, "c": {"dim_c"}}.get(variant, set())
-    weights = published(table, name, frozenset(conditions)) or published(table, "nop", frozenset())
+    weights = published_coefficients(table, name, frozenset(conditions)) or published_coefficients(
+        table, "nop", frozenset()
+    )
     assert weights is not None  # every table has a nop
     if kind == "sparse_matmul":
         return _sparse_published(weights, block)

@@ -69,16 +69,16 @@ def load_table(arch: str) -> Table:
     if arch in _BORROWED:
         source, kinds = _BORROWED[arch]
         fits |= {key: fit for key, fit in _packaged_fits(source).items() if key.kind in kinds}
-    return Table(arch, fits, _packaged(f"published_{arch}.yaml")["ops"])
+    return Table(arch, fits, _read_packaged(f"published_{arch}.yaml")["ops"])
 
 
 @functools.cache
 def _packaged_fits(arch: str) -> dict[Key, Fit]:
     name = f"fitted_{arch}.yaml"
-    return read_fits(_packaged(name), name)
+    return read_fits(_read_packaged(name), name)
 
 
-def _packaged(name: str) -> dict[str, Any]:
+def _read_packaged(name: str) -> dict[str, Any]:
     text = resources.files(__package__).joinpath("data", name).read_text(encoding="utf-8")
     packaged: dict[str, Any] = parse_yaml(text, name)
     return packaged
@@ -136,7 +136,7 @@ def dump_fits(arch: str, fits: Mapping[Key, Fit]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def published(table: Table, kind: str, conditions: frozenset[str]) -> dict[str, float] | None:
+def published_coefficients(table: Table, kind: str, conditions: frozenset[str]) -> dict[str, float] | None:
     """The published coefficients of an op under those conditions (df_int8, df_int32, df_bfp, approx, vector_r,
     vector_c, l1_acc_en, dim_c), None when the op is not in the table."""
     result: dict[str, float] | None = None

@@ -38,7 +38,7 @@ def load_device(
 
     Raises `UnknownDevice` (listing the names) and `InputError` for rows, chips or files that make no device.
     """
-    spec = _named(device)
+    spec = _by_name(device)
     if cluster is not None:
         spec = _with_cluster(spec, descriptor.read_cluster(Path(cluster)))
     if chips is not None:
@@ -52,7 +52,7 @@ def load_device(
     return spec
 
 
-def _named(device: str | Path) -> DeviceSpec:
+def _by_name(device: str | Path) -> DeviceSpec:
     if not isinstance(device, str | Path):
         raise UnknownDevice(f"a device is a name or the path of a descriptor, not {device!r}; names are "
                             f"{', '.join(ARCHS + BOARDS)}")
@@ -72,7 +72,7 @@ def _named(device: str | Path) -> DeviceSpec:
                         "or the path of a device descriptor .yaml")
 
 
-def _packaged(name: str) -> dict[str, Any]:
+def _read_packaged(name: str) -> dict[str, Any]:
     """A YAML map of this package's data folder."""
     text = resources.files("tbuda_lab.core.device").joinpath("data", name).read_text(encoding="utf-8")
     packaged: dict[str, Any] = parse_yaml(text, name)
@@ -81,7 +81,7 @@ def _packaged(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _arch(name: str) -> DeviceSpec:
-    data = _packaged(f"{name}.yaml")
+    data = _read_packaged(f"{name}.yaml")
     align = data.pop("address_align")
     return DeviceSpec(
         name=name, chips=(0,), harvested_by_chip=((),), mmio_chips=(0,), links=(), dram_address_align=align,
@@ -91,7 +91,7 @@ def _arch(name: str) -> DeviceSpec:
 
 @functools.cache
 def _board(name: str) -> DeviceSpec:
-    data = _packaged("boards.yaml")[name]
+    data = _read_packaged("boards.yaml")[name]
     harvested = _frozen(data["harvested"])
     spec = dataclasses.replace(
         _arch(data["arch"]), name=name, chips=tuple(range(len(harvested))), links=_frozen(data["links"]),

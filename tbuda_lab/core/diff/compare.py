@@ -20,15 +20,15 @@ class OpChange:
 
     @property
     def delta(self) -> float:
-        """`counted` after less before (0 for an op that is missing on a side)."""
-        return (self.after.counted if self.after else 0) - (self.before.counted if self.before else 0)
+        """`compared_cycles` after less before (0 for an op that is missing on a side)."""
+        return (self.after.compared_cycles if self.after else 0) - (self.before.compared_cycles if self.before else 0)
 
     @property
     def ratio(self) -> float | None:
         """`delta` as a share of the cycles before; None where there is nothing to compare with."""
-        if self.before is None or self.after is None or not self.before.counted:
+        if self.before is None or self.after is None or not self.before.compared_cycles:
             return None
-        return self.delta / self.before.counted
+        return self.delta / self.before.compared_cycles
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class Diff:
         return self.before.limiter_cycles, self.after.limiter_cycles
 
     @property
-    def simulated(self) -> bool:
+    def has_simulated_time(self) -> bool:
         """Whether both sides have the simulated time of a batch; files have none."""
         return self.before.time is not None and self.after.time is not None
 
@@ -130,7 +130,7 @@ class Diff:
     def rest(self) -> float:
         """What `time` changes by beyond the deltas of `changes`: ops that are as they were but decide about more or
         less of the time, and switches of epochs. 0 where nothing is simulated."""
-        return self.time[1] - self.time[0] - sum(c.delta for c in self.changes) if self.simulated else 0.0
+        return self.time[1] - self.time[0] - sum(c.delta for c in self.changes) if self.has_simulated_time else 0.0
 
     @property
     def slower(self) -> float:
@@ -144,9 +144,9 @@ class Diff:
         notes = []
         if self.before.grid != self.after.grid:
             notes.append(f"The grids differ: {_grid(self.before)} against {_grid(self.after)}.")
-        if self.simulated and self.before.batch != self.after.batch:
+        if self.has_simulated_time and self.before.batch != self.after.batch:
             notes.append(f"The batches differ: {self.before.batch} against {self.after.batch} inputs.")
-        if self.simulated and self.before.loaded_once != self.after.loaded_once:
+        if self.has_simulated_time and self.before.loaded_once != self.after.loaded_once:
             stays, switches = (self.a, self.b) if self.before.loaded_once else (self.b, self.a)
             notes.append(f"{stays} is loaded once, before the first run; {switches} switches epochs in every run.")
         if "estimate" in (self.before.cycles_from, self.after.cycles_from):

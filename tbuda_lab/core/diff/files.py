@@ -36,7 +36,7 @@ def file_sides(a: str | Path, b: str | Path, *, arch: str | None = None) -> tupl
     """
     paths = [_netlist_path(Path(p)) for p in (a, b)]
     loaded = [netlists.load(p) for p in paths]
-    recorded = [_recorded(p, n) for p, n in zip(paths, loaded, strict=True)]
+    recorded = [_recorded_cycles(p, n) for p, n in zip(paths, loaded, strict=True)]
     both = all(k is not None for k in recorded)
     names = _names(Path(a), Path(b))
     first, second = (
@@ -114,13 +114,13 @@ def _queues(n: Netlist, align: int) -> dict[str, QueueState]:
     }
 
 
-def _recorded(path: Path, n: Netlist) -> Cycles | None:
+def _recorded_cycles(path: Path, n: Netlist) -> Cycles | None:
     """The cycles that the compiler wrote beside a netlist; None where there are none, or the netlist was changed since.
 
     Raises `InputError` for a file that is not what the compiler writes.
     """
     file = path.with_suffix(".cycles.csv")
-    if not file.is_file() or _changed(path):
+    if not file.is_file() or _differs_from_record(path):
         return None
     reader = csv.DictReader(io.StringIO(bounded_text(file, _LARGEST_CSV, "is not a table of cycles"), newline=""))
     by_op: Cycles = {}
@@ -137,7 +137,7 @@ def _recorded(path: Path, n: Netlist) -> Cycles | None:
     return by_op if {op.name for _, op in n.ops()} <= set(by_op) else None
 
 
-def _changed(path: Path) -> bool:
+def _differs_from_record(path: Path) -> bool:
     """Whether a netlist differs from the one that the record beside it describes."""
     record = path.parent / RECORD
     if path.name != NETLIST or not record.is_file():

@@ -36,7 +36,8 @@ def diff_frame(diff: Diff) -> Frame:
         columns[f"{prefix}_epoch_temporal"] = np.array([e.temporal for e in side.epochs], dtype="<u4")
         columns[f"{prefix}_epoch_chip"] = np.array([e.chip for e in side.epochs], dtype="<u2")
         columns[f"{prefix}_epoch_cycles"] = np.array(
-            [e.limiter_cycles if e.time is None or not diff.simulated else e.time for e in side.epochs], dtype="<f8"
+            [e.limiter_cycles if e.time is None or not diff.has_simulated_time else e.time for e in side.epochs],
+            dtype="<f8",
         )
         columns[f"{prefix}_epoch_kernels"] = np.array([e.cycles for e in side.epochs], dtype="<f8")
     for at, prefix in enumerate("ab"):
@@ -51,12 +52,12 @@ def diff_frame(diff: Diff) -> Frame:
         "a": diff.a, "b": diff.b, "classes": list(CLASSES), "verdict": verdict(diff),
         "counts": {name: len(getattr(diff, name)) for name in CLASSES},
         "totals": [
-            *([["cycles per input, simulated", *map(round, diff.time)]] if diff.simulated else []),
+            *([["cycles per input, simulated", *map(round, diff.time)]] if diff.has_simulated_time else []),
             ["slowest op of each epoch", *diff.limiter_cycles],
             ["kernels alone", *diff.kernel_cycles],
             ["epochs", *diff.epochs],
         ],
-        "simulated": diff.simulated, "batch": diff.after.batch, "rest": diff.rest, "rest_of": REST,
+        "simulated": diff.has_simulated_time, "batch": diff.after.batch, "rest": diff.rest, "rest_of": REST,
         "notes": list(diff.notes), "grid_a": _grid(diff.before.grid), "grid_b": _grid(diff.after.grid),
     }  # fmt: skip
     return Frame("diff", meta, columns, strings.table)
@@ -71,7 +72,7 @@ _FIELDS: tuple[tuple[str, Callable[[OpState], float], str], ...] = (
     ("cols", lambda s: s.size[1], "<i2"),
     ("cycles", lambda s: s.cycles, "<f8"),
     ("limit", lambda s: s.limiter_cycles, "<f8"),
-    ("time", lambda s: s.counted, "<f8"),
+    ("time", lambda s: s.compared_cycles, "<f8"),
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.diff.sides import CLASSES, OpState, QueueState
-from tbuda_lab.core.errors import counted
+from tbuda_lab.core.errors import quantity
 
 if TYPE_CHECKING:
     from tbuda_lab.core.diff.compare import Diff, OpChange
@@ -28,7 +28,7 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         "",
         "| | before | after | change |",
         "|---|---:|---:|---:|",
-        *([_row("cycles per input, simulated", diff.time)] if diff.simulated else []),
+        *([_row("cycles per input, simulated", diff.time)] if diff.has_simulated_time else []),
         _row("slowest op of each epoch", diff.limiter_cycles),
         _row("kernels alone", diff.kernel_cycles),
         _row("epochs", diff.epochs),
@@ -38,7 +38,7 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         counts = ((len(getattr(diff, name)), name) for name in CLASSES)
         lines += [f"**{_differ(len(diff.changes), 'op')}**: {', '.join(f'{n} {name}' for n, name in counts if n)}", ""]
         ranked = sorted(diff.changes, key=lambda c: -abs(c.delta))  # stable: equal changes stay in the order of the ops
-        cycles = "cycles per input, simulated" if diff.simulated else "cycles per input, kernel or transfer"
+        cycles = "cycles per input, simulated" if diff.has_simulated_time else "cycles per input, kernel or transfer"
         lines += [f"| op | | before | after | {cycles} | change |", "|---|---|---|---|---:|---:|"]
         lines += [*map(_op_row, ranked[:limit]), *_more(len(ranked) - limit)]
         lines += [*([f"| {REST} | | | | {diff.rest:+,.0f} | |"] if round(diff.rest) else []), ""]
@@ -72,7 +72,7 @@ def whole(cycles: float) -> str:
 
 
 def _differ(count: int, noun: str) -> str:
-    return f"{counted(count, noun)} differ{'s' if count == 1 else ''}"
+    return f"{quantity(count, noun)} differ{'s' if count == 1 else ''}"
 
 
 def state_text(state: OpState | None) -> str:
@@ -106,7 +106,7 @@ def _row(title: str, pair: tuple[float, float]) -> str:
 
 
 def _op_row(change: OpChange) -> str:
-    sides = [f"{whole(s.counted)}" if s is not None else "" for s in (change.before, change.after)]
+    sides = [f"{whole(s.compared_cycles)}" if s is not None else "" for s in (change.before, change.after)]
     cells = (", ".join(change.classes), state_text(change.before), state_text(change.after), f"{sides[0]} → {sides[1]}")
     return f"| {_code(change.op)} | {' | '.join(cells)} | {percent_text(change.ratio)} |"
 

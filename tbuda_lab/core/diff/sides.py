@@ -7,7 +7,7 @@ import dataclasses
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.batchtime import BatchTime, attributed
+from tbuda_lab.core.epochsim.batchtime import BatchTime, attribute_to_ops
 
 CLASSES = ("added", "removed", "resized", "moved", "retimed")
 """In which ways an op may differ."""
@@ -17,8 +17,8 @@ CLASSES = ("added", "removed", "resized", "moved", "retimed")
 class OpState:
     """How an op stands and what it takes. `grid` is (rows, columns) before any transposition; cycles per input.
 
-    time: what a simulated batch takes because of this op (`epochsim.batchtime.attributed`), per input; None where
-    nothing was simulated (files).
+    time: what a simulated batch takes because of this op (`epochsim.batch_time.attribute_to_ops`), per input; None
+    where nothing was simulated (files).
     """
 
     epoch: int
@@ -31,7 +31,7 @@ class OpState:
     time: float | None = None
 
     @property
-    def counted(self) -> float:
+    def compared_cycles(self) -> float:
         """What comparisons count: the simulated time, else the limiter cycles."""
         return self.limiter_cycles if self.time is None else self.time
 
@@ -122,7 +122,7 @@ def side_of_result(result: CompileResult, name: str, times: BatchTime | None = N
     placement, device = result.placement, result.device
     report = placement.report
     limits = report.op_limiters if report is not None else {}
-    spent = {} if times is None else attributed(placement.epochs, times)[0]
+    spent = {} if times is None else attribute_to_ops(placement.epochs, times)[0]
 
     def state(op: str, spot: OpPlacement) -> OpState:
         row = placement.candidate(op)

@@ -13,7 +13,7 @@ from tbuda_lab.core.balancer.profile import as_read
 from tbuda_lab.core.balancer.streaming import edge_tms
 from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement, graph_name
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.emit.program import ProgramWriter, accumulated
+from tbuda_lab.core.emit.program import ProgramWriter, accumulating_ops
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.formats import MathFidelity
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
@@ -115,7 +115,7 @@ class _Emitter:
         }
         self.host_fed = {n.name for n in graph.of_kind(NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)}
         self.feeds_output = {n.inputs[0].source for n in graph.outputs if WRITES not in n.attrs}
-        self.accumulates = accumulated(graph)
+        self.accumulates = accumulating_ops(graph)
 
     # -- queues ----------------------------------------------------------------------------------------------
     def kept_queue(self, q: QueuePlacement) -> schema.Queue:
@@ -377,7 +377,7 @@ def _sub_op(
     """Step k of a fused op. block: of the op's output."""
     inner = {"m_k": int(row["m_k"]), "u_kt": int(row["u_kt"])}
     m, n, ur, uc = (int(size) for size in step_block(op, step.narrow, block, inner["m_k"], inner["u_kt"]))
-    tms = {port: [schema.Tm("broadcast", ((op.dim, op.length),))] for port in step.widened}
+    tms = {port: [schema.Tm("broadcast", ((op.dim, op.length),))] for port in step.wide_operands}
     if step.spread:
         tms[1] = [*tms.get(1, ()), schema.Tm("tile_broadcast", (step.spread,))]
     return schema.SubOp(

@@ -12,7 +12,7 @@ from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, inputs_of_run, netlis
 from tbuda_lab.core.netlist import schema
 
 
-def accumulated(graph: Graph) -> set[str]:
+def accumulating_ops(graph: Graph) -> set[str]:
     """Ops whose results are added up over the inputs of a batch: sums of gradients."""
     return {n.inputs[0].source for n in graph.outputs if n.attrs.get(ACCUMULATES)}
 
@@ -27,7 +27,7 @@ class ProgramWriter:
     ) -> None:
         self.graph, self.placement, self.device, self.microbatch = graph, placement, device, microbatch
         self.nets = tuple(graphs.values())
-        self.accumulates = accumulated(graph)
+        self.accumulates = accumulating_ops(graph)
         self.rams: dict[str, list[QueuePlacement]] = {}  # by op the rams that it writes
         self.born: dict[int, list[str]] = {}  # by epoch the queues whose life begins with it
         self.freed: dict[int, list[str]] = {}
@@ -136,7 +136,7 @@ class ProgramWriter:
             if name not in self.placement.queues:
                 continue
             q = self.placement.queues[name]
-            prologue = q.prologue and self._preloaded(net, q)
+            prologue = q.prologue and self._is_preloaded(net, q)
             fields: dict[str, schema.Value] = {"prologue": prologue, "epilogue": False, "zero": False}
             if name in added:
                 fields = {"prologue": True, "epilogue": True, "zero": "$v_zero_grad"}
@@ -155,7 +155,7 @@ class ProgramWriter:
             settings[name] = schema.QueueSetting(fields)
         return settings or None
 
-    def _preloaded(self, net: schema.NetGraph, q: QueuePlacement) -> bool:
+    def _is_preloaded(self, net: schema.NetGraph, q: QueuePlacement) -> bool:
         """Whether all readers in a graph keep a queue's contents in L1; others may stream the same queue. A program
         does not load ahead what it changes."""
         if q.kind not in ("parameter", "constant"):

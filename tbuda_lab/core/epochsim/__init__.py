@@ -1,7 +1,7 @@
 """The epoch simulator: a placement in time, per op and input, with buffers and back pressure, and its trace.
 
 `simulate(result, batch)` builds a network of the placement (`build`, `tile_order`, `costs`), turns it into a max-plus
-recurrence (`eventgraph`, `solve`), and says what every op did and waited for (`run`, `fork_join_stalls`, `trace`).
+recurrence (`event_graph`, `solve`), and says what every op did and waited for (`run`, `fork_join_stalls`, `trace`).
 """
 
 from tbuda_lab.core.epochsim.batchtime import BatchTime, Bound, EpochTime, OpTime, batch_time, epoch_times

@@ -107,10 +107,10 @@ class BatchTime:
 
 def batch_time(result: SimulatedCompile, batch: int) -> BatchTime:
     """The time of `batch` inputs that each epoch takes in one go. Raises `ValueError` for a batch without inputs."""
-    return summed(result.placement.epochs, batch, epoch_times(simulate(result, batch), result))
+    return sum_epochs(result.placement.epochs, batch, epoch_times(simulate(result, batch), result))
 
 
-def summed(epochs: tuple[Epoch, ...], batch: int, times: tuple[EpochTime, ...]) -> BatchTime:
+def sum_epochs(epochs: tuple[Epoch, ...], batch: int, times: tuple[EpochTime, ...]) -> BatchTime:
     """The times of all epochs as one; epochs of one temporal number run side by side."""
     slowest: dict[int, int] = {}
     for epoch, time in zip(epochs, times, strict=True):
@@ -174,7 +174,7 @@ def _op(waits: OpWaits, cost: OpCost, critical: bool, stalled: bool, inputs: int
     )
 
 
-def attributed(epochs: Sequence[Epoch], times: BatchTime) -> tuple[dict[str, float], float]:
+def attribute_to_ops(epochs: Sequence[Epoch], times: BatchTime) -> tuple[dict[str, float], float]:
     """The time of a batch shared out among its ops: (cycles per input by op, cycles per input of switches). They add
     up to `times.per_input`. An op has the time that it decides: the slowest of its epoch the steady part, those on the
     critical chain the filling, those that wait for space the stalls; of epochs that run side by side on several chips

@@ -28,7 +28,7 @@ class CoreBlock(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Built:
+class BuiltNetwork:
     """The network. Its first ops are `parts`, op by op in the order of the epochs (`names`); the rest are the host's
     ends of queues. costs: of `names`. diagnostics: buffers too small for their one edge; tight: those edges, producer
     and reader by their index in `names`, and the operand."""
@@ -41,7 +41,9 @@ class Built:
     tight: tuple[tuple[int, int, int], ...] = ()
 
 
-def build(result: SimulatedCompile, constants: EpochConstants, tile_orders: TileOrderCache | None = None) -> Built:
+def build(
+    result: SimulatedCompile, constants: EpochConstants, tile_orders: TileOrderCache | None = None
+) -> BuiltNetwork:
     """Ops with their steps, edges with what they need, free and may hold. tile_orders: of networks of the
     same ops with the same constants; those of this one are added.
 
@@ -70,7 +72,7 @@ class NetworkBuilder:
         self.diagnostics: list[Diagnostic] = []
         self.tight: list[tuple[int, int, int]] = []
 
-    def run(self) -> Built:
+    def run(self) -> BuiltNetwork:
         """The network of all epochs: ops cut into parts that work alike, and the edges between these."""
         costs = self.costs
         self._refine()
@@ -89,7 +91,7 @@ class NetworkBuilder:
         for feed in feeding:
             self._add_edges(edges, *feed)
         self._host(ops, edges, costs)
-        return Built(
+        return BuiltNetwork(
             Network(tuple(ops), tuple(edges)),
             self.names,
             tuple(parts),

@@ -77,19 +77,19 @@ class OpCost:
 
 @dataclasses.dataclass(frozen=True)
 class RowMoves:
-    """What one candidate moves. rows: (1,) the candidate; cores: of each operand, that read it; streamed: of each, that
-    do for every input, if it lies in DRAM; output_cores: that write; picker_cores: that read a picker's tiles for
-    every input; fetched: (bytes of each core, cores) of what is fetched once, operands and a picker's tiles; once:
-    (3 + operands,) which entries of `limits` that is. costs: what `cost` gave."""
+    """What one candidate moves. rows: (1,) the candidate; cores: of each operand, that read it; streaming_cores: of
+    each, that do for every input, if it lies in DRAM; output_cores: that write; picker_cores: that read a picker's
+    tiles for every input; fetches: (bytes of each core, cores) of what is fetched once, operands and a picker's tiles;
+    once: (3 + operands,) which entries of `limits` that is. costs: what `cost` gave."""
 
     profile: OpProfile
     rows: np.ndarray
     move: Traffic
     cores: tuple[int, ...]
-    streamed: tuple[int, ...]
+    streaming_cores: tuple[int, ...]
     output_cores: int
     picker_cores: int
-    fetched: tuple[tuple[int, int], ...]
+    fetches: tuple[tuple[int, int], ...]
     once: np.ndarray
     costs: dict[tuple[object, ...], OpCost] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -116,7 +116,7 @@ class RowMoves:
     def load(self, where: tuple[str, ...], output: str) -> tuple[int, int]:
         """Cores that use DRAM, and the host link, for every input."""
         dram = host = 0
-        for place, streamed, cores in zip(where, self.streamed, self.cores, strict=True):
+        for place, streamed, cores in zip(where, self.streaming_cores, self.cores, strict=True):
             if place == DRAM:
                 dram += streamed
             elif place == HOST:
@@ -172,7 +172,7 @@ def op_costs(
             op_dram, op_host = row.load(where, output)
             dram, host = dram + op_dram, host + op_host
             moves.append((name, row, where, output))
-        ready = _ready([(name, row.fetched) for name, row, _, _ in moves if row.fetched], device)
+        ready = _ready([(name, row.fetches) for name, row, _, _ in moves if row.fetches], device)
         load, divider = EpochLoad(dram, host), dram_divider(device, dram)
         for name, row, where, output in moves:
             costs[name] = row.cost(device, where, output, load, divider, ready.get(name, 0))
@@ -180,7 +180,7 @@ def op_costs(
 
 
 def _ready(loads: list[tuple[str, tuple[tuple[int, int], ...]]], device: DeviceSpec) -> dict[str, int]:
-    """When what each op of an epoch fetches once is there, in cycles; loads: see `RowMoves.fetched`."""
+    """When what each op of an epoch fetches once is there, in cycles; loads: see `RowMoves.fetches`."""
     each = [(name, size, cores) for name, fetched in loads for size, cores in fetched]
     ends = load_times([size for _, size, _ in each], [cores for _, _, cores in each], device)
     ready: dict[str, int] = {}

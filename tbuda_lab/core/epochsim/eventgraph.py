@@ -60,9 +60,9 @@ class EventGraph:
         return len(self.duration)
 
     @functools.cached_property
-    def reduced(self) -> ReducedGraph:
+    def reduction(self) -> ReducedGraph:
         """See `ReducedGraph`. Raises `ValueError` where constraints without lag are a cycle."""
-        return _reduced(self)
+        return _reduce(self)
 
     def part(self, ops: range, first_edge: int) -> EventGraph:
         """That of some neighbouring ops alone, which no others influence; edges are counted from `first_edge`."""
@@ -103,7 +103,7 @@ class ReducedGraph:
     level: np.ndarray
 
 
-def _reduced(graph: EventGraph) -> ReducedGraph:
+def _reduce(graph: EventGraph) -> ReducedGraph:
     nodes = graph.nodes
     stays = np.bincount(graph.target, minlength=nodes) > 1  # an op's first step does: it waits for `ready` too
     node = np.flatnonzero(stays)
@@ -135,7 +135,7 @@ def event_graph(*networks: Network) -> tuple[EventGraph, list[Deadlock]]:
     while True:
         graph = _constraints(networks, roomy)
         with contextlib.suppress(ValueError):
-            graph.reduced  # noqa: B018 - the solver reads it next
+            graph.reduction  # noqa: B018 - the solver reads it next
             return graph, deadlocks
         stuck = _deadlocks(graph)
         if not stuck or any(not set(deadlock.edges) - roomy for deadlock in stuck):
@@ -198,7 +198,7 @@ def _edges_of(networks: Sequence[Network], roomy: set[int]) -> tuple[np.ndarray,
             roomier = len(ends) in roomy and edge.capacity is not None
             if between is None or roomier:
                 producer = ops[edge.producer]
-                waits = EdgeWaits(producer.emit, edge.need, edge.freed)
+                waits = EdgeWaits(producer.emit, edge.need, edge.frees)
                 between = waits.constraints(max(edge.capacity or 0, producer.total) if roomier else edge.capacity)
             table, data, space = between
             ends.append((at + edge.producer, at + edge.consumer, edge.latency, data, space))

@@ -83,7 +83,7 @@ class Levels:
         network: Network = self.run.network
         edge = network.edges[index]
         result = np.diff(network.ops[edge.producer].emit, prepend=0)
-        freed = np.diff(edge.freed, prepend=0)
+        freed = np.diff(edge.frees, prepend=0)
         done = []
         for part in (edge.producer, edge.consumer):
             low, high = int(self.run.graph.base[part]), int(self.run.graph.base[part + 1])

@@ -155,7 +155,7 @@ class EdgeWaits:
 class FlowEdge(NamedTuple):
     """Tiles from one op to another, in the order in which the producer packs them.
 
-    need: (consumer steps,) how many tiles of an input must have arrived before each step; freed: how many will not be
+    need: (consumer steps,) how many tiles of an input must have arrived before each step; frees: how many will not be
     read again after it (the last is the whole). capacity: tiles that fit between the two; None for a queue in DRAM that
     holds the whole batch. latency: cycles of a message either way. constraints: what follows from all this
     (`EdgeWaits`), where it was worked out before.
@@ -165,7 +165,7 @@ class FlowEdge(NamedTuple):
     consumer: int
     port: int
     need: np.ndarray
-    freed: np.ndarray
+    frees: np.ndarray
     capacity: int | None
     latency: int = 0
     constraints: EdgeConstraints | None = None

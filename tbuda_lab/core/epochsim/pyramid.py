@@ -115,7 +115,7 @@ class Pyramid:
         counts = last - first
         if int(counts.sum()) <= limit:
             return self._exact(start, end, first, counts)
-        return self._summed(start, end, low + np.flatnonzero(counts), limit)
+        return self._sum_spans(start, end, low + np.flatnonzero(counts), limit)
 
     def _exact(self, start: int, end: int, first: np.ndarray, counts: np.ndarray) -> Spans:
         rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
@@ -137,12 +137,12 @@ class Pyramid:
             np.ones(len(rows), dtype=np.uint32),
         )
 
-    def _summed(self, start: int, end: int, active: np.ndarray, limit: int) -> Spans:
+    def _sum_spans(self, start: int, end: int, active: np.ndarray, limit: int) -> Spans:
         buckets = 1
         while buckets * 2 <= min(_MOST_BUCKETS, _CELLS // len(active), end - start):
             buckets *= 2
         edges = start + (end - start) * np.arange(buckets + 1, dtype=np.int64) // buckets
-        spent, spans = self._spent(active, edges)
+        spent, spans = self._bucket_cycles(active, edges)
         lanes = 1
         while True:
             rows = _rows(spent)
@@ -177,7 +177,7 @@ class Pyramid:
             np.maximum(1, number[lane, high] - number[lane, low]).astype(np.uint32),
         )
 
-    def _spent(self, lanes: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _bucket_cycles(self, lanes: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(lanes, buckets, kinds) cycles spent in each bucket, and (lanes, buckets) spans that begin in it."""
         time = np.broadcast_to(edges, (len(lanes), len(edges)))
         at = np.searchsorted(self.starts, lanes[:, None] * self.far + time, side="right")

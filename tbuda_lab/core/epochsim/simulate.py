@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
-from tbuda_lab.core.epochsim.build import Built, build
+from tbuda_lab.core.epochsim.build import BuiltNetwork, build
 from tbuda_lab.core.epochsim.costs import OpCost
 from tbuda_lab.core.epochsim.eventgraph import event_graph
 from tbuda_lab.core.epochsim.fills import Fill, Levels
@@ -137,7 +137,7 @@ def simulate(
     their only input has number 0, and for the others they take no time.
     """
     per_run = min(batch, batch if per_run is None else per_run)
-    built, constants = _built(result, per_run, constants)
+    built, constants = _build_network(result, per_run, constants)
     owner = np.array([part.op for part in built.parts], dtype=np.int64)
     epoch_of = np.array([result.placement.ops[name].epoch for name in built.names], dtype=np.int64)[owner]
     epochs = result.placement.epochs
@@ -173,7 +173,9 @@ def simulate(
     )
 
 
-def _built(result: SimulatedCompile, inputs: int, constants: EpochConstants) -> tuple[Built, EpochConstants]:
+def _build_network(
+    result: SimulatedCompile, inputs: int, constants: EpochConstants
+) -> tuple[BuiltNetwork, EpochConstants]:
     """The network of a placement, and the constants that hold for it. inputs: of a run."""
     if inputs < 1:
         raise ValueError("a batch has one input at least")
@@ -184,13 +186,13 @@ def _built(result: SimulatedCompile, inputs: int, constants: EpochConstants) -> 
 
 def simulated_cycles(result: SimulatedCompile, batch: int = 1) -> int:
     """Cycles of a batch as `simulate` counts them, without what every op waits for: a quarter of the work."""
-    built, constants = _built(result, batch, _DEFAULTS)
+    built, constants = _build_network(result, batch, _DEFAULTS)
     graph, _ = event_graph(built.network)
     return _Clock(result, built, ends(graph, solve(graph, batch)), constants, batch, batch).cycles
 
 
 def _stalls(
-    result: SimulatedCompile, built: Built, stalls: Sequence[ForkJoinStall], batch: int, per_run: int
+    result: SimulatedCompile, built: BuiltNetwork, stalls: Sequence[ForkJoinStall], batch: int, per_run: int
 ) -> tuple[Stall, ...]:
     def names(ops: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(built.network.ops[i].name for i in ops))
@@ -223,7 +225,7 @@ class _Clock:
     """When each epoch of each round of the loop starts. counts: (rounds, epochs) inputs that each takes there."""
 
     def __init__(
-        self, result: SimulatedCompile, built: Built, ends: np.ndarray, constants: EpochConstants, batch: int,
+        self, result: SimulatedCompile, built: BuiltNetwork, ends: np.ndarray, constants: EpochConstants, batch: int,
         per_run: int,
     ) -> None:
         """ends: (ops, per_run) when each op of the network is done with each input, as if its epoch began at 0."""
@@ -345,7 +347,7 @@ class _Clock:
         return tuple(times)
 
 
-def _waits(trace: Trace, built: Built, batch: int) -> np.ndarray:
+def _waits(trace: Trace, built: BuiltNetwork, batch: int) -> np.ndarray:
     count, kinds = len(built.parts), len(WaitKind)
     cell = (trace.op.astype(np.int64) * batch + trace.input) * kinds + trace.kind
     total = np.bincount(cell, trace.end - trace.start, count * batch * kinds).reshape(count, batch, kinds)
@@ -357,7 +359,7 @@ def _waits(trace: Trace, built: Built, batch: int) -> np.ndarray:
     return mean
 
 
-def _op_waits(trace: Trace, built: Built, waits: np.ndarray) -> tuple[OpWaits, ...]:
+def _op_waits(trace: Trace, built: BuiltNetwork, waits: np.ndarray) -> tuple[OpWaits, ...]:
     count = len(built.names)
     owner = np.array([part.op for part in built.parts], dtype=np.int64)
     totals = np.rint(waits.sum(axis=1)).astype(np.int64)

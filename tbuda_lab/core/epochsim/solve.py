@@ -3,7 +3,7 @@
 All constraints point from a lower to a higher level within an input, or to an earlier input. With a period P that is
 long enough, the nodes whose level is s modulo P can be computed together at step s of a round, each for the input it
 has come to: one gather and one segmented maximum per step, over the ops of all epochs and several inputs at once. Nodes
-that wait for their op's step before and for nothing else are left out (`EventGraph.reduced`).
+that wait for their op's step before and for nothing else are left out (`EventGraph.reduction`).
 
 A max-plus recurrence becomes periodic: once all times of some rounds differ from those p rounds before by one constant
 (per part of the graph), so do all later ones. They are then written down, not computed.
@@ -26,10 +26,10 @@ _MAX_PERIOD = 8
 
 @dataclasses.dataclass(frozen=True)
 class SolvedSchedule:
-    """start: (nodes, batch) int64 cycles from the start of the epoch; computed: inputs that were not extended."""
+    """start: (nodes, batch) int64 cycles from the start of the epoch; solved_inputs: inputs that were not extended."""
 
     start: np.ndarray
-    computed: int
+    solved_inputs: int
 
 
 def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
@@ -42,7 +42,7 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
     nodes = graph.nodes
     if nodes == 0 or batch == 0:
         return SolvedSchedule(np.zeros((nodes, batch), dtype=np.int64), 0)
-    reduced = graph.reduced
+    reduced = graph.reduction
     count = len(reduced.node)
     keep = reduced.lag < batch  # a constraint that reaches back before the first input holds nothing up
     source, target, lag, weight = (a[keep] for a in (reduced.source, reduced.target, reduced.lag, reduced.weight))

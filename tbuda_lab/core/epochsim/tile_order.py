@@ -276,7 +276,7 @@ class TileFlow:
     producer: int
     consumer: int
     need: np.ndarray
-    freed: np.ndarray
+    frees: np.ndarray
     coarse: int
     waits: EdgeWaits
 
@@ -335,9 +335,9 @@ def stretches(
     operand = profile.operands[port]
     before, after = steps.bounds[:-1], steps.bounds[1:]
     if isinstance(profile.op, HwSparseMatmul):
-        return _picked(profile, row, steps, length)
+        return _picker_steps(profile, row, steps, length)
     if isinstance(profile.op, HwSplice) and profile.op.axis == "z":
-        return _spliced(profile.op, port, operand.tiles[0], steps, length)
+        return _splice_steps(profile.op, port, operand.tiles[0], steps, length)
     whole = steps.blocks * steps.parts
     group = 1
     if operand.role == "bias" or steps.parts == 1:
@@ -349,7 +349,7 @@ def stretches(
     return before * length // whole, -(-after * length // whole)
 
 
-def _picked(profile: OpProfile, row: np.void, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
+def _picker_steps(profile: OpProfile, row: np.void, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
     """A picker goes, for each t, from the first to the last strip that it picks rows of."""
     op = profile.op
     assert isinstance(op, HwSparseMatmul)
@@ -372,7 +372,7 @@ def _picked(profile: OpProfile, row: np.void, steps: Steps, length: int) -> tupl
     return np.minimum(begin, end) * unit, end * unit
 
 
-def _spliced(op: HwSplice, port: int, slices: int, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
+def _splice_steps(op: HwSplice, port: int, slices: int, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
     """A splice over z takes whole slices, from its operands in turn."""
     order: list[tuple[int, int]] = []
     turn = 0

@@ -31,7 +31,7 @@ class PartEdge(NamedTuple):
     producer: int
     consumer: int
     need: np.ndarray
-    freed: np.ndarray
+    frees: np.ndarray
     capacity: int | None
     constraints: EdgeConstraints
 
@@ -78,7 +78,7 @@ class CutEdge:
         if capacity is not None and self.within <= capacity:
             # steps are coarser than what really passes the buffer: room for what one step takes at once
             capacity = max(capacity, flow.coarse)
-        need, freed, waits = flow.need, flow.freed, flow.waits
+        need, freed, waits = flow.need, flow.frees, flow.waits
         return PartEdge(flow.producer, flow.consumer, need, freed, capacity, waits.constraints(capacity))
 
 

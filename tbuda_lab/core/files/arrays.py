@@ -48,7 +48,7 @@ def parse_npy(data: bytes, name: str) -> Array:
     dtype, shape, fortran = _header(stream, name)
     start = stream.tell()
     _check_size(shape, dtype, len(data) - start, name)
-    return _shaped(np.frombuffer(data, dtype, math.prod(shape), start), shape, fortran)
+    return _reshape(np.frombuffer(data, dtype, math.prod(shape), start), shape, fortran)
 
 
 def read_npz(path: str | Path, select: Callable[[str], bool] | None = None) -> dict[str, Array]:
@@ -109,7 +109,7 @@ def _read(stream: Any, size: int, name: str) -> Array:
             raise InputError(f"{name} is cut off: {at} of {count} bytes")
         view[at : at + len(piece)] = piece
         at += len(piece)
-    return _shaped(array, shape, fortran)
+    return _reshape(array, shape, fortran)
 
 
 def _header(stream: BinaryIO, name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
@@ -162,5 +162,5 @@ def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, name: 
     return count
 
 
-def _shaped(flat: Array, shape: tuple[int, ...], fortran: bool) -> Array:
+def _reshape(flat: Array, shape: tuple[int, ...], fortran: bool) -> Array:
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)

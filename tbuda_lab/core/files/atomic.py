@@ -25,7 +25,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """
     temporary = None
     try:
-        target = _resolved(path)
+        target = _resolve(path)
         special = target.exists() and not target.is_file()
         temporary = _fresh(Path(tempfile.gettempdir()) / target.name if special else target)
         yield temporary
@@ -57,14 +57,14 @@ def atomic_text(path: str | Path) -> Iterator[TextIO]:
 def check_writable(path: str | Path) -> None:
     """Raises `OutputError` if no file can be made there; leaves nothing behind."""
     try:
-        target = _resolved(path)
+        target = _resolve(path)
         if not target.exists() or target.is_file():
             _fresh(target).unlink()
     except OSError as error:
         raise _refusal(path, error.strerror or str(error)) from error
 
 
-def _resolved(path: str | Path) -> Path:
+def _resolve(path: str | Path) -> Path:
     try:
         target = Path(os.path.realpath(path))
     except ValueError as error:  # a name with a zero byte

@@ -24,11 +24,12 @@ _FLAT = "a file of this kind is flat"
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """How much a text may hold. levels: of lists and maps within each other, aliases followed. nodes: of the text as it
-    stands. repeated: nodes that aliases add, all together, beside four for each byte of the text. items: of a list."""
+    stands. alias_nodes: nodes that aliases add, all together, beside four for each byte of the text. items: of a
+    list."""
 
     levels: int = 100
     nodes: int = 20_000_000
-    repeated: int = 200_000
+    alias_nodes: int = 200_000
     items: int = 20_000_000
 
 
@@ -141,7 +142,7 @@ def _survey(text: str, limits: Limits) -> Fault | None:
     open_: list[tuple[int, int, str | None]] = []  # of every collection begun: nodes, levels below it so far, anchor
     uncounted = -2 * (limits.nodes + limits.items)
     items = [uncounted]  # of every list begun; maps are not counted
-    nodes, repeated, most = 0, 0, limits.repeated + 4 * len(text)
+    nodes, repeated, most = 0, 0, limits.alias_nodes + 4 * len(text)
 
     def fault(event: Any, message: str, fix: str) -> Fault:
         mark = event.start_mark

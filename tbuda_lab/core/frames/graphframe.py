@@ -309,7 +309,7 @@ def pass_frame(trace: PassTrace, index: int, side: str = "after") -> Frame:
         "change_text": strings.column(r[2] for r in rows[:LISTED]),
     }
     meta = {
-        **plain.meta, "open": _opened(plain, change), "index": index, "side": side, "pass": step.name, "doc": step.doc,
+        **plain.meta, "open": _groups_to_open(plain, change), "index": index, "side": side, "pass": step.name, "doc": step.doc,
         "label": trace.labels[index], "changes": len(rows),
     }  # fmt: skip
     return dataclasses.replace(plain, key="passgraph", meta=meta, columns=columns, strings=strings.table)
@@ -319,7 +319,7 @@ def _cut(text: str, room: int = 90) -> str:
     return text if len(text) <= room else f"{text[: room - 1]}…"
 
 
-def _opened(frame: Frame, change: np.ndarray, room: int = 90) -> list[int]:
+def _groups_to_open(frame: Frame, change: np.ndarray, room: int = 90) -> list[int]:
     """Groups around changed nodes, the first ones first, while at most about `room` items show; else what a first view
     of the graph opens."""
     c = frame.columns

@@ -63,7 +63,7 @@ def hierarchy(graph: Graph) -> Hierarchy:
     prefixes_kept = _worth_keeping(paths)
     while True:
         tree, prefixes = _nest(drawn, paths, prefixes_kept)
-        torn = {prefixes[g] for g in _reentered(tree, edges)}
+        torn = {prefixes[g] for g in _reentrant_groups(tree, edges)}
         if not torn:
             break
         prefixes_kept -= torn
@@ -72,7 +72,7 @@ def hierarchy(graph: Graph) -> Hierarchy:
         inside = {prefix: _with_folds(prefix, folds) for prefix in prefixes_kept}
         groups = set(inside.values()) | {inside[prefix][:-1] for prefix in folds}
         folded, prefixes = _nest(drawn, [_with_folds(path, folds) for path in paths], groups)
-        torn = {prefixes[g] for g in _reentered(folded, edges)}
+        torn = {prefixes[g] for g in _reentrant_groups(folded, edges)}
         if not torn:
             _count_repeats(folded)
             return folded
@@ -183,7 +183,7 @@ def _group(prefix: tuple[str, ...], tail: tuple[str, ...], parent: int, depth: i
     return Group(path, f"{run} × {last.layers}", parent, f"each like {first[-1]}", depth, repeats=last.layers)
 
 
-def _reentered(tree: Hierarchy, edges: list[tuple[int, int]]) -> list[int]:
+def _reentrant_groups(tree: Hierarchy, edges: list[tuple[int, int]]) -> list[int]:
     """Groups that a value leaves and comes back to through nodes outside."""
     after: list[list[int]] = [[] for _ in tree.nodes]
     for source, target in edges:

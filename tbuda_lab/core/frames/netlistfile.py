@@ -31,10 +31,10 @@ class FileOp(Op):
     """An op as the file has it."""
 
     netlist_type: str = ""
-    written: tuple[tuple[str, Any], ...] = ()
+    fields: tuple[tuple[str, Any], ...] = ()
 
     def attributes(self) -> dict[str, Any]:
-        return dict(self.written)
+        return dict(self.fields)
 
 
 def op_graph(n: Netlist) -> Graph:
@@ -277,7 +277,7 @@ def _facts(n: Netlist, arch: str | None) -> NetlistFacts:
 
 
 def _summary(n: Netlist, facts: NetlistFacts) -> Frame:
-    chips = {c for g in n.graphs.values() for c in _listed(g.target_device)}
+    chips = {c for g in n.graphs.values() for c in _as_list(g.target_device)}
     counts: list[list[Any]] = [
         [sum(len(g.ops) for g in n.graphs.values()), "ops"], [len(n.graphs), "graphs"], [len(n.queues), "queues"],
         [len(n.programs), "programs"], [len(n.fused_ops), "fused ops"], [len(chips), "chips"],
@@ -289,5 +289,5 @@ def _summary(n: Netlist, facts: NetlistFacts) -> Frame:
     })
 
 
-def _listed(device: int | list[int]) -> list[int]:
+def _as_list(device: int | list[int]) -> list[int]:
     return device if isinstance(device, list) else [device]

@@ -124,7 +124,7 @@ def ops_frame(
     kernels = chosen["cycles"].tolist()
     of = {} if report is None else report.op_limiters
     limits = [of.get(n) or (c, c, "kernel") for n, c in zip(names, kernels, strict=True)]
-    timed = {} if times is None else _timed(placement, times)
+    timed = {} if times is None else _op_times(placement, times)
     columns["op_limiter_cycles"] = np.array([cycles for _, cycles, _ in limits], dtype="<f8")
     columns["op_limiter"] = strings.column([what for _, _, what in limits])
     for field in INTEGERS:
@@ -148,7 +148,7 @@ def ops_frame(
     return Frame("ops", meta, columns, strings.table)
 
 
-def _timed(placement: Placement, times: BatchTime) -> dict[str, OpTime]:
+def _op_times(placement: Placement, times: BatchTime) -> dict[str, OpTime]:
     pairs = zip(placement.epochs, times.epochs, strict=True)
     return {name: op for epoch, time in pairs for name, op in zip(epoch.ops, time.ops, strict=True)}
 

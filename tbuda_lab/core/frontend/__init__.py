@@ -3,7 +3,17 @@
 from tbuda_lab.core.frontend.dispatch import from_any, reference
 from tbuda_lab.core.frontend.inputs import bind, check_input, feeds
 from tbuda_lab.core.frontend.onnx import from_onnx
-from tbuda_lab.core.frontend.pybuda import from_pybuda, opened
+from tbuda_lab.core.frontend.pybuda import from_pybuda, open_model
 from tbuda_lab.core.frontend.torch_model import from_torch
 
-__all__ = ["bind", "check_input", "feeds", "from_any", "from_onnx", "from_pybuda", "from_torch", "opened", "reference"]
+__all__ = [
+    "bind",
+    "check_input",
+    "feeds",
+    "from_any",
+    "from_onnx",
+    "from_pybuda",
+    "from_torch",
+    "open_model",
+    "reference",
+]

@@ -19,14 +19,14 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, UnsupportedOp
 from tbuda_lab.core.files import Budget
-from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, Folded, by_name, known_shape, lookup
+from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, FoldedValue, by_name, known_shape, lookup
 from tbuda_lab.core.frontend.aten.host import complex_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Cast, Reshape
 
-Tensor = AtenValue | Folded
+Tensor = AtenValue | FoldedValue
 MAX_FOLDED = 1 << 29
 """Bytes of tensors that a model's ops make of known ones, all together; `Calls.room` grows with what the file holds."""
 SMALL = 4096
@@ -71,7 +71,7 @@ class Calls:
         self.findings: list[Diagnostic] = []
         self.room = Budget("the model", MAX_FOLDED)
 
-    def reached(self, position: int, count: int) -> None:
+    def at_op(self, position: int, count: int) -> None:
         """Reading is at an op (from 0) of so many."""
         if self.progress is not None:
             self.progress(f"op {position + 1} of {count}")
@@ -94,7 +94,7 @@ class Calls:
         if self.dtype(value).is_complex:
             raise UnsupportedOp(f"output {path or name} of the model is complex; return its real and imaginary parts")
         node = value.name
-        if isinstance(value, Folded):
+        if isinstance(value, FoldedValue):
             node = self.emit.constant(value.tensor, self.graph.unique(f"{name}.value"))
         dtype = value.dtype if isinstance(value, AtenValue) else value.tensor.dtype
         assert node is not None
@@ -115,7 +115,7 @@ class Calls:
     # -- reading ---------------------------------------------------------------------------------------------
     def shape(self, x: Tensor) -> Shape:
         """Complex values have a last dim of 2 in the graph, which is not part of their shape."""
-        if isinstance(x, Folded):
+        if isinstance(x, FoldedValue):
             return tuple(x.tensor.shape)
         shape = tuple(self.graph[x.name].shape)
         return shape[:-1] if x.dtype.is_complex else shape
@@ -123,11 +123,11 @@ class Calls:
     def dtype(self, x: Tensor) -> torch.dtype:
         return x.dtype if isinstance(x, AtenValue) else x.tensor.dtype
 
-    def constant(self, value: Any, label: str | None = None) -> Folded:
+    def constant(self, value: Any, label: str | None = None) -> FoldedValue:
         """A number, array or tensor as an operand."""
         tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
         stem = label or "constant"
-        return Folded(tensor, f"{self.emit.scope}.{stem}" if self.emit.scope and label is None else stem)
+        return FoldedValue(tensor, f"{self.emit.scope}.{stem}" if self.emit.scope and label is None else stem)
 
     def make_room(self, shape: Sequence[int], dtype: torch.dtype) -> None:
         """Before a tensor is made that the model states. Raises `CannotMap` where all of them are too much."""
@@ -140,7 +140,7 @@ class Calls:
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One aten call. Raises `CannotMap` for a use without a form, or one that torch itself refuses."""
         packet = getattr(torch.ops.aten, name)
-        example_args, example_kwargs = pytree.tree_map_only((AtenValue, Folded), self._example, (args, kwargs))
+        example_args, example_kwargs = pytree.tree_map_only((AtenValue, FoldedValue), self._example, (args, kwargs))
         try:
             with torch.no_grad():
                 overload = torch._C._jit_resolve_packet(f"aten::{name}", *example_args, **example_kwargs)
@@ -155,24 +155,24 @@ class Calls:
             return NOT_MAPPED
         if not any(isinstance(v, AtenValue) for v in leaves):
             self._fits(target, leaves, args, kwargs)
-            plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
+            plain_args, plain_kwargs = pytree.tree_map_only(FoldedValue, lambda f: f.tensor, (args, kwargs))
             return pytree.tree_map_only(torch.Tensor, self.constant, target(*plain_args, **plain_kwargs))
         mapping = lookup(target)
         if mapping is None:
             decomposition = torch._decomp.decomposition_table.get(target)
             mapping = mapping_of(target)
-            of_complex = any(self.dtype(v).is_complex for v in leaves if isinstance(v, AtenValue | Folded))
+            of_complex = any(self.dtype(v).is_complex for v in leaves if isinstance(v, AtenValue | FoldedValue))
             if of_complex or target._schema.name.split("::")[-1] in COMPLEX_ALONE:
                 mapping = complex_call
             elif decomposition is not None:
                 try:
-                    return self.traced(decomposition, *args, **kwargs)
+                    return self.trace(decomposition, *args, **kwargs)
                 except CannotMap:
                     if mapping is None:
                         raise
             elif mapping is None:
                 raise CannotMap(f"unsupported op {target}")
-        example_args, example_kwargs = pytree.tree_map_only((AtenValue, Folded), self._example, (args, kwargs))
+        example_args, example_kwargs = pytree.tree_map_only((AtenValue, FoldedValue), self._example, (args, kwargs))
         out = target(*example_args, **example_kwargs)
         pieces = list(out) if isinstance(out, tuple | list) else [out]
         if all(p.numel() == 0 for p in pieces):  # nothing computes it, so it is known
@@ -181,25 +181,27 @@ class Calls:
             p.numel() == 0 for p in pieces
         ):
             return self._split(args[0], [int(n) for n in args[1]], args[2] if len(args) > 2 else 0)
-        if any(self.dtype(v).is_complex for v in leaves if isinstance(v, AtenValue | Folded)) or any(
+        if any(self.dtype(v).is_complex for v in leaves if isinstance(v, AtenValue | FoldedValue)) or any(
             p.is_complex() for p in pieces
         ):
             mapping = complex_call
         result = mapping(Call(target, by_name(target, args, kwargs), out, self.emit))
         if isinstance(result, tuple):
-            return tuple(None if r is None else self._checked(r, o) for r, o in zip(result, out, strict=False))
-        return self._checked(result, out)
+            return tuple(None if r is None else self._check_value(r, o) for r, o in zip(result, out, strict=False))
+        return self._check_value(result, out)
 
     def _fits(
         self, target: torch._ops.OpOverload, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Raises `CannotMap` where a call on known tensors would make more than there is room for."""
-        elements = sum(v.tensor.numel() for v in leaves if isinstance(v, Folded))
+        elements = sum(v.tensor.numel() for v in leaves if isinstance(v, FoldedValue))
         sizes = math.prod(max(1, abs(v)) for v in leaves if isinstance(v, int))
         if elements <= SMALL and sizes <= SMALL:
             return
-        example_args, example_kwargs = pytree.tree_map_only(Folded, self._example, (args, kwargs))
-        if not any(isinstance(v, Folded) for v in leaves) and any(a.name == "device" for a in target._schema.arguments):
+        example_args, example_kwargs = pytree.tree_map_only(FoldedValue, self._example, (args, kwargs))
+        if not any(isinstance(v, FoldedValue) for v in leaves) and any(
+            a.name == "device" for a in target._schema.arguments
+        ):
             example_kwargs["device"] = torch.device("meta")
         try:
             results = pytree.tree_leaves(target(*example_args, **example_kwargs))
@@ -209,13 +211,13 @@ class Calls:
             if isinstance(result, torch.Tensor):
                 self.make_room(result.shape, result.dtype)
 
-    def traced(self, function: Callable[..., Any], *args: Any, whole_ops: bool = True, **kwargs: Any) -> Any:
+    def trace(self, function: Callable[..., Any], *args: Any, whole_ops: bool = True, **kwargs: Any) -> Any:
         """What a function of torch tensors calls, made call by call: for what is easier said as a whole.
 
         whole_ops: keep matmul, layer_norm and the like whole; without it they arrive in torch's own pieces.
         """
         flat, spec = pytree.tree_flatten((args, kwargs))
-        places = [k for k, v in enumerate(flat) if isinstance(v, AtenValue | Folded)]
+        places = [k for k, v in enumerate(flat) if isinstance(v, AtenValue | FoldedValue)]
 
         def of_tensors(*tensors: torch.Tensor) -> Any:
             filled = list(flat)
@@ -253,7 +255,7 @@ class Calls:
     def _example(self, x: Tensor) -> torch.Tensor:
         return torch.empty(self.shape(x), dtype=self.dtype(x), device="meta")
 
-    def _checked(self, name: str, example: torch.Tensor) -> AtenValue:
+    def _check_value(self, name: str, example: torch.Tensor) -> AtenValue:
         ours, theirs = tuple(self.graph[name].shape), known_shape(example)
         if theirs is not None and example.is_complex():
             theirs = (*theirs, 2)

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.inputs import bind, elements, feeds
-from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule, from_pybuda, opened
+from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule, from_pybuda, open_model
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
@@ -26,7 +26,7 @@ def from_any(
 
     sample_inputs and progress as in `from_torch`. Raises `ModelError` for anything else.
     """
-    model = opened(model, name or "model")
+    model = open_model(model, name or "model")
     if isinstance(model, Graph):
         return model.clone()
     if isinstance(model, torch.nn.Module):
@@ -46,7 +46,7 @@ def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
     A PyBuda module has no code of its own in torch; its graph, evaluated op by op, stands for it. What a graph writes
     into rams is no answer.
     """
-    model = opened(model)
+    model = open_model(model)
     if isinstance(model, ForeignModule):
         return foreign_answer(model, inputs)
     if isinstance(model, PyTorchModule):

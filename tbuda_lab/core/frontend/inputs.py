@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import InputError, counted
+from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import DROPOUT
 
@@ -202,7 +202,7 @@ def feeds_of(nodes: Sequence[Node], inputs: Any) -> dict[str, torch.Tensor]:
         tensors = [t for v in many if isinstance(t := as_tensor(v), torch.Tensor)]
         if len(tensors) != len(nodes):
             names = ", ".join(f"{n.name} {tuple(n.shape)}" for n in nodes)
-            raise InputError(f"{counted(len(tensors), 'input tensor')} for a model of {len(nodes)}: {names}")
+            raise InputError(f"{quantity(len(tensors), 'input tensor')} for a model of {len(nodes)}: {names}")
         by_name = {node.name: tensor for node, tensor in zip(nodes, tensors, strict=True)}
     for node in nodes:
         check_input(node, by_name[node.name])

@@ -277,7 +277,7 @@ class _Parser:
             digest = self.expect("digest")[1:]
             return Payload(self.arrays[digest]) if digest in self.arrays else Payload.absent(digest)
         if token.kind == "word":
-            return self.worded(hint)
+            return self.word_value(hint)
         if token.text == "[":
             return self.group("[", "]", self.literal)
         if token.text == "{":
@@ -286,7 +286,7 @@ class _Parser:
             return tuple(self.group("(", ")", self.literal))
         raise self.error(f"expected a value, found {token.text or 'the end'!r}")
 
-    def worded(self, hint: Any) -> Any:
+    def word_value(self, hint: Any) -> Any:
         word = self.expect("word")
         if word in WORDS:
             return WORDS[word]
@@ -297,7 +297,7 @@ class _Parser:
             except _UNFIT as e:
                 raise self.error(f"integers that are none: {e}", 1) from None
         if word == "packed":
-            return self.packed()
+            return self.packed_payload()
         head, _, member = word.partition(".")
         if head in ENUMS and member in ENUMS[head].__members__:
             return ENUMS[head][member]
@@ -310,7 +310,7 @@ class _Parser:
                     raise self.error(f"{word}: {e}", 1) from None
         raise self.error(f"{word!r} is not a value", 1)
 
-    def packed(self) -> Payload:
+    def packed_payload(self) -> Payload:
         dtype, shape = self.dtype(), self.literal()
         unpacker = zlib.decompressobj()
         try:

@@ -159,7 +159,7 @@ def handed_over(graph: Graph) -> dict[str, str]:
     if not rams:
         return {}
     writes: dict[str, list[tuple[int, str]]] = {}
-    for name, output in written(graph).items():
+    for name, output in writes_by_parameter(graph).items():
         if is_cache(graph.nodes.get(name)) or RAM in output.attrs:
             at = rank(str(output.attrs.get(PHASE, FORWARD)))
             writes.setdefault(str(output.attrs.get(RAM, name)), []).append((at, output.sources[0]))
@@ -205,6 +205,6 @@ def evaluation_order(graph: Graph) -> list[Node]:
     return sorted(order, key=lambda node: part[node.name])
 
 
-def written(graph: Graph) -> dict[str, Node]:
+def writes_by_parameter(graph: Graph) -> dict[str, Node]:
     """By PARAMETER that an op writes: the OUTPUT that stands for the write."""
     return {str(node.attrs[WRITES]): node for node in graph.outputs if WRITES in node.attrs}

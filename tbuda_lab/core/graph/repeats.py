@@ -34,7 +34,7 @@ def repeats(graph: Graph, copies: int) -> Repeats | None:
             inside = [[s if isinstance(s, int) else None for s in copy] for copy in sources]
             if any(places != inside[0] for places in inside):
                 continue
-            loop = stretch.carried(sources, first, period) and stretch.stays_near(first, period, copies)
+            loop = stretch.is_carried(sources, first, period) and stretch.stays_near(first, period, copies)
             if loop:
                 return Repeats(first, period, copies, True)
             result = result or Repeats(first, period, copies, False)
@@ -64,7 +64,7 @@ class _Ops:
         numbers = [(s, self.number.get(s, -1)) for node in self.ops[begin : begin + period] for s in node.sources]
         return [at - begin if begin <= at < begin + period else name for name, at in numbers]
 
-    def carried(self, sources: list[list[int | str]], first: int, period: int) -> bool:
+    def is_carried(self, sources: list[list[int | str]], first: int, period: int) -> bool:
         """Whether what comes from outside is one for all copies, stored, or the copy before makes it at one place."""
         for operand in zip(*sources, strict=True):
             names = [s for s in operand if isinstance(s, str)]

@@ -9,10 +9,10 @@ from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, RAM, READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
-from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, stored
+from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, stored_value
 from tbuda_lab.core.lowering.dataformats import assign
 from tbuda_lab.core.lowering.edits import QUEUED
-from tbuda_lab.core.lowering.fuse import addressed, fuse, inner_names
+from tbuda_lab.core.lowering.fuse import fuse, inner_names, inner_targets
 from tbuda_lab.core.lowering.grow import grow
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop, separate
@@ -37,7 +37,7 @@ def lower_for(
 ) -> Graph:
     """`lowered`, which `lower` made of `graph`, with the ops that overrides name on their own: what is fused into
     another op has no name any more. ends: what `lowered` was made with."""
-    named = addressed(inner_names(lowered), overrides)
+    named = inner_targets(inner_names(lowered), overrides)
     return lower(graph, device, options, named, ends) if named else lowered
 
 
@@ -74,13 +74,13 @@ def lower(
                     df=node.df,
                 )
             )
-            ctx.values[node.name] = stored(node.name, node.shape)
+            ctx.values[node.name] = stored_value(node.name, node.shape)
         elif node.name in pairs:
             ctx.values[node.name] = matmul.pair_of_matmuls(ctx, pairs[node.name])
         elif node.kind is NodeKind.OP and node.name not in with_second:
             assert node.op is not None
             operands = [
-                ctx.operand(s) if not _is_weight(node, port) else stored(s, graph[s].shape)
+                ctx.operand(s) if not _is_weight(node, port) else stored_value(s, graph[s].shape)
                 for port, s in enumerate(node.sources)
             ]
             ctx.values[node.name] = LOWERERS[node.op.type](ctx, node.op, operands, node.shape)
@@ -111,7 +111,8 @@ def _read_from_queues(graph: Graph) -> None:
 
 
 def _lower_write(ctx: LoweringContext, node: Node) -> None:
-    """A value that goes into a ram: in the form in which readers expect it (see `stored`), through an op of its own.
+    """A value that goes into a ram: in the form in which readers expect it (see `stored_value`), through an op of its
+    own.
 
     An accumulator holds what comes, and its readers expect no more.
     """
@@ -121,7 +122,7 @@ def _lower_write(ctx: LoweringContext, node: Node) -> None:
     _, rows, cols = value.zrc
     if not accumulates:
         value = ctx.fill(value, rows=rows == 1, cols=cols == 1)
-        value = ctx.masked(value, rows=rows != 1, cols=cols != 1)
+        value = ctx.mask_padding(value, rows=rows != 1, cols=cols != 1)
     producer = ctx.out[value.node]
     own = producer.kind is NodeKind.OP and collapse(node.shape) == tuple(producer.shape[1:])
     if accumulates or RAM in node.attrs or value.tms or not own or isinstance(producer.op, HwSparseMatmul):

@@ -13,7 +13,7 @@ import numpy as np
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, Shape
-from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, written
+from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, writes_by_parameter
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
 from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
@@ -42,7 +42,7 @@ class LoweringContext:
         self.df = df
         self.parts = parts or {}  # of convolutions that become several (see `split`)
         self.users = source.users()
-        self._writes = written(source)
+        self._writes = writes_by_parameter(source)
         self.values: dict[str, TileValue] = {}
         self.node: Node = next(iter(source))
         self._constants: dict[tuple[object, ...], str] = {}
@@ -102,7 +102,7 @@ class LoweringContext:
             name = self.out.unique(f"lc.input_tensor.{self.node.name}.{self._emitted}")
             node = Node(name, NodeKind.CONSTANT, (1, *zrc), origin=self.node.origin, value=array.reshape(1, *zrc))
             self._constants[key] = self.out.add(node).name
-        return stored(self._constants[key], shape)
+        return stored_value(self._constants[key], shape)
 
     def operand(self, name: str) -> TileValue:
         """The value of an nD node; parameters and constants become lowered nodes when first read."""
@@ -122,17 +122,17 @@ class LoweringContext:
                     df=node.df,
                 )
             )
-            self.values[name] = self._stored(name, node.shape)
+            self.values[name] = self._stored_value(name, node.shape)
             if node.attrs.get(ROLE) == "accumulator":
-                self.values[name] = self._accumulated(name, node.shape)
+                self.values[name] = self._accumulated_value(name, node.shape)
         return self.values[name]
 
-    def _stored(self, name: str, shape: Shape) -> TileValue:
+    def _stored_value(self, name: str, shape: Shape) -> TileValue:
         """The value of a parameter or constant."""
-        value = stored(name, shape)
+        value = stored_value(name, shape)
         return value if self.host_fills else dataclasses.replace(value, fill_r=False, fill_c=False)
 
-    def _accumulated(self, name: str, shape: Shape) -> TileValue:
+    def _accumulated_value(self, name: str, shape: Shape) -> TileValue:
         """A sum of gradients: its padding holds what theirs holds. They are lowered before who reads the sum."""
         write = self._writes.get(name)
         value = None if write is None else self.values.get(write.sources[0])
@@ -154,7 +154,7 @@ class LoweringContext:
                 Node(own, node.kind, (1, 1, *shape), origin=node.origin, value=value, attrs=attrs, recipe=node.recipe,
                      df=node.df)
             )
-        return self._stored(own, self.out[own].shape[1:])
+        return self._stored_value(own, self.out[own].shape[1:])
 
     # -- operand forms ---------------------------------------------------------------------------------------
     def fill(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
@@ -248,7 +248,7 @@ class LoweringContext:
             factor = lead[axis]
             if outer == 1 and inner > 1:
                 stack = value.through(*tms, shape=(inner, *tail), **facts)
-                return self._repeated(stack, math.prod(lead[: axis + 1]), (*lead, *tail), facts)
+                return self._repeat(stack, math.prod(lead[: axis + 1]), (*lead, *tail), facts)
             if outer == 1:
                 tms.append(broadcast("z", factor))
             elif inner == 1:
@@ -261,7 +261,7 @@ class LoweringContext:
             inner *= factor
         return value.through(*tms, shape=(*lead, *tail), **facts)
 
-    def _repeated(self, value: TileValue, factor: int, shape: Shape, facts: dict[str, bool]) -> TileValue:
+    def _repeat(self, value: TileValue, factor: int, shape: Shape, facts: dict[str, bool]) -> TileValue:
         """A stack of slices `factor` times: what is stored the host writes so, anything else is spliced."""
         node, z = self.out[value.node], value.zrc[0]
         fixed = node.kind in (NodeKind.CONSTANT, NodeKind.PARAMETER) and not {ROLE, TRAINABLE} & node.attrs.keys()
@@ -275,7 +275,7 @@ class LoweringContext:
         while factor > 1:
             many = next((n for n in range(MAX_SPLICE_INPUTS, 1, -1) if factor % n == 0), 0)
             if not many:  # a prime
-                rest = self._repeated(value, factor - 1, (z * (factor - 1), *shape[-2:]), facts)
+                rest = self._repeat(value, factor - 1, (z * (factor - 1), *shape[-2:]), facts)
                 splice = HwSplice("z", ((0, z * (factor - 1), z * (factor - 1)), (0, z, z)))
                 return self.emit(splice, [rest, value], shape, **facts)
             z, factor = z * many, factor // many
@@ -283,7 +283,7 @@ class LoweringContext:
             value = self.emit(HwSplice("z", ranges), [value] * many, (z, *shape[-2:]), **facts)
         return TileValue(value.node, shape, value.tms, **facts)
 
-    def masked(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
+    def mask_padding(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Make the padding rows or columns zero by multiplying with a 0/1 constant, where they are not known to be."""
         z, r, c = value.zrc
         for needed, existing, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
@@ -345,7 +345,7 @@ class LoweringContext:
         return picked.through(transpose(), shape=shape, zero_r=picked.zero_c, zero_c=picked.zero_r)
 
 
-def stored(name: str, shape: Shape) -> TileValue:
+def stored_value(name: str, shape: Shape) -> TileValue:
     """The value of a host-fed queue: padding is zero, and the host replicates sizes of 1 through the tile."""
     _, r, c = collapse(shape)
     return TileValue(name, shape, fill_r=r == 1, fill_c=c == 1, zero_r=r != 1, zero_c=c != 1)

@@ -49,7 +49,7 @@ def conv_entries(
     return np.stack([position, pixel, source[position, pixel]], axis=1)
 
 
-def _clamped(positions: np.ndarray, size: int) -> np.ndarray:
+def _clamp(positions: np.ndarray, size: int) -> np.ndarray:
     """Taps in the padding move to the nearest one of their window inside the image: its maximum stays the same."""
     valid = (positions >= 0) & (positions < size)
     lowest = np.where(valid, positions, size).min(axis=0)
@@ -139,8 +139,8 @@ def max_pool2d_rows(ctx: LoweringContext, op: ops.MaxPoolRows, operands: list[Ti
     (h, w), (oh, ow) = op.in_hw, op.out_hw
     channels = x.shape[-1]
     left, _, top, _ = op.padding
-    columns = _clamped(taps(w, ow, op.kernel[1], op.stride[1], left, op.dilation[1]), w)
-    rows = _clamped(taps(h, oh, op.kernel[0], op.stride[0], top, op.dilation[0]), h)
+    columns = _clamp(taps(w, ow, op.kernel[1], op.stride[1], left, op.dilation[1]), w)
+    rows = _clamp(taps(h, oh, op.kernel[0], op.stride[0], top, op.dilation[0]), h)
     along = [(np.arange(h)[:, None] * w + tap[None, :]).reshape(-1) for tap in columns]
     x = _maximum_of(ctx, x, (1, 1, h * ow, channels), along)
     down = [(tap[:, None] * ow + np.arange(ow)[None, :]).reshape(-1) for tap in rows]

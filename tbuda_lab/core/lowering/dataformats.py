@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, counted
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, quantity
 from tbuda_lab.core.formats import FIDELITIES, DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, ROLE, STATISTIC, WRITES, phases
@@ -53,7 +53,7 @@ def _refuse_integers(graph: Graph) -> None:
         if isinstance(graph[reader].op, HwMatmul | HwBinary | HwUnary | HwReduce)
     ]  # fmt: skip
     if faults:
-        raise UnsupportedOp(f"{counted(len(faults), 'op')} would calculate with integers", faults)
+        raise UnsupportedOp(f"{quantity(len(faults), 'op')} would calculate with integers", faults)
 
 
 def _optimizer_nodes(graph: Graph) -> set[str]:
@@ -246,7 +246,7 @@ def _follows(node: Node) -> bool:
     return isinstance(node.op, HwSparseMatmul) or (isinstance(node.op, HwReduce) and node.op.dim == "z")
 
 
-def mismatched(graph: Graph) -> Iterator[tuple[str, str, str]]:
+def mismatches(graph: Graph) -> Iterator[tuple[str, str, str]]:
     """(op, what is wrong, what would work) where formats that were set do not go together: a splice joins one format
     (rule O15.splice), and the host reads plain numbers."""
     for node in graph.ops:

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
+from tbuda_lab.core.errors import Diagnostic, OverrideError, quantity
 from tbuda_lab.core.graph import TM, Graph, Node, NodeKind
-from tbuda_lab.core.lowering.dataformats import FORMAT_KINDS, assign_op, mismatched, set_fidelity, set_format
+from tbuda_lab.core.lowering.dataformats import FORMAT_KINDS, assign_op, mismatches, set_fidelity, set_format
 from tbuda_lab.core.lowering.legalise import MAX_READERS, insert_nop
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import EDIT_KINDS, Override
@@ -32,7 +32,7 @@ MAX_NOPS = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Edited:
+class EditResult:
     """The graph after the edits (the very same one when there are none), and what was done otherwise than asked."""
 
     graph: Graph
@@ -75,7 +75,7 @@ def cut_edges(graph: Graph, source: str, readers: Sequence[str] | None = None) -
     )
 
 
-def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> Edited:
+def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> EditResult:
     """A copy of a lowered graph with the nops and queues that the overrides ask for.
 
     insert_nop on src -> dst: `buffer_<i>_<src>_<dst>` for the i-th of its nops; several readers of one override share
@@ -86,7 +86,7 @@ def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: S
     """
     edits = _latest(edits_of(overrides))
     if not edits:
-        return Edited(graph)
+        return EditResult(graph)
     editor = _Editor(graph, device, options, formats=any(record.kind in FORMAT_KINDS for record in edits))
     for kind in EDIT_KINDS:
         for record in edits:
@@ -96,12 +96,12 @@ def edit(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: S
         if editor.of_a_nop(record):
             editor.run(record)
     if any(record.kind == "data_format" for record in edits):
-        for name, message, fix in mismatched(editor.graph):
+        for name, message, fix in mismatches(editor.graph):
             editor.errors.append(Diagnostic("error", name, "override-data_format", message, fix))
     if editor.errors:
-        raise OverrideError(f"the graph does not allow {counted(len(editor.errors), 'edit')}", editor.errors)
+        raise OverrideError(f"the graph does not allow {quantity(len(editor.errors), 'edit')}", editor.errors)
     editor.graph.resort()
-    return Edited(editor.graph, tuple(editor.notes))
+    return EditResult(editor.graph, tuple(editor.notes))
 
 
 def _latest(records: Sequence[Override]) -> list[Override]:

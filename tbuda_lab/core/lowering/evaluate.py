@@ -1,6 +1,6 @@
 """Evaluates a lowered graph in torch, op by op, on padded tensors: what each op of a netlist should give.
 
-Written from the meaning of the hardware ops in `hwops` and of the TMs in `graph.tm`; formats, grids and blocks play no
+Written from the meaning of the hardware ops in `hw_ops` and of the TMs in `graph.tm`; formats, grids and blocks play no
 part, and nothing of the executor is used.
 """
 
@@ -83,7 +83,7 @@ def _leaf(node: Node, feeds: Mapping[str, Tensor]) -> Tensor:
         value = torch.from_numpy(node.value.copy())
     else:
         raise GraphError(f"{node.kind.value} {node.name!r} has no value; given were {sorted(feeds)}")
-    return padded(value.float().reshape(node.shape[1:]) if value.numel() == _size(node) else value.float())
+    return pad_to_tiles(value.float().reshape(node.shape[1:]) if value.numel() == _size(node) else value.float())
 
 
 def _size(node: Node) -> int:
@@ -93,7 +93,7 @@ def _size(node: Node) -> int:
     return size
 
 
-def padded(value: Tensor) -> Tensor:
+def pad_to_tiles(value: Tensor) -> Tensor:
     """(z, R, C) with R and C filled up to whole tiles: zeros, but a size of 1 is repeated through its tile."""
     z, rows, cols = value.shape
     out = value.new_zeros((z, -(-rows // TILE) * TILE, -(-cols // TILE) * TILE))
@@ -144,15 +144,15 @@ def _run(node: Node, x: list[Tensor]) -> Tensor | None:
     elif isinstance(op, HwMatmul):
         y = _matmul(op, x)
     elif isinstance(op, HwSparseMatmul):
-        y = _picked(op, x[0], node)
+        y = _pick_rows(op, x[0], node)
     elif isinstance(op, HwDepthwise):
         y = _depthwise(op, x)
     elif isinstance(op, HwReduce):
-        y = _reduced(op, x[0])
+        y = _reduce(op, x[0])
     elif isinstance(op, HwSplice):
-        y = _spliced(op, x)
+        y = _splice(op, x)
     elif isinstance(op, HwFused):
-        y = _fused(op, x)
+        y = _fused_op(op, x)
     if y is None or not isinstance(op, HwOp) or op.relu is None:
         return y
     threshold = op.relu.threshold
@@ -180,7 +180,7 @@ def _matmul(op: HwMatmul, x: list[Tensor]) -> Tensor | None:
     return _unary(op.sfpu_op, y, 0.0, 0) if op.sfpu_op else y
 
 
-def _picked(op: HwSparseMatmul, x: Tensor, node: Node) -> Tensor:
+def _pick_rows(op: HwSparseMatmul, x: Tensor, node: Node) -> Tensor:
     _, z, rows, _ = node.shape
     y = x.new_zeros((z, -(-rows // TILE) * TILE, x.shape[2]))
     slice_, row, source = torch.from_numpy(op.picker.array.copy()).long().unbind(1)
@@ -197,7 +197,7 @@ def _depthwise(op: HwDepthwise, x: list[Tensor]) -> Tensor:
     return y + x[2] if op.bias else y
 
 
-def _reduced(op: HwReduce, x: Tensor) -> Tensor:
+def _reduce(op: HwReduce, x: Tensor) -> Tensor:
     if op.dim == "z":
         return x.reshape(-1, op.z, *x.shape[1:]).amax(1)
     if op.dim == "c":
@@ -209,7 +209,7 @@ def _reduced(op: HwReduce, x: Tensor) -> Tensor:
     return y
 
 
-def _spliced(op: HwSplice, x: list[Tensor]) -> Tensor:
+def _splice(op: HwSplice, x: list[Tensor]) -> Tensor:
     axis, unit = {"z": (0, 1), "r": (1, TILE), "c": (2, TILE)}[op.axis]
     begin = [0] * len(x)
     pieces = []
@@ -221,13 +221,13 @@ def _spliced(op: HwSplice, x: list[Tensor]) -> Tensor:
     return torch.cat(pieces, axis)
 
 
-def _fused(op: HwFused, x: list[Tensor]) -> Tensor | None:
+def _fused_op(op: HwFused, x: list[Tensor]) -> Tensor | None:
     output: list[Tensor] = []
     spread = dict(op.spread)
     for k, (fn, operands, slope, exponent) in enumerate(op.steps):
         args = [x[n] if n >= 0 else output[~n] for n in operands]
         if k in spread:
-            args[1] = _filled(args[1], spread[k])
+            args[1] = _fill_tiles(args[1], spread[k])
         if k in op.sums:
             output.append(args[0] @ args[1])
             continue
@@ -241,7 +241,7 @@ def _fused(op: HwFused, x: list[Tensor]) -> Tensor | None:
     return output[-1]
 
 
-def _filled(x: Tensor, dim: str) -> Tensor:
+def _fill_tiles(x: Tensor, dim: str) -> Tensor:
     """Row 0 of every tile in all its rows ("r"), or column 0 in all its columns ("c")."""
     z, rows, cols = x.shape
     tiles = x.reshape(z, rows // TILE, TILE, cols // TILE, TILE)

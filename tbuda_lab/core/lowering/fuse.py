@@ -347,7 +347,7 @@ def _repeats_too_often(graph: Graph, last: Node, group: Collection[str], users: 
     return repeats and _BUFFERS * math.prod(tile_shape(last.shape)) > StreamLimits().phases
 
 
-def _ordered(graph: Graph, last: str, group: Collection[str]) -> list[str]:
+def _order_group(graph: Graph, last: str, group: Collection[str]) -> list[str]:
     """The group, producers first, each right before its reader where it can be."""
     order: list[str] = []
 
@@ -375,7 +375,7 @@ def _replace(
     spread: Mapping[str, tuple[str, tuple[str, ...]]],
     lengths: _Lengths | None,
 ) -> None:
-    order = _ordered(graph, last.name, group)
+    order = _order_group(graph, last.name, group)
     number = {name: k for k, name in enumerate(order)}
     inputs: list[Edge] = []
     steps: list[tuple[str, tuple[int, ...], float, int]] = []
@@ -427,7 +427,7 @@ def inner_names(graph: Graph) -> tuple[str, ...]:
     return tuple(name for node in graph.ops for name in node.attrs.get("fused", ()) if name != node.name)
 
 
-def addressed(inner: Sequence[str], overrides: Sequence[Override]) -> frozenset[str]:
+def inner_targets(inner: Sequence[str], overrides: Sequence[Override]) -> frozenset[str]:
     """Ops inside fused ops (`inner_names`) that an override names: they have to stay ops of their own. The name that a
     fused op goes by means all of it."""
     cycle_ops: set[str] = set()

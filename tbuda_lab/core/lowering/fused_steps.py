@@ -31,8 +31,8 @@ class SubStep:
 
     pop: buffers it empties ublock by ublock, operands among them that a step before it has read, too; pop_last: those
     that it, or a step before it, has read again and again. spread: "r" or "c" where operand 1 fills its tiles
-    (`HwFused.spread`). widened: operands that are one tile wide and are read by a broadcast; narrow: its own result is
-    one tile wide. schedule: the number of its schedule.
+    (`HwFused.spread`). wide_operands: operands that are one tile wide and are read by a broadcast; narrow: its own
+    result is one tile wide. schedule: the number of its schedule.
     """
 
     fn: str
@@ -42,7 +42,7 @@ class SubStep:
     slope: float = 0.0
     exp: int = 0
     spread: str = ""
-    widened: tuple[int, ...] = ()
+    wide_operands: tuple[int, ...] = ()
     narrow: bool = False
     schedule: int = 0
     pop_last: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
     reads = [(ref, k) for k, (_, refs, _, _) in enumerate(op.steps) for ref in refs if ref >= 0]
     first_of, last_of = dict(reversed(reads)), dict(reads)
     for k, (fn, refs, slope, exp) in enumerate(op.steps):
-        operands = [(f"input{ref}" if ref >= 0 else place[~ref], _widened(op, k, ref)) for ref in refs]
+        operands = [(f"input{ref}" if ref >= 0 else place[~ref], _is_widened(op, k, ref)) for ref in refs]
         if arch == "grayskull" and "dest" in [name for name, _ in operands[1:]]:
             operands.reverse()
         names = tuple(name for name, _ in operands)
@@ -82,7 +82,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
             j for j in sorted({~ref for ref in refs if ref < 0}) if place[j] != "dest" and max(readers[j]) == k
         ]
         inputs_done = tuple(f"input{ref}" for ref in sorted(refs) if ref >= 0 and last_of[ref] == k > first_of[ref])
-        repeated = [j for j in done if any(_widened(op, reader, ~j) for reader in readers[j])]
+        repeated = [j for j in done if any(_is_widened(op, reader, ~j) for reader in readers[j])]
         if k == len(op.steps) - 1:
             place[k] = "output"
         elif _by_dest(op, k, readers[k], arch, numbers):
@@ -124,7 +124,7 @@ def _readers(op: HwFused) -> dict[int, list[int]]:
     return readers
 
 
-def _widened(op: HwFused, reader: int, ref: int) -> bool:
+def _is_widened(op: HwFused, reader: int, ref: int) -> bool:
     """Whether a step reads an operand by a broadcast: the value of a narrow step, at full length."""
     return ref < 0 and ~ref in op.narrow and reader not in op.narrow and reader not in op.sums
 
@@ -133,12 +133,12 @@ def _by_dest(op: HwFused, k: int, readers: Sequence[int], arch: str, numbers: Se
     if list(readers) != [k + 1] or op.steps[k][0] in _KEPT_OUT_OF_DEST or numbers[k] != numbers[k + 1]:
         return False
     fn, refs, _, _ = op.steps[k + 1]
-    if fn in _KEPT_OUT_OF_DEST or _widened(op, k + 1, ~k):
+    if fn in _KEPT_OUT_OF_DEST or _is_widened(op, k + 1, ~k):
         return False
     return arch != "grayskull" or refs[0] == ~k or fn in SYMMETRIC
 
 
-def unsaved(op: HwFused, arch: str) -> tuple[int, ...]:
+def steps_without_gain(op: HwFused, arch: str) -> tuple[int, ...]:
     """Steps, by number, whose value goes on inside without making its reader cheaper: only arithmetic on a value in
     dest takes less than it would on its own (placement.md#kernel-cycles). None where there are sums: these are fused
     because they were asked for."""
@@ -189,7 +189,7 @@ def intermediate_tiles(op: HwFused, arch: str, block: Block, m_k: Ints, u_kt: In
         if not step.output.startswith("intermed"):
             continue
         m, n, u, v = step_block(op, step.narrow, block, m_k, u_kt)
-        whole = any(steps[j].schedule != step.schedule or _widened(op, j, ~k) for j in readers[k])
+        whole = any(steps[j].schedule != step.schedule or _is_widened(op, j, ~k) for j in readers[k])
         sizes[step.output] = np.maximum(sizes.get(step.output, 0), u * v * (m * n if whole else 1))
     return sum(sizes.values())
 

@@ -51,11 +51,11 @@ class _SharedRows:
     """What is known of who shares rows with whom; edges are (reader, operand)."""
 
     parent: dict[str, str] = dataclasses.field(default_factory=dict)
-    fixed: set[str] = dataclasses.field(default_factory=set)
+    fixed_ops: set[str] = dataclasses.field(default_factory=set)
     spread: list[tuple[str, int]] = dataclasses.field(default_factory=list)  # one row of tiles broadcast over all
     constants: list[tuple[str, int]] = dataclasses.field(default_factory=list)  # read row by row
     sums: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # (matmul, source of its operand 1)
-    picked: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # (picker, its source)
+    pickers: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # (picker, its source)
 
     def find(self, name: str) -> str:
         while self.parent.setdefault(name, name) != name:
@@ -75,7 +75,7 @@ def grow(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     """
     rows = _relations(graph)
     requests = _requests(graph, rows, options)
-    fixed = {rows.find(name) for name in rows.fixed}
+    fixed = {rows.find(name) for name in rows.fixed_ops}
     groups: dict[str, list[Node]] = {}
     for node in graph.ops:
         root = rows.find(node.name)
@@ -107,7 +107,7 @@ def grow(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
 
 def _requests(graph: Graph, rows: _SharedRows, options: CompileOptions) -> dict[str, bool | int]:
     """By group whether its rows are to be padded, or to how many tiles, where the options say so."""
-    fixed = {rows.find(name) for name in rows.fixed}
+    fixed = {rows.find(name) for name in rows.fixed_ops}
     requests: dict[str, bool | int] = {}
     wrong: list[Diagnostic] = []
     asked: list[tuple[str, bool | int]] = [(name, True) for name in options.op_names_pad]
@@ -138,10 +138,10 @@ def _relations(graph: Graph) -> _SharedRows:
     for node in graph.topological():
         op = node.op
         if node.kind is NodeKind.OUTPUT:
-            rows.fixed.add(node.inputs[0].source)
+            rows.fixed_ops.add(node.inputs[0].source)
         elif isinstance(op, (HwUnary, HwBinary)):
             if isinstance(op, HwUnary) and op.fn in _UNBOUNDED:
-                rows.fixed.add(node.name)
+                rows.fixed_ops.add(node.name)
             _follow(graph, rows, node, range(len(node.inputs)))
         elif isinstance(op, HwMatmul):
             _follow(graph, rows, node, (0, 2)[: 1 + op.bias])
@@ -151,13 +151,13 @@ def _relations(graph: Graph) -> _SharedRows:
         elif isinstance(op, HwSparseMatmul):
             edge = node.inputs[0]
             if _keeps_height(edge):
-                rows.picked.append((node.name, edge.source))
+                rows.pickers.append((node.name, edge.source))
             else:
-                rows.fixed.add(edge.source)
+                rows.fixed_ops.add(edge.source)
         elif (isinstance(op, HwReduce) and op.dim != "r") or (isinstance(op, HwSplice) and op.axis != "r"):
             _follow(graph, rows, node, range(len(node.inputs)))
         elif node.kind is NodeKind.OP:
-            rows.fixed.update((node.name, *node.sources))
+            rows.fixed_ops.update((node.name, *node.sources))
     return rows
 
 
@@ -176,13 +176,13 @@ def _follow(graph: Graph, rows: _SharedRows, node: Node, ports: Iterable[int]) -
         if own == 1 and height > 1 and _spreads(edge, height):
             rows.spread.append((node.name, port))
         elif not _keeps_height(edge) or own != height:
-            rows.fixed.update((node.name, edge.source))
+            rows.fixed_ops.update((node.name, edge.source))
         elif source.kind is NodeKind.OP:
             rows.join(node.name, edge.source)
         elif source.kind is NodeKind.CONSTANT and source.value is not None:
             rows.constants.append((node.name, port))
         else:
-            rows.fixed.add(node.name)
+            rows.fixed_ops.add(node.name)
 
 
 def _spreads(edge: Edge, height: int) -> bool:
@@ -202,7 +202,7 @@ def _sum(graph: Graph, rows: _SharedRows, node: Node) -> None:
     if constant.kind is NodeKind.CONSTANT and constant.value is not None and plain and not edge.tms:
         rows.sums.append((node.name, edge.source))
     else:
-        rows.fixed.add(edge.source)
+        rows.fixed_ops.add(edge.source)
 
 
 # -- how many rows -------------------------------------------------------------------------------------------------
@@ -273,12 +273,12 @@ def _apply(graph: Graph, rows: _SharedRows, grown: dict[str, int]) -> None:
     for name, port in rows.constants:
         if (height := new_height(name)) is not None:
             edge = graph[name].inputs[port]
-            _rewire(graph[name], port, Edge(_padded(graph, copies, edge.source, 2, height), edge.tms))
+            _rewire(graph[name], port, Edge(_zero_rows(graph, copies, edge.source, 2, height), edge.tms))
     for name, source in rows.sums:
         if (height := new_height(source)) is not None:
             edge = graph[name].inputs[0]
-            _rewire(graph[name], 0, Edge(_padded(graph, copies, edge.source, 3, height), edge.tms))
-    for name, source in rows.picked:
+            _rewire(graph[name], 0, Edge(_zero_rows(graph, copies, edge.source, 3, height), edge.tms))
+    for name, source in rows.pickers:
         if (height := new_height(source)) is not None:
             node = graph[name]
             assert isinstance(node.op, HwSparseMatmul)
@@ -305,7 +305,7 @@ def _rewire(node: Node, port: int, edge: Edge) -> None:
     node.inputs = tuple(inputs)
 
 
-def _padded(graph: Graph, copies: dict[tuple[str, int, int], str], name: str, axis: int, height: int) -> str:
+def _zero_rows(graph: Graph, copies: dict[tuple[str, int, int], str], name: str, axis: int, height: int) -> str:
     """A constant with zeros up to `height` tiles along an axis; shared by all that want the same."""
     key = (name, axis, height)
     if key not in copies:

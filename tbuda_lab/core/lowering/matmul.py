@@ -36,7 +36,7 @@ def matmul(ctx: LoweringContext, op: ops.Matmul, operands: list[TileValue], shap
             product = ctx.emit(HwBinary("add"), [product, ctx.expand(bias, full)], full)
         return product
     if not (a.zero_c or b.zero_r):
-        a = ctx.masked(a, cols=True)
+        a = ctx.mask_padding(a, cols=True)
     inputs = [a, b]
     zero_r, zero_c = a.zero_r, b.zero_c
     fill_r, fill_c = a.fill_r and rows == 1, b.fill_c and cols == 1
@@ -166,7 +166,7 @@ def reduce_max(ctx: LoweringContext, op: ops.ReduceMax, operands: list[TileValue
 
 def _lowest_in_padding(ctx: LoweringContext, x: TileValue, dim: int, size: int) -> TileValue:
     """Put the lowest value of the format into the padding along `dim`, so that it never wins a maximum."""
-    x = ctx.masked(x, rows=dim == -2, cols=dim == -1)
+    x = ctx.mask_padding(x, rows=dim == -2, cols=dim == -1)
     padded = tiles_of(size) * TILE
     lowest = LOWEST_FLOAT16 if ctx.df.family == "a" else LOWEST
     floor = np.where(np.arange(padded) < size, 0.0, lowest).astype(np.float32)

@@ -82,13 +82,13 @@ def transpose_dims(ctx: LoweringContext, op: ops.Transpose, operands: list[TileV
     if i == j:
         return x
     if (i, j) == (rank - 2, rank - 1):
-        return turned(x)
+        return transpose_value(x)
     if j == rank - 1:  # swap(i, last) = turn . swap(i, row) . turn
-        return turned(_swap_above_columns(ctx, turned(x), i, rank - 2))
+        return transpose_value(_swap_above_columns(ctx, transpose_value(x), i, rank - 2))
     return _swap_above_columns(ctx, x, i, j)
 
 
-def turned(x: TileValue) -> TileValue:
+def transpose_value(x: TileValue) -> TileValue:
     """The value with rows and columns exchanged, by a TM."""
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
     return x.through(transpose(), shape=shape, fill_r=x.fill_c, fill_c=x.fill_r, zero_r=x.zero_c, zero_c=x.zero_r)
@@ -287,7 +287,7 @@ def _join(ctx: LoweringContext, parts: list[TileValue], shape: Shape, dim: int) 
     total: TileValue | None = None
     offset = 0
     for part, size in zip(parts, sizes, strict=True):
-        placed = _placed(ctx, part, shape, axis, offset, size)
+        placed = _place_part(ctx, part, shape, axis, offset, size)
         offset += size
         total = (
             placed
@@ -304,7 +304,7 @@ def _join(ctx: LoweringContext, parts: list[TileValue], shape: Shape, dim: int) 
     return total
 
 
-def _placed(ctx: LoweringContext, part: TileValue, shape: Shape, axis: str, offset: int, size: int) -> TileValue:
+def _place_part(ctx: LoweringContext, part: TileValue, shape: Shape, axis: str, offset: int, size: int) -> TileValue:
     """The part at `offset` along the axis of an otherwise zero tensor."""
     z, rows, cols = collapse(shape)
     if axis == "c":
@@ -344,9 +344,9 @@ def _pad_dim(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, before:
     if before < 0 or shape[dim] - before - x.shape[dim] < 0:
         raise ctx.fail("negative padding", "cut with a slice instead")
     if dim == rank - 1:
-        return _placed(ctx, x, shape, "c", before, x.shape[dim])
+        return _place_part(ctx, x, shape, "c", before, x.shape[dim])
     if dim == rank - 2:
-        return _placed(ctx, x, shape, "r", before, x.shape[dim])
+        return _place_part(ctx, x, shape, "r", before, x.shape[dim])
     # Rows keep their place inside the slices; absent slices are zero.
     source = np.full(shape[:-1], -1)
     where = [slice(None)] * (rank - 1)

@@ -67,8 +67,8 @@ def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: Compil
             node = graph[name]
             if not _in_part(node, rule, part.get(name, FORWARD), name in summed):
                 continue
-            if _selected(node, passed, rule, pattern):
-                message = tuple(_applied(graph, device, options, node, rule))
+            if _selects(node, passed, rule, pattern):
+                message = tuple(_apply(graph, device, options, node, rule))
                 if message:
                     line = f"{rule.reason}: {', '.join(message)}"
                     node.attrs[_SAID] = (*node.attrs.get(_SAID, ()), line)
@@ -90,7 +90,7 @@ def _in_part(node: Node, rule: PrecisionRule, part: str, summed: bool) -> bool:
     )
 
 
-def _selected(node: Node, passed: Graph, rule: PrecisionRule, pattern: re.Pattern[str] | None) -> bool:
+def _selects(node: Node, passed: Graph, rule: PrecisionRule, pattern: re.Pattern[str] | None) -> bool:
     source = passed.nodes.get(str(node.attrs.get("source", "")))
     names = {node.name} | ({source.name, str(source.attrs.get("original_op_name", ""))} if source else set())
     if pattern is not None and not any(pattern.fullmatch(name) for name in names):
@@ -106,7 +106,7 @@ def _selected(node: Node, passed: Graph, rule: PrecisionRule, pattern: re.Patter
     return rule.op_type in types and not (picks and rule.op_type == "matmul")
 
 
-def _applied(
+def _apply(
     graph: Graph, device: DeviceSpec, options: CompileOptions, node: Node, rule: PrecisionRule
 ) -> Iterator[str]:
     if node.kind is not NodeKind.OP:  # the name of a parameter or input: its own format

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from tbuda_lab.core import ops
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError, counted
+from tbuda_lab.core.errors import Diagnostic, OverrideError, quantity
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE
@@ -114,7 +114,7 @@ def parts_asked(graph: Graph, options: CompileOptions) -> dict[str, int]:
             fix = f"convolutions and second matmuls of pairs go into parts{': ' * bool(near)}{', '.join(near)}"
         wrong.append(Diagnostic("error", name, "op_parts", text, fix))
     if wrong:
-        raise OverrideError(f"op_parts asks what cannot be of {counted(len(wrong), 'op')}", wrong)
+        raise OverrideError(f"op_parts asks what cannot be of {quantity(len(wrong), 'op')}", wrong)
     return dict(options.op_parts)
 
 

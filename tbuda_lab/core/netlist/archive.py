@@ -76,7 +76,7 @@ class Archive:
             magic = file.read(4)
             file.seek(0)
             self._zip = zipfile.ZipFile(file) if magic == b"PK\x03\x04" else None
-            self._tar = None if self._zip is not None else self._opened(file)
+            self._tar = None if self._zip is not None else self._open(file)
             self._list()
         except OSError as error:
             self.close()
@@ -98,7 +98,7 @@ class Archive:
         while self._closing:
             self._closing.pop().close()
 
-    def _opened(self, file: BinaryIO) -> tarfile.TarFile:
+    def _open(self, file: BinaryIO) -> tarfile.TarFile:
         try:
             return tarfile.open(fileobj=file, mode="r:", tarinfo=_Entry)  # closed with its file
         except tarfile.ReadError as error:

@@ -93,7 +93,7 @@ def _section(n: Netlist, name: str, texts: Texts | None) -> Iterator[str]:
         case "fused_ops":
             yield "fused_ops:"
             for fused in n.fused_ops.values():
-                yield from _fused(fused)
+                yield from _fused_lines(fused)
         case _:
             data = {name: n.extra.get(name)}
             yield yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, width=160, allow_unicode=True).rstrip("\n")
@@ -280,7 +280,7 @@ def _execute(item: Execute) -> str:
 
 
 # -- fused ops ---------------------------------------------------------------------------------------------------
-def _fused(fused: FusedOp) -> Iterator[str]:
+def _fused_lines(fused: FusedOp) -> Iterator[str]:
     yield f"  {writer.name(fused.id)}:"
     if fused.inputs != -1:
         yield f"    inputs: {fused.inputs}"

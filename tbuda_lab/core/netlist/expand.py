@@ -56,14 +56,14 @@ def expand(n: Netlist, align: int = 32) -> Netlist:
     return out
 
 
-def _suffixed(name: str, suffix: str | None, names: set[str]) -> str:
+def _with_suffix(name: str, suffix: str | None, names: set[str]) -> str:
     return f"{name}.{suffix}" if suffix is not None and name in names else name
 
 
 def _queue(queue: Queue, chip: int | list[int], suffix: str | None, names: set[str]) -> Queue:
     return dataclasses.replace(
-        queue, name=_suffixed(queue.name, suffix, names), target_device=chip, buffers=list(queue.buffers),
-        input=_suffixed(queue.input, suffix, names), alias=queue.alias and _suffixed(queue.alias, suffix, names))
+        queue, name=_with_suffix(queue.name, suffix, names), target_device=chip, buffers=list(queue.buffers),
+        input=_with_suffix(queue.input, suffix, names), alias=queue.alias and _with_suffix(queue.alias, suffix, names))
 
 
 def _graph(graph: NetGraph, chip: int | list[int], suffix: str | None, names: set[str]) -> NetGraph:
@@ -77,9 +77,9 @@ def _graph(graph: NetGraph, chip: int | list[int], suffix: str | None, names: se
 
 
 def _op(op: NetOp, suffix: str, names: set[str]) -> NetOp:
-    inputs = [dataclasses.replace(i, source=_suffixed(i.source, suffix, names)) for i in op.inputs]
+    inputs = [dataclasses.replace(i, source=_with_suffix(i.source, suffix, names)) for i in op.inputs]
     forks = None if op.forked_dram_inputs is None else [
-        {_suffixed(q, suffix, names): _suffixed(o, suffix, names) for q, o in item.items()}
+        {_with_suffix(q, suffix, names): _with_suffix(o, suffix, names) for q, o in item.items()}
         for item in op.forked_dram_inputs]
     return dataclasses.replace(op, name=f"{op.name}.{suffix}", inputs=inputs, forked_dram_inputs=forks,
                                attributes=copy.copy(op.attributes))
@@ -100,8 +100,14 @@ def _program(program: Program, copies: dict[str, int], queues: dict[str, int]) -
             out.instructions.append(item)
             continue
         for k in range(copies[item.graph]):
-            settings = None if item.settings is None else {
-                _suffixed(name, str(k), set(queues)): QueueSetting(dict(s.fields)) for name, s in item.settings.items()}
+            settings = (
+                None
+                if item.settings is None
+                else {
+                    _with_suffix(name, str(k), set(queues)): QueueSetting(dict(s.fields))
+                    for name, s in item.settings.items()
+                }
+            )
             out.instructions.append(Execute(f"{item.graph}.{k}", settings))
     return out
 

@@ -108,7 +108,7 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
         ("name", _text(m.get("device_image_name"))), ("version", _text(m.get("version"))),
         ("arch", _enum(m.get("arch"))), ("backend", _enum(m.get("devtype"))), ("chip ids", _text(m.get("chip_ids"))),
         ("grid", " rows x ".join(map(str, g)) + " columns" if isinstance(g := m.get("grid_size"), list) else ""),
-        ("harvested", _harvested(m.get("harvested_rows"))), ("microbatch", _text(m.get("microbatch_size"))),
+        ("harvested", _harvested_rows(m.get("harvested_rows"))), ("microbatch", _text(m.get("microbatch_size"))),
         ("training", ("yes" if t else "no") if isinstance(t := m.get("training"), bool) else _text(t)),
         ("inputs", _text(state.get("ordered_input_names"))),
         ("input shapes", _text(state.get("ordered_input_shapes"))),
@@ -127,7 +127,7 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
     return [(what, value) for what, value in facts if value]
 
 
-def _harvested(masks: Any) -> str:
+def _harvested_rows(masks: Any) -> str:
     """Rows of every chip whose mask of harvested rows the manifest has."""
     if not isinstance(masks, list) or not all(isinstance(v, int) and 0 <= v < 1 << 32 for v in masks):
         return _text(masks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tbuda_lab.core.errors import InputError, counted
+from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.netlist.check.registry import NetlistFacts, facts_of, leading_arch
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.dump import program_lines
@@ -30,7 +30,7 @@ def show(n: Netlist, graph: str | None = None, arch: str | None = None) -> str:
         parts = ((n.queues, "queue"), (n.graphs, "graph"), (tables.ops, "op"), (n.fused_ops, "fused op"),
                  (n.programs, "program"))
         lines += [f"arch {', '.join(n.arch) or 'not written'}: "
-                  + ", ".join(counted(len(items), noun) for items, noun in parts), ""]
+                  + ", ".join(quantity(len(items), noun) for items, noun in parts), ""]
     for number, group in enumerate(linked_graphs(n)):
         for name in group:
             if graph in (None, name):

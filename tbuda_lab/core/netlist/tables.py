@@ -71,7 +71,7 @@ class Tables:
         return out
 
     @cached_property
-    def written(self) -> dict[str, list[Queue]]:
+    def queues_by_writer(self) -> dict[str, list[Queue]]:
         """The queues that each op writes."""
         out: dict[str, list[Queue]] = {}
         for queue in self.n.queues.values():
@@ -145,14 +145,14 @@ class _Groups:
     def join(self, one: str, other: str) -> None:
         self.parent[self.find(one)] = self.find(other)
 
-    def listed(self) -> list[tuple[str, ...]]:
+    def to_tuples(self) -> list[tuple[str, ...]]:
         groups: dict[str, list[str]] = {}
         for name in self.n.graphs:
             groups.setdefault(self.find(name), []).append(name)
         return [tuple(members) for members in groups.values()]
 
 
-def _linked(n: Netlist) -> _Groups:
+def _link_groups(n: Netlist) -> _Groups:
     graph_of = {op.name: graph.name for graph, op in n.ops()}
     groups = _Groups(n)
     for graph, op in n.ops():
@@ -165,13 +165,13 @@ def _linked(n: Netlist) -> _Groups:
 
 def linked_graphs(n: Netlist) -> list[tuple[str, ...]]:
     """The groups of graphs connected by op-to-op links, in file order; a graph without such links is a group of one."""
-    return _linked(n).listed()
+    return _link_groups(n).to_tuples()
 
 
 def merged_graphs(n: Netlist) -> list[tuple[str, ...]]:
     """The groups that the backend makes on every arch but grayskull (netlist-format.md#groups-of-epochs): linked
     graphs, and those whose executes follow one another in a program and that share no chip."""
-    groups = _linked(n)
+    groups = _link_groups(n)
     devices: dict[str, set[int]] = {}
     for name, graph in n.graphs.items():
         listed = graph.target_device if isinstance(graph.target_device, list) else [graph.target_device]
@@ -182,7 +182,7 @@ def merged_graphs(n: Netlist) -> list[tuple[str, ...]]:
             if a != b and not devices[a] & devices[b]:
                 groups.join(b, a)
                 devices[groups.find(a)] = devices[a] | devices[b]
-    return groups.listed()
+    return groups.to_tuples()
 
 
 def _neighbours(program: Program, n: Netlist) -> Iterator[tuple[str, str]]:

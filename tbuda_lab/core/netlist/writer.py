@@ -15,10 +15,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9_$./][A-Za-z0-9_$./+\-*\\()^~=@]*\Z")
 
 def name(text: str) -> str:
     """A name or enum word: plain where that is safe, else in double quotes."""
-    return text if _PLAIN.match(text) and text not in scalars.NULLS else quoted(text)
+    return text if _PLAIN.match(text) and text not in scalars.NULLS else quote(text)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Text in double quotes, with YAML's escapes for what is not printable."""
     return '"' + "".join(c if c.isprintable() and c not in '\\"' else _escape(c) for c in text) + '"'
 
@@ -50,7 +50,7 @@ def value(item: Any) -> str:
 def literal(item: Any) -> str:
     """Like `value`, but a string that would read as a number, a truth or nothing is quoted."""
     if isinstance(item, str) and not isinstance(scalars.resolve(item), str):
-        return quoted(item)
+        return quote(item)
     if isinstance(item, Mapping):
         return flow_map((literal(k), literal(v)) for k, v in item.items())
     if isinstance(item, (list, tuple)):

@@ -257,7 +257,9 @@ class Where(NdOp):
         value = b.value(c)
         other = b.subtract(1.0, c) if value is None else b.constant((1.0 - value).astype(np.float32))
         parts = [
-            b.multiply(mask, bounded(b, branch)) for mask, branch in ((c, x), (other, y)) if b.scalar(branch) != 0.0
+            b.multiply(mask, clip_infinities(b, branch))
+            for mask, branch in ((c, x), (other, y))
+            if b.scalar(branch) != 0.0
         ]
         if not parts:
             return b.constant(np.zeros(node.shape, np.float32))
@@ -267,7 +269,7 @@ class Where(NdOp):
 UNBOUNDED = ("log", "reciprocal", "exp", "divide", "power", "pow")
 
 
-def bounded(b: Builder, x: str) -> str:
+def clip_infinities(b: Builder, x: str) -> str:
     """x cut to what the data format holds if it comes, through element-wise ops, from an op that makes infinities."""
     limit = 2.0**15 if b.options.data_format.family == "a" else 2.0**126
     seen: set[str] = set()

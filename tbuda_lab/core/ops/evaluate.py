@@ -88,10 +88,10 @@ def _value(
     if node.kind is NodeKind.INPUT:
         if node.recipe is not None:
             return run_recipe(node.recipe, feeds, dtype)
-        return _fed(node, feeds, dtype)
+        return _feed_value(node, feeds, dtype)
     if node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT):
         if node.kind is NodeKind.PARAMETER and node.name in feeds and node.recipe is None:
-            return _fed(node, feeds, dtype)
+            return _feed_value(node, feeds, dtype)
         if node.value is None:
             raise GraphError(f"{node.kind.value} {node.name!r} has no value, graph {graph.name!r} cannot be evaluated")
         return to_tensor(node.value, dtype)
@@ -112,7 +112,7 @@ def _alike(operands: list[torch.Tensor]) -> list[torch.Tensor]:
     return [_as(t, widest) for t in operands]
 
 
-def _fed(node: Node, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> torch.Tensor:
+def _feed_value(node: Node, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> torch.Tensor:
     if node.name not in feeds:
         raise InputError(f"input {node.name!r} of shape {node.shape} is missing; given were {sorted(feeds)}")
     tensor = feeds[node.name]

@@ -100,13 +100,13 @@ class HostCall(NdOp):
         if self.call == "masked_scatter":  # truth values are 0.0 and 1.0 in a graph
             tensors[1] = tensors[1].bool()
 
-        def filled(value: Any) -> Any:
+        def fill(value: Any) -> Any:
             if isinstance(value, tuple):
-                return [filled(v) for v in value]
+                return [fill(v) for v in value]
             return tensors[int(value[1:])] if isinstance(value, str) and value.startswith("$") else value
 
         function = getattr(torch.ops.aten, self.call)
-        out = function(*map(filled, self.arguments), **{k: filled(v) for k, v in self.keywords})
+        out = function(*map(fill, self.arguments), **{k: fill(v) for k, v in self.keywords})
         chosen: torch.Tensor = out[self.result] if isinstance(out, tuple | list) else out
         return torch.view_as_real(chosen.resolve_conj()) if chosen.is_complex() else chosen
 

@@ -175,11 +175,11 @@ class BatchnormTraining(NdOp):
         centred = b.subtract(rows, own_mean)
         own_var = b.op(ReduceAvg(-2), b.multiply(centred, centred))
 
-        def moved(stored: str, own: str, share: float) -> str:
+        def blend(stored: str, own: str, share: float) -> str:
             flat = b.reshape(own, (shape[1],))
             return b.add(b.multiply(stored, 1.0 - part), b.multiply(flat, share))
 
-        return moved(mean, own_mean, part), moved(var, own_var, part * count / (count - 1))
+        return blend(mean, own_mean, part), blend(var, own_var, part * count / (count - 1))
 
 
 @op("group_norm")

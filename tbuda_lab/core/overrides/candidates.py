@@ -10,7 +10,7 @@ from tbuda_lab.core.overrides.kind import (
     CompileFacts,
     Fault,
     Kind,
-    Malformed,
+    MalformedValue,
     OpLimits,
     is_whole,
     ports_from_json,
@@ -66,7 +66,7 @@ class OpSize(_Shape):
         return f"resize {target} to {self.rows}x{self.cols}"
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return int(got.row["grid_r"]), int(got.row["grid_c"])
 
 
@@ -82,7 +82,7 @@ class StreamDirection(Kind):
     @classmethod
     def parse(cls, value: Any) -> Self:
         if value not in STREAM_DIRECTIONS:
-            raise Malformed(f"unknown direction {value!r}", f"known: {', '.join(STREAM_DIRECTIONS)}")
+            raise MalformedValue(f"unknown direction {value!r}", f"known: {', '.join(STREAM_DIRECTIONS)}")
         return cls(value)
 
     @property
@@ -102,7 +102,7 @@ class StreamDirection(Kind):
         return f"stream {target} {self.direction}"
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return str(got.row["stream"]) or "n"
 
 
@@ -142,7 +142,7 @@ class StreamShape(_Shape):
         return f"stream {target} {self.rows}x{self.cols}"
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return int(got.row["stream_r"]), int(got.row["stream_c"])
 
 
@@ -158,7 +158,7 @@ class InnerStep(Kind):
     @classmethod
     def parse(cls, value: Any) -> Self:
         if not is_whole(value, 1):
-            raise Malformed(f"u_kt is a number of tiles, not {value!r}", "a whole number from 1")
+            raise MalformedValue(f"u_kt is a number of tiles, not {value!r}", "a whole number from 1")
         return cls(int(value))
 
     @property
@@ -180,7 +180,7 @@ class InnerStep(Kind):
         return f"u_kt of {target} = {self.tiles}"
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return int(got.row["u_kt"])
 
 
@@ -197,7 +197,9 @@ class InputBuffers(Kind):
     def parse(cls, value: Any) -> Self:
         ports = read_ports(value, "factor")
         if not all(is_whole(factor, 1) for factor in ports.values()):
-            raise Malformed(f"{value!r} is not a map of operand index to factor", "factors are whole numbers from 1")
+            raise MalformedValue(
+                f"{value!r} is not a map of operand index to factor", "factors are whole numbers from 1"
+            )
         return cls(tuple((port, int(factor)) for port, factor in ports.items()))
 
     @property
@@ -213,7 +215,7 @@ class InputBuffers(Kind):
     def legal(cls, limits: OpLimits) -> str:
         return f"operands 0 to {limits.operands - 1}, factors from 1 to {limits.l1_tiles}, as many tiles as L1 holds"
 
-    def chosen(self, before: Any) -> Any:
+    def new_choice(self, before: Any) -> Any:
         return tuple(sorted({**dict(before), **self.value}.items()))
 
     def python(self, target: str | list[str]) -> str:
@@ -222,9 +224,9 @@ class InputBuffers(Kind):
     from_json = staticmethod(ports_from_json)
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         # an operand that waits in L1 from before the first input, as preloaded weights do, has no buffer to enlarge
-        sizes = got.buffered
+        sizes = got.least_input_buffers
         return {port: factor if port < len(sizes) and sizes[port] else 0 for port, factor in value.items()}
 
 
@@ -240,7 +242,7 @@ class OutputBuffer(Kind):
     @classmethod
     def parse(cls, value: Any) -> Self:
         if not is_whole(value, 1):
-            raise Malformed(f"{value!r} is not a number of macro blocks", "a whole number from 1")
+            raise MalformedValue(f"{value!r} is not a number of macro blocks", "a whole number from 1")
         return cls(int(value))
 
     @property
@@ -260,7 +262,7 @@ class OutputBuffer(Kind):
         return python_call(self.call, target, multiplier=self.blocks)
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return int(got.row["buf_size_mb"])
 
 
@@ -278,7 +280,7 @@ class DramParameters(Kind):
     def parse(cls, value: Any) -> Self:
         if value not in (True, False):
             fix = "True keeps the parameters of the op in DRAM"
-            raise Malformed(f"dram_parameters is true or false, not {value!r}", fix)
+            raise MalformedValue(f"dram_parameters is true or false, not {value!r}", fix)
         return cls(bool(value))
 
     @property
@@ -286,7 +288,7 @@ class DramParameters(Kind):
         return self.in_dram
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return not got.preloads(None)
 
 
@@ -302,7 +304,9 @@ class Prologue(Kind):
     def parse(cls, value: Any) -> Self:
         ports = read_ports(value, "True (preload) or False (stream)")
         if not all(isinstance(on, bool) for on in ports.values()):
-            raise Malformed(f"{value!r} is not a map of operand index to True or False", "True preloads, False streams")
+            raise MalformedValue(
+                f"{value!r} is not a map of operand index to True or False", "True preloads, False streams"
+            )
         return cls(tuple(ports.items()))
 
     @property
@@ -320,7 +324,7 @@ class Prologue(Kind):
         names = ", ".join(f"operand {port}" for port in limits.parameters) or "none"
         return f"parameters of this op: {names}; True preloads them, False streams them"
 
-    def chosen(self, before: Any) -> Any:
+    def new_choice(self, before: Any) -> Any:
         return tuple(sorted({**dict(before), **self.value}.items()))
 
     def python(self, target: str | list[str]) -> str:
@@ -330,5 +334,5 @@ class Prologue(Kind):
     from_json = staticmethod(ports_from_json)
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return {port: got.preloads(port) for port in value}

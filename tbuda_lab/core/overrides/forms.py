@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tbuda_lab.core.errors import Diagnostic, InputError, OverrideError, counted
+from tbuda_lab.core.errors import Diagnostic, InputError, OverrideError, quantity
 from tbuda_lab.core.literals import python_comment, shown_value
 from tbuda_lab.core.overrides.candidates import (
     DramParameters,
@@ -20,7 +20,7 @@ from tbuda_lab.core.overrides.candidates import (
     StreamShape,
 )
 from tbuda_lab.core.overrides.graphs import Fidelity, NopOnEdge, OutputFormat, QueueOnEdge
-from tbuda_lab.core.overrides.kind import Fault, Kind, Malformed
+from tbuda_lab.core.overrides.kind import Fault, Kind, MalformedValue
 from tbuda_lab.core.overrides.places import ChipStart, EpochStart, OpPin, QueuePin, ScheduleConstraint
 from tbuda_lab.core.overrides.record import FIRST, Each, Override, target_text
 
@@ -40,16 +40,16 @@ EDIT_KINDS = tuple(sorted((n for n, k in KINDS.items() if k.turn), key=lambda n:
 """Kinds that change the graph, in the order in which they do: formats, then nops, then queues."""
 
 
-def parsed(record: Override) -> Kind:
-    """The typed value of a record. Raises `Malformed`."""
+def parse(record: Override) -> Kind:
+    """The typed value of a record. Raises `MalformedValue`."""
     kind = KINDS.get(record.kind)
     if kind is None:
-        raise Malformed(f"unknown override {record.kind!r}", f"known: {', '.join(KINDS)}")
+        raise MalformedValue(f"unknown override {record.kind!r}", f"known: {', '.join(KINDS)}")
     return kind.parse(record.value)
 
 
 # -- checks before there is a graph ------------------------------------------------------------------------------------
-def malformed(record: Override) -> Fault | None:
+def form_fault(record: Override) -> Fault | None:
     """What is wrong with the form of an override that no model could take, or None.
 
     Values that depend on the op (a grid, a format) are left to the compile, which knows what is legal there.
@@ -66,7 +66,7 @@ def malformed(record: Override) -> Fault | None:
         return None
     try:
         kind.parse(record.value)
-    except Malformed as error:
+    except MalformedValue as error:
         return error.fault
     return None
 
@@ -75,12 +75,12 @@ def refuse_malformed(overrides: Sequence[Override]) -> None:
     """Raises `OverrideError` with a diagnostic for every override of a form that no model could take."""
     diagnostics: list[Diagnostic] = []
     for record in overrides:
-        fault = malformed(record)
+        fault = form_fault(record)
         if fault is not None:
             where = record.target if isinstance(record.target, str) else record.kind
             diagnostics.append(Diagnostic("error", where, f"override-{record.kind}", *fault))
     if diagnostics:
-        raise OverrideError(f"{counted(len(diagnostics), 'override')} cannot be met", diagnostics)
+        raise OverrideError(f"{quantity(len(diagnostics), 'override')} cannot be met", diagnostics)
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
@@ -90,14 +90,14 @@ def override_python(override: Override) -> str:
     comment = python_comment(f"{override.kind} of {target_text(override.target)}: {shown_value(override.value)}")
     try:
         return _calls(override) or comment
-    except (Malformed, InputError):  # a value that is none, or that has no literal
+    except (MalformedValue, InputError):  # a value that is none, or that has no literal
         return comment
 
 
 def _calls(override: Override) -> str:
     """The calls of an override; empty where PyBuda has none."""
-    target, value = override.target, parsed(override)
-    if isinstance(target, tuple) and value.listed:
+    target, value = override.target, parse(override)
+    if isinstance(target, tuple) and value.in_one_call:
         return value.python(list(target))
     names = target.names if isinstance(target, Each) and override.value != FIRST else target
     if isinstance(names, tuple):
@@ -154,7 +154,7 @@ def from_json(record: Any) -> Override:
     override = Override(kind, Each(tuple(names)) if "each" in record else target, KINDS[kind].from_json(
         record["value"]),
                      "file")  # fmt: skip
-    fault = malformed(override)
+    fault = form_fault(override)
     if fault is not None:
         raise InputError(f"{kind}: {fault[0]}; {fault[1]}")
     return override

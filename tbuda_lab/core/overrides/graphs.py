@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.literals import python_comment, python_literal
-from tbuda_lab.core.overrides.kind import CompileFacts, Kind, Malformed, python_call, read_fields, without_none
+from tbuda_lab.core.overrides.kind import CompileFacts, Kind, MalformedValue, python_call, read_fields, without_none
 
 
 def _readers(value: Any) -> tuple[str, ...] | None:
@@ -18,7 +18,7 @@ def _readers(value: Any) -> tuple[str, ...] | None:
     names = (value,) if isinstance(value, str) else value
     if isinstance(names, tuple | list) and names and all(isinstance(n, str) and n for n in names):
         return tuple(names)
-    raise Malformed(f"readers are names, not {value!r}", "a name, several, or none for all readers")
+    raise MalformedValue(f"readers are names, not {value!r}", "a name, several, or none for all readers")
 
 
 class _OnEdge(Kind):
@@ -57,7 +57,7 @@ class NopOnEdge(_OnEdge):
         fields["dest"] = _readers(fields.get("dest"))
         for name in ("hoist_tms", "daisy_chain"):
             if not isinstance(fields.get(name, True), bool):
-                raise Malformed(f"{name} is true or false, not {fields[name]!r}", "leave it out for the usual")
+                raise MalformedValue(f"{name} is true or false, not {fields[name]!r}", "leave it out for the usual")
         return cls(**fields)
 
     @property
@@ -83,7 +83,7 @@ class NopOnEdge(_OnEdge):
         return python_call(self.call, target, readers, **words)
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return got.nops(cls.readers_of(value))
 
 
@@ -120,11 +120,11 @@ class QueueOnEdge(_OnEdge):
         return "\n".join(f"{call}({python_literal((target, name, self.port))})" for name in self.dest)
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return got.cuts(cls.readers_of(value))
 
 
-class _Named(Kind):
+class _EnumKind(Kind):
     """Kinds whose value is the name of a member of an enumeration. PyBuda sets them by regular expressions of names."""
 
     name: str
@@ -138,7 +138,7 @@ class _Named(Kind):
         if isinstance(value, cls.members) and value.name in names:
             return cls(value.name)  # type: ignore[call-arg]
         if not isinstance(value, str) or value not in names:
-            raise Malformed(f"there is no {cls.what} {value!r}", f"known: {', '.join(names)}")
+            raise MalformedValue(f"there is no {cls.what} {value!r}", f"known: {', '.join(names)}")
         return cls(value)  # type: ignore[call-arg]
 
     @property
@@ -154,7 +154,7 @@ class _Named(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class OutputFormat(_Named):
+class OutputFormat(_EnumKind):
     """The data format of an op's output."""
 
     name: str
@@ -166,12 +166,12 @@ class OutputFormat(_Named):
     members: ClassVar[type[DataFormat] | type[MathFidelity]] = DataFormat
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return got.output_format
 
 
 @dataclasses.dataclass(frozen=True)
-class Fidelity(_Named):
+class Fidelity(_EnumKind):
     """The math fidelity of an op."""
 
     name: str
@@ -183,5 +183,5 @@ class Fidelity(_Named):
     members: ClassVar[type[DataFormat] | type[MathFidelity]] = MathFidelity
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return got.fidelity

@@ -13,7 +13,7 @@ Fault = tuple[str, str]
 """What is wrong, and what would work."""
 
 
-class Malformed(ValueError):
+class MalformedValue(ValueError):
     """A value that a kind of override cannot read. `fault`: what is wrong, and what would work."""
 
     def __init__(self, message: str, fix: str) -> None:
@@ -62,7 +62,7 @@ class CompileFacts(Protocol):
         """Place of an op in the schedule."""
 
     @property
-    def buffered(self) -> tuple[int, ...]:
+    def least_input_buffers(self) -> tuple[int, ...]:
         """Least tiles of the input buffers of an op, by operand (0: none that an override could enlarge)."""
 
     @property
@@ -93,8 +93,8 @@ class Kind:
     kind: its name in records and files. early: whether its form is judged before there is a graph (else the compile
     judges it, and can say what is legal for the op). choice: the field of `balancer.enumerate.Choice` that it fixes.
     turn: its turn among the kinds that change the lowered graph (0: it changes none). addresses: what its targets name:
-    "ops", "queues", "nodes" (of the lowered graph) or "schedule". listed: whether one call takes a list of names. call:
-    PyBuda's function.
+    "ops", "queues", "nodes" (of the lowered graph) or "schedule". in_one_call: whether one call takes a list of names.
+    call: PyBuda's function.
     """
 
     kind: ClassVar[str] = ""
@@ -102,12 +102,12 @@ class Kind:
     choice: ClassVar[str] = ""
     turn: ClassVar[int] = 0
     addresses: ClassVar[str] = "ops"
-    listed: ClassVar[bool] = False
+    in_one_call: ClassVar[bool] = False
     call: ClassVar[str] = ""
 
     @classmethod
     def parse(cls, value: Any) -> Self:
-        """The value of an `Override`, read. Raises `Malformed`."""
+        """The value of an `Override`, read. Raises `MalformedValue`."""
         raise NotImplementedError
 
     @property
@@ -122,10 +122,10 @@ class Kind:
 
     @classmethod
     def legal(cls, limits: OpLimits) -> str:
-        """What would be legal for an op, in words ("": see `Malformed`)."""
+        """What would be legal for an op, in words ("": see `MalformedValue`)."""
         return ""
 
-    def chosen(self, before: Any) -> Any:
+    def new_choice(self, before: Any) -> Any:
         """What the field `choice` becomes; `before`: what it was, of earlier overrides of the same op."""
         return self.value
 
@@ -164,7 +164,7 @@ class Kind:
 
     # -- what came of it -------------------------------------------------------------------------------------
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         """What an op or queue has of what was asked (`value`: that of the override)."""
         raise NotImplementedError
 
@@ -172,11 +172,11 @@ class Kind:
     def met(cls, value: Any, got: Any) -> bool:
         """Whether what was obtained is what was asked."""
         if isinstance(value, Mapping) and isinstance(got, Mapping):
-            return {k: got.get(k) for k in value} == {k: _tupled(v) for k, v in value.items()}
-        return bool(got == _tupled(value))
+            return {k: got.get(k) for k in value} == {k: _to_tuples(v) for k, v in value.items()}
+        return bool(got == _to_tuples(value))
 
 
-def _tupled(value: Any) -> Any:
+def _to_tuples(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -191,7 +191,7 @@ def read_pair(what: str, value: Any, least: int) -> tuple[int, int]:
     if isinstance(value, tuple | list) and len(value) == 2 and all(is_whole(v, least) for v in value):
         return int(value[0]), int(value[1])
     numbers_wanted = "two positive numbers (rows, columns)" if least else "two whole numbers from 0 (row, column)"
-    raise Malformed(f"{what} is {numbers_wanted}, not {value!r}", f"two whole numbers from {least}")
+    raise MalformedValue(f"{what} is {numbers_wanted}, not {value!r}", f"two whole numbers from {least}")
 
 
 def read_fields(kind: type[Kind], value: Any) -> dict[str, Any]:
@@ -199,10 +199,10 @@ def read_fields(kind: type[Kind], value: Any) -> dict[str, Any]:
     names = [f.name for f in dataclasses.fields(kind)]
     fix = f"{kind.kind} takes a mapping with {', '.join(map(repr, names))}"
     if not isinstance(value, Mapping):
-        raise Malformed(f"{value!r} is not a mapping", fix)
+        raise MalformedValue(f"{value!r} is not a mapping", fix)
     strange = [name for name in value if name not in names]
     if strange:
-        raise Malformed(f"it has no key {strange[0]!r}", fix)
+        raise MalformedValue(f"it has no key {strange[0]!r}", fix)
     return dict(value)
 
 
@@ -210,7 +210,7 @@ def read_ports(value: Any, good: str) -> dict[int, Any]:
     """A mapping from numbers of operands; `good`: what it maps them to, in words."""
     if isinstance(value, Mapping) and value and all(is_whole(k, 0) for k in value):
         return {int(k): v for k, v in sorted(value.items())}
-    raise Malformed(f"{value!r} is not a map of operand index to {good}", "operands count from 0")
+    raise MalformedValue(f"{value!r} is not a map of operand index to {good}", "operands count from 0")
 
 
 def ports_from_json(data: Any) -> Any:

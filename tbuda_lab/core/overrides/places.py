@@ -11,7 +11,7 @@ from tbuda_lab.core.overrides.kind import (
     CompileFacts,
     Fault,
     Kind,
-    Malformed,
+    MalformedValue,
     is_whole,
     python_call,
     read_fields,
@@ -36,7 +36,7 @@ class OpPin(Kind):
     def parse(cls, value: Any) -> Self:
         fields = read_fields(cls, value)
         if not any(part is not None for part in fields.values()):
-            raise Malformed("it sets nothing", "op_placement takes a mapping with 'start', 'transpose', 'chip'")
+            raise MalformedValue("it sets nothing", "op_placement takes a mapping with 'start', 'transpose', 'chip'")
         if isinstance(fields.get("start"), list):
             fields["start"] = tuple(fields["start"])
         return cls(**fields)
@@ -46,7 +46,7 @@ class OpPin(Kind):
         try:
             if self.start is not None:
                 read_pair("a start", self.start, 0)
-        except Malformed as error:
+        except MalformedValue as error:
             return error.fault
         if self.transpose is not None and not isinstance(self.transpose, bool):
             return f"transpose is true or false, not {self.transpose!r}", "leave it out to let the placer decide"
@@ -89,7 +89,7 @@ class OpPin(Kind):
         return python_call(self.call, target, **words)
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return got.place
 
 
@@ -103,14 +103,14 @@ class EpochStart(Kind):
     kind: ClassVar[str] = "epoch_break"
     early: ClassVar[bool] = True
     addresses: ClassVar[str] = "schedule"
-    listed: ClassVar[bool] = True
+    in_one_call: ClassVar[bool] = True
     call: ClassVar[str] = "set_epoch_break"
 
     @classmethod
     def parse(cls, value: Any) -> Self:
         if value not in (True, False, FIRST):
             fix = f"True, or {FIRST!r} before the first of several ops"
-            raise Malformed(f"an epoch break is True or False, not {value!r}", fix)
+            raise MalformedValue(f"an epoch break is True or False, not {value!r}", fix)
         return cls(bool(value), value == FIRST)
 
     @property
@@ -125,7 +125,7 @@ class EpochStart(Kind):
         return python_call(self.call, target)
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return got.begins_epoch
 
     @classmethod
@@ -147,7 +147,7 @@ class ScheduleConstraint(Kind):
 
     on: bool = True
     kind: ClassVar[str] = "schedule_constraint"
-    listed: ClassVar[bool] = True
+    in_one_call: ClassVar[bool] = True
     call: ClassVar[str] = "add_schedule_constraint"
 
     @classmethod
@@ -162,7 +162,7 @@ class ScheduleConstraint(Kind):
         return python_call(self.call, target)
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return got.position
 
     @classmethod
@@ -185,7 +185,7 @@ class QueuePin(Kind):
     def parse(cls, value: Any) -> Self:
         fields = read_fields(cls, value)
         if not any(part is not None for part in fields.values()):
-            raise Malformed("it sets nothing", "queue_channel takes a mapping with 'chip', 'channel'")
+            raise MalformedValue("it sets nothing", "queue_channel takes a mapping with 'chip', 'channel'")
         return cls(**fields)
 
     @property
@@ -211,5 +211,5 @@ class QueuePin(Kind):
         return python_call(self.call, target, **without_none(channel=self.channel, chip_id=self.chip))
 
     @classmethod
-    def obtained(cls, got: CompileFacts, value: Any) -> Any:
+    def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
         return got.queue

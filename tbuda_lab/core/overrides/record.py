@@ -54,7 +54,7 @@ class Override:
             object.__setattr__(self, "target", tuple(self.target))
 
     @property
-    def named(self) -> bool:
+    def is_named(self) -> bool:
         """Whether the target is names; which ops a pattern or predicate means is known once there is a graph."""
         return isinstance(self.target, str | tuple | Each)
 

@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, counted
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, quantity
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Shape
 from tbuda_lab.core.graph.phases import RECOMPUTE, WRITES
 from tbuda_lab.core.ops import Add, BroadcastTo, Buffer, Concatenate, Matmul, Multiply, Nop, Pad, Reshape, Subtract
@@ -54,7 +54,7 @@ class Decompose(Pass):
 
             rewrites = Rewriter(graph, self.options).run(visit)
             if findings:
-                many = counted(len(findings), "op")
+                many = quantity(len(findings), "op")
                 raise UnsupportedOp(f"the model holds {many} that the device cannot run", findings, refused)
             total += rewrites
             if rewrites == 0:

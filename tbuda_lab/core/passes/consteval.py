@@ -45,7 +45,7 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     if own and not r.options.enable_consteval and all(leaf.value.dtype.kind == "f" for leaf in leaves
                                                       if leaf.value is not None):
         return None
-    value = None if absent else _evaluated(node.op, leaves)
+    value = None if absent else _evaluate(node.op, leaves)
     shape = tuple(value.shape) if value is not None else tuple(node.op.infer(*(leaf.shape for leaf in leaves)))
     folded = Node(node.name, NodeKind.CONSTANT, shape, origin=node.origin, value=value)
     if any(leaf.kind is NodeKind.PARAMETER for leaf in leaves):
@@ -61,7 +61,7 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     return folded.name
 
 
-def _evaluated(op: NdOp, leaves: list[Node]) -> np.ndarray:
+def _evaluate(op: NdOp, leaves: list[Node]) -> np.ndarray:
     with torch.no_grad():
         value: np.ndarray = op.evaluate(*(to_tensor(leaf.value) for leaf in leaves if leaf.value is not None)).numpy()
     return value.astype(np.float32) if value.dtype == np.float64 else value

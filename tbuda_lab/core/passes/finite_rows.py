@@ -92,7 +92,7 @@ def bounds_of(node: Node, x: list[Bounds], sources: list[Node]) -> Bounds:
     """Bounds of what a node holds, from those of its operands `x`; `UNKNOWN` for ops that are not listed here."""
     op: Any = node.op
     if node.kind is not NodeKind.OP:
-        return x[0] if x else _stored(node)
+        return x[0] if x else _stored_bounds(node)
     if isinstance(op, (*MOVES, Nop, Cast, ReduceAvg, ReduceMax)):
         return x[0]
     if isinstance(op, Select):
@@ -138,7 +138,7 @@ def bounds_of(node: Node, x: list[Bounds], sources: list[Node]) -> Bounds:
     return UNKNOWN
 
 
-def _stored(node: Node) -> Bounds:
+def _stored_bounds(node: Node) -> Bounds:
     """A constant never changes; a weight has its own bounds, and at least those that weights written later may have."""
     if not is_stored(node):
         return (0.0, 1.0) if node.attrs.get("dtype") == "bool" else UNKNOWN

@@ -129,11 +129,11 @@ class _Cutter:
         """From the number of a part to its operands, and from the parts to the whole."""
         op, shapes = self.node.op, [self.b.shape(o) for o in operands]
 
-        def glued(parts: list[str]) -> str:
+        def concatenate(parts: list[str]) -> str:
             assert isinstance(dim, int)
             return self.b.op(Concatenate(dim), *parts)
 
-        def summed(parts: list[str]) -> str:
+        def add_up(parts: list[str]) -> str:
             total = parts[0]
             for part in parts[1:]:
                 total = self.b.op(Add(), total, part)
@@ -180,7 +180,7 @@ class _Cutter:
                 part.append(self.b.op(Index(axis, k * size, (k + 1) * size), name))
             return tuple(part)
 
-        return part, summed if dim == INNER else glued
+        return part, add_up if dim == INNER else concatenate
 
 
 def _fault(name: str, message: str, fix: str) -> UnsupportedOp:

@@ -144,7 +144,7 @@ def _four(shape: Shape) -> Shape | None:
 class _Layout:
     def __init__(self) -> None:
         self.rows: dict[str, tuple[str, Pair]] = {}
-        self.moved: dict[str, Moved] = {}
+        self.moved: dict[str, ImageElements] = {}
 
     # -- helpers ---------------------------------------------------------------------------------------------
     def deliver(self, r: Rewriter, node: Node, rows: str, hw: Pair) -> str:
@@ -208,9 +208,9 @@ class _Layout:
             return spread
         if isinstance(op, Reshape) and (math.prod(hw) == 1 or channels == 1):
             return r.builder(node).reshape(rows, node.shape)
-        return self.move(r, node, Moved.image(rows, channels, hw)) if isinstance(op, MOVES) else None
+        return self.move(r, node, ImageElements.image(rows, channels, hw)) if isinstance(op, MOVES) else None
 
-    def move(self, r: Rewriter, node: Node, image: Moved) -> str | None:
+    def move(self, r: Rewriter, node: Node, image: ImageElements) -> str | None:
         """One more move of an image: rows again where the result is an image, else what is remembered of it."""
         assert node.op is not None
         moved = image.then(node.op)
@@ -362,7 +362,7 @@ class ExpandRows(Pass):
 
 
 @dataclasses.dataclass(frozen=True)
-class Moved:
+class ImageElements:
     """A value made of the elements of one image.
 
     rows: the image as (1, 1, H*W, C). pixels: H*W. source: for every element its position in (C, H*W), flat.
@@ -373,12 +373,12 @@ class Moved:
     source: np.ndarray
 
     @staticmethod
-    def image(rows: str, channels: int, hw: Pair) -> Moved:
+    def image(rows: str, channels: int, hw: Pair) -> ImageElements:
         """The image itself."""
         pixels = hw[0] * hw[1]
-        return Moved(rows, pixels, np.arange(channels * pixels).reshape(1, channels, *hw))
+        return ImageElements(rows, pixels, np.arange(channels * pixels).reshape(1, channels, *hw))
 
-    def then(self, op: Op) -> Moved | None:
+    def then(self, op: Op) -> ImageElements | None:
         """After one more move; None for what is none, or brings zeros in."""
         x = self.source
         if isinstance(op, Reshape):

@@ -53,12 +53,12 @@ class Shuffle:
     def is_reshape(self) -> bool:
         return self.order == tuple(range(len(self.sizes)))
 
-    def transposed(self, dim0: int, dim1: int) -> Shuffle:
+    def transpose(self, dim0: int, dim1: int) -> Shuffle:
         groups = list(self.outputs)
         groups[dim0], groups[dim1] = groups[dim1], groups[dim0]
         return dataclasses.replace(self, outputs=tuple(groups))
 
-    def reshaped(self, shape: Shape) -> Shuffle | None:
+    def reshape(self, shape: Shape) -> Shuffle | None:
         """Followed by a reshape; None where a boundary of the new shape falls inside a factor without dividing it."""
         sizes: list[int] = [self.sizes[i] for i in self.order]
         pieces: list[list[int]] = [[n] for n in sizes]
@@ -80,9 +80,9 @@ class Shuffle:
                     at, part = at + 1, 0
                     left = sizes[at] if at < len(sizes) else 1
             groups.append(group)
-        return self._renumbered(pieces, groups)
+        return self._renumber(pieces, groups)
 
-    def _renumbered(self, pieces: list[list[int]], groups: list[list[tuple[int, int]]]) -> Shuffle:
+    def _renumber(self, pieces: list[list[int]], groups: list[list[tuple[int, int]]]) -> Shuffle:
         """Number the factors again after some were split. `pieces` runs in output order."""
         split = {factor: pieces[place] for place, factor in enumerate(self.order)}
         start: dict[int, int] = {}
@@ -99,22 +99,22 @@ class Shuffle:
         shape = self.out_shape
         rank = len(shape)
         if isinstance(op, Transpose):
-            return self.transposed(op.dim0 % rank, op.dim1 % rank)
+            return self.transpose(op.dim0 % rank, op.dim1 % rank)
         target = op.infer(shape)
         if isinstance(op, (Reshape, VSlice, VStack)):
-            return self.reshaped(target)
+            return self.reshape(target)
         if isinstance(op, HSlice):
             lead, r, c = shape[:-2], shape[-2], shape[-1]
-            cut = self.reshaped((*lead, r, op.n, c // op.n))
+            cut = self.reshape((*lead, r, op.n, c // op.n))
         elif isinstance(op, HStack):
             z = shape[-3] if rank > 2 else 1
             n = z if op.n == -1 else op.n
-            cut = self.reshaped((*shape[:-3], z // n, n, shape[-2], shape[-1]))
+            cut = self.reshape((*shape[:-3], z // n, n, shape[-2], shape[-1]))
         else:
             return None
-        return None if cut is None else cut.transposed(len(cut.outputs) - 3, len(cut.outputs) - 2).reshaped(target)
+        return None if cut is None else cut.transpose(len(cut.outputs) - 3, len(cut.outputs) - 2).reshape(target)
 
-    def selected(self, dim: int, start: int, stop: int) -> tuple[int, int, int, Shuffle] | None:
+    def select(self, dim: int, start: int, stop: int) -> tuple[int, int, int, Shuffle] | None:
         """Followed by a selection start:stop along an output dim, as (dim, start, stop) of the input and the map of
         what is left; None where the selected elements are no run of neighbours along one input dim."""
         group = self.outputs[dim]
@@ -135,7 +135,7 @@ class Shuffle:
         return home, first * unit, last * unit, Shuffle(tuple(left[i] for i in number), inputs, outputs)
 
     # -- writing it in ops -----------------------------------------------------------------------------------
-    def merged(self) -> Shuffle:
+    def merge_factors(self) -> Shuffle:
         """Factors that stay neighbours within one dim on both sides joined into one."""
         together: list[list[int]] = []
         dim_in = {f: d for d, g in enumerate(self.inputs) for f in g}
@@ -159,7 +159,7 @@ class Shuffle:
         """Ops that carry the map out, the cheapest form known: tile moves if all pieces are whole tiles."""
         if self.is_reshape and self.in_shape == self.out_shape:
             return []
-        form = self.merged()
+        form = self.merge_factors()
         if len(form.inputs) >= 2 and len(form.outputs) >= 2:
             result = _tile_moves(form)
             if result is None and not form.is_reshape:
@@ -310,7 +310,7 @@ class SimplifyMoves(Pass):
         def select_first(r: Rewriter, node: Node, op: Index, base: str, form: Shuffle, written: list[Op]) -> str | None:
             if op.stride != 1:
                 return None
-            result = form.selected(op.dim % len(form.outputs), op.start, op.stop)
+            result = form.select(op.dim % len(form.outputs), op.start, op.stop)
             if result is None:
                 return None
             dim, start, stop, left = result

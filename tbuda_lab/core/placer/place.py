@@ -23,11 +23,11 @@ from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
 from tbuda_lab.core.placer.model.bounds import bounds
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
-from tbuda_lab.core.placer.model.schedule import constrained, constraint_pairs, outputs_last, schedule
+from tbuda_lab.core.placer.model.schedule import constrain_order, constraint_pairs, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.layers import LayerEpochs
-from tbuda_lab.core.placer.policies.op_runs import forget_searches, objective, weighed
+from tbuda_lab.core.placer.policies.op_runs import forget_searches, objective, policy_cost
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.pipelining import flowing_epochs
 from tbuda_lab.core.placer.policies.portfolio import CutoffReached, Policy, never_worse
@@ -76,7 +76,7 @@ def place(
 
 
 @dataclasses.dataclass(frozen=True)
-class Chosen:
+class Decisions:
     """What the placer decided, of which the rest of a placement follows: its epochs, the name of its policy, what it
     has to say, and the value, the curve of the search and the bounds for the report (None: worked out for it). needed:
     how many of the first edits ops need to fit epochs and chips at all: bounds are of the graph with these."""
@@ -94,13 +94,13 @@ class Chosen:
 class Outcome:
     """A placement of `graph`: the graph that was asked for, or one with `edits` (nops and queues) where they paid.
     `problem`: what was asked on the way, `parts`: what its epochs contribute, with everything that edits of the
-    placement can use again. `chosen`: the decisions; see `placer.record`."""
+    placement can use again. `decisions`: the decisions; see `placer.record`."""
 
     graph: Graph
     placement: Placement
     edits: tuple[Override, ...]
     problem: Problem
-    chosen: Chosen
+    decisions: Decisions
     parts: Parts = dataclasses.field(default_factory=Parts)
 
 
@@ -137,7 +137,7 @@ class StartedPlacement:
     def cost(self) -> float:
         """What the epochs cost the policy: the time that they take, and the weighed cycles of their kernels."""
         problem = self.problem
-        return sum(problem.share(s.first) * weighed(s) + overhead(problem, s.first, s.last) for s in self.segments)
+        return sum(problem.share(s.first) * policy_cost(s) + overhead(problem, s.first, s.last) for s in self.segments)
 
     @functools.cached_property
     def layer(self) -> LayerEpochs | None:
@@ -273,8 +273,8 @@ def place_and_repair(
         value = objective(problem, segments, plain)
     if plain is not problem:  # what was inserted takes no time away: what bounds the model without it bounds it with it
         limits = bounds(plain)
-    chosen = Chosen(tuple(segments), name, (*result, *message), value, curve, limits, needed)
-    outcome = assembled(problem, chosen, edits, overrides, check)
+    chosen = Decisions(tuple(segments), name, (*result, *message), value, curve, limits, needed)
+    outcome = assemble_placement(problem, chosen, edits, overrides, check)
     check(1.0, "placed")
     return outcome
 
@@ -304,9 +304,9 @@ def _faster(
     return problem, segments, edits, notes, curve
 
 
-def assembled(
+def assemble_placement(
     problem: Problem,
-    chosen: Chosen,
+    chosen: Decisions,
     edits: tuple[Override, ...],
     overrides: Sequence[Override],
     check: Progress = lambda fraction, what: None,
@@ -345,7 +345,7 @@ def _flowing(
 def _in_order(plain: Problem, order: Sequence[str]) -> Problem:
     """The problem before ops were inserted, with its ops in the order that they have now."""
     names = tuple(name for name in order if name in plain.number)
-    return plain if names == plain.order else plain.regraphed(plain.graph, plain.models, names)
+    return plain if names == plain.order else plain.regraph(plain.graph, plain.models, names)
 
 
 def _time(problem: Problem, segments: Sequence[Segment]) -> float:
@@ -391,7 +391,7 @@ def choose_placement(
     if begun is None:
         problem = make_problem(graph, models, device, options, overrides, costs)
     else:
-        problem, run = begun.problem, _continued(begun)
+        problem, run = begun.problem, _continue_from(begun)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps and len(set(problem.phase.values())) < 2:
         pairs, listed = _kept_order(problem.order, overrides)
@@ -402,13 +402,13 @@ def choose_placement(
     return problem, segments, name, diagnostics
 
 
-def _continued(begun: StartedPlacement) -> Policy:
+def _continue_from(begun: StartedPlacement) -> Policy:
     """The policy that goes on from there."""
 
-    def chosen(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+    def choose(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
         return list(begun.segments)
 
-    return never_worse(chosen, OTHERS) if begun.policy == "Optimal" else chosen
+    return never_worse(choose, OTHERS) if begun.policy == "Optimal" else choose
 
 
 def make_problem(
@@ -424,7 +424,7 @@ def make_problem(
     order = schedule(graph, options.scheduler_policy)
     if len(device.chips) > 1 and device.arch != "grayskull":
         order = outputs_last(graph, order)
-    order = by_phase(constrained(graph, order, overrides), phases(graph))
+    order = by_phase(constrain_order(graph, order, overrides), phases(graph))
     pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
     stages = chip_breaks(order, device, overrides)
     return Problem.of(graph, models, device, options, order, pins, breaks, stages, overrides, costs)

@@ -28,7 +28,7 @@ from tbuda_lab.core.placer.model.batch_bound import time_bound
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.place import Chosen, Outcome, assembled
+from tbuda_lab.core.placer.place import Decisions, Outcome, assemble_placement
 
 _EDITING = ("together", "in turn")
 """How the inserted nops and queues come to the same graph: by one edit of the graph, or one after the other."""
@@ -50,10 +50,10 @@ def structure_digest(graph: Graph) -> str:
 def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[str, Any] | None:
     """The decisions behind a placement of `graph` as JSON holds them. None for the rare one that does not follow from
     its decisions: its graph is not `graph` with the edits made again."""
-    problem, chosen = outcome.problem, outcome.chosen
+    problem, chosen = outcome.problem, outcome.decisions
     digest = structure_digest(outcome.graph)
     for editing in _EDITING:
-        if structure_digest(_edited(graph, outcome.edits, editing, problem.device, options)) == digest:
+        if structure_digest(_apply_edits(graph, outcome.edits, editing, problem.device, options)) == digest:
             break
     else:
         return None
@@ -61,8 +61,8 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
         "graph": digest,
         "tables": _tables_digest(problem.models),
         "editing": editing,
-        "edits": [to_json(o, _unresolved) for o in outcome.edits],
-        "overrides": [to_json(o, _unresolved) for o in problem.overrides if o.source == "placer"],
+        "edits": [to_json(o, _names_without_match) for o in outcome.edits],
+        "overrides": [to_json(o, _names_without_match) for o in problem.overrides if o.source == "placer"],
         "order": list(problem.order),
         "pins": {n: [None if p.start is None else list(p.start), p.transpose, p.chip] for n, p in problem.pins.items()},
         "breaks": sorted(problem.breaks),
@@ -98,9 +98,9 @@ def from_record(
     """
     read = RecordReader(record)
     before, models_before = graph, models
-    edits = tuple(_inserted(o) for o in read.list("edits"))
+    edits = tuple(_insertion(o) for o in read.list("edits"))
     if edits:
-        graph = _edited(graph, edits, read.text("editing"), device, options)
+        graph = _apply_edits(graph, edits, read.text("editing"), device, options)
         models = op_models(graph, device, options, overrides)
     if structure_digest(graph) != read.text("graph") or _tables_digest(models) != read.text("tables"):
         raise InputError("a record of another graph")
@@ -110,7 +110,7 @@ def from_record(
     names = set(order)
     pins = {name: _pin(value) for name, value in read.map("pins").items() if name in names}
     breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
-    all_overrides = (*overrides, *(_inserted(o) for o in read.list("overrides")))
+    all_overrides = (*overrides, *(_insertion(o) for o in read.list("overrides")))
     problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, all_overrides, costs)
     for first, last, reason in rows_of(read.list("refusals"), 3):
         problem.refusals[whole(first), whole(last)] = text_of(reason)
@@ -124,7 +124,7 @@ def from_record(
             return time_bound(problem)
         plain, tables = before, models_before
         if needed:
-            plain = _edited(before, edits[:needed], read.text("editing"), device, options)
+            plain = _apply_edits(before, edits[:needed], read.text("editing"), device, options)
             tables = op_models(plain, device, options, overrides)
         ops = [name for name in order if name in plain]
         return time_bound(
@@ -140,19 +140,19 @@ def from_record(
     if value is not None:
         value = dataclasses.replace(value, least=least)
     segments = _segments(read.list("epochs"), problem)
-    chosen = Chosen(segments, read.text("policy"), notes, value, curve, bounds, needed)
-    return assembled(problem, chosen, edits, overrides)
+    chosen = Decisions(segments, read.text("policy"), notes, value, curve, bounds, needed)
+    return assemble_placement(problem, chosen, edits, overrides)
 
 
-def _unresolved(override: Override) -> tuple[str, ...]:
+def _names_without_match(override: Override) -> tuple[str, ...]:
     raise TypeError(f"the placer names what it inserts: {override}")
 
 
-def _inserted(value: Any) -> Override:
+def _insertion(value: Any) -> Override:
     return dataclasses.replace(from_json(value), source="placer")
 
 
-def _edited(
+def _apply_edits(
     graph: Graph, edits: tuple[Override, ...], how: str, device: DeviceSpec, options: CompileOptions
 ) -> Graph:
     if how == "in turn":

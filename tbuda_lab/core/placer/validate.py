@@ -14,16 +14,16 @@ from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.models import MODEL_KINDS, choices
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, OverrideError, counted, need_known
+from tbuda_lab.core.errors import Diagnostic, OverrideError, need_known, quantity
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import OVERRIDE_KINDS, Malformed, Override, broken, target_text
+from tbuda_lab.core.overrides import OVERRIDE_KINDS, MalformedValue, Override, broken, target_text
 from tbuda_lab.core.overrides.places import OpPin, QueuePin
 from tbuda_lab.core.placer import policies
 from tbuda_lab.core.placer.memory.dram import ALGORITHMS
 from tbuda_lab.core.placer.model.schedule import POLICIES as SCHEDULERS
-from tbuda_lab.core.placer.model.schedule import constrained, schedule
+from tbuda_lab.core.placer.model.schedule import constrain_order, schedule
 from tbuda_lab.core.placer.search import chip_stages
 
 _ORDERED = ("schedule_constraint", "chip_break")
@@ -56,7 +56,7 @@ def refuse_impossible(
         except OverrideError as error:
             diagnostics += [d for d in error.diagnostics if d not in diagnostics]
     if diagnostics:
-        raise OverrideError(f"{counted(len(diagnostics), 'override')} cannot be met", diagnostics)
+        raise OverrideError(f"{quantity(len(diagnostics), 'override')} cannot be met", diagnostics)
 
 
 def _kinds(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
@@ -116,7 +116,7 @@ def bad_pin(name: str, grids: Sequence[tuple[int, ...]], device: DeviceSpec, val
     """What is wrong with a place that an op was given, or None. grids: (rows, columns) that it may take."""
     try:
         fault = OpPin.parse(value).on_device(grids, device)
-    except Malformed as error:
+    except MalformedValue as error:
         fault = error.fault
     return None if fault is None else Diagnostic("error", name, "override-op_placement", *fault)
 
@@ -152,7 +152,7 @@ def queue_names(graph: Graph) -> list[str]:
 def _order(graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]) -> None:
     ordered = [o for o in overrides if o.kind in _ORDERED]
     if ordered:
-        order = constrained(graph, schedule(graph, options.scheduler_policy), ordered)
+        order = constrain_order(graph, schedule(graph, options.scheduler_policy), ordered)
         chip_breaks(order, device, ordered)
 
 
@@ -170,7 +170,7 @@ def chip_breaks(order: Sequence[str], device: DeviceSpec, overrides: Sequence[Ov
     return chip_breaks
 
 
-def _unmatched(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagnostic]:
+def _unmatched_overrides(overrides: Sequence[Override], names: Iterable[str]) -> list[Diagnostic]:
     """A warning for every override that addresses no op or queue, and an error for every unknown kind."""
     op_names = list(names)
     result: list[Diagnostic] = []
@@ -213,7 +213,7 @@ def _closest(name: str, names: Sequence[str]) -> str:
 
 def unmatched_targets(graph: Graph, overrides: Sequence[Override]) -> list[Diagnostic]:
     """Warnings for overrides that address nothing; unknown kinds raise `OverrideError`."""
-    unmatched_targets = _unmatched(overrides, [*(n.name for n in graph.ops), *queue_names(graph)])
+    unmatched_targets = _unmatched_overrides(overrides, [*(n.name for n in graph.ops), *queue_names(graph)])
     errors = [d for d in unmatched_targets if d.severity == "error"]
     if errors:
         raise OverrideError("unknown overrides", errors)

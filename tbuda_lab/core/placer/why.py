@@ -92,8 +92,8 @@ def why(placement: Placement, op: str, device_cores: int) -> Explanation:
         sentences.append(f"All {len(table.rows):,} candidates{left} are legal.")
     else:
         sentences.append(f"{len(legal):,} of {len(table.rows):,} candidates{left} are legal; refused: {rest}.")
-    if report.blocked:
-        sentences.append(f"The epoch ends because: {report.blocked}.")
+    if report.end_reason:
+        sentences.append(f"The epoch ends because: {report.end_reason}.")
     return Explanation(
         op,
         (int(row["grid_r"]), int(row["grid_c"])),

@@ -15,7 +15,7 @@ from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.literals import python_comment
 from tbuda_lab.core.overrides import (
     Kind,
-    Malformed,
+    MalformedValue,
     Override,
     override_python,
     target_text,
@@ -42,7 +42,7 @@ class Command:
     name: ClassVar[str] = ""
 
     def asks(self) -> tuple[tuple[str | tuple[str, ...], Kind], ...]:
-        """What the edit fixes: (target, value). Raises `Malformed`."""
+        """What the edit fixes: (target, value). Raises `MalformedValue`."""
         return ()
 
     def _check(self, where: str) -> None:
@@ -50,7 +50,7 @@ class Command:
         try:
             for _, value in self.asks():
                 type(value).parse(value.value)
-        except Malformed as error:
+        except MalformedValue as error:
             raise refuse(where, *error.fault) from None
 
     @property

@@ -273,7 +273,7 @@ class ClearOp(Command):
 
 @dataclasses.dataclass(frozen=True)
 class Disable(ClearOp):
-    """Switch overrides off for now: taken away like `ClearOp`, and remembered (see `history.disabled`)."""
+    """Switch overrides off for now: taken away like `ClearOp`, and remembered (see `history.disabled_overrides`)."""
 
     name: ClassVar[str] = "disable"
 

@@ -95,13 +95,13 @@ class Compiles:
     def _part(self, upto: str) -> CompileResult | None:
         state = self._state.history.state
         clock = self.clock(None)
-        graph = self.guarded(self.trace)
+        graph = self.run_guarded(self.trace)
         if upto in ("passed", "lowered", "balanced"):
-            front = self.guarded(lambda: self.front(state))
+            front = self.run_guarded(lambda: self.front(state))
             if upto == "balanced":
-                self.guarded(lambda: self._state.pipeline.models(front, state.options, state.overrides))
+                self.run_guarded(lambda: self._state.pipeline.models(front, state.options, state.overrides))
         elif upto == "placed":
-            self.guarded(lambda: self._state.pipeline.placed(graph, state, clock))
+            self.run_guarded(lambda: self._state.pipeline.place(graph, state, clock))
         return None if self._session.stale else self._session.result
 
     @property
@@ -112,17 +112,17 @@ class Compiles:
                 return "ran" if self._state.ran is self._session.result else "netlisted"
             if self._state.traced is None:
                 return "empty"
-            return self._state.pipeline.reached(self._state.history.state) or "traced"
+            return self._state.pipeline.last_known_stage(self._state.history.state) or "traced"
 
     def compile_request(self, state: Request, cancel: threading.Event) -> CompileResult:
         """Traces and compiles a state of the session, or takes its result from before, and shows it. Raises what the
         stages raise, and `Cancelled` where the state has moved on."""
         with self._state.work_lock, no_collections():
-            graph = self.guarded(lambda: self.trace(cancel))
+            graph = self.run_guarded(lambda: self.trace(cancel))
             clock = self.clock(cancel)
             result: CompileResult | None = self._state.results.get(state.key)
             if result is None:
-                result = self.guarded(lambda: self._state.pipeline.compile(graph, state, clock))
+                result = self.run_guarded(lambda: self._state.pipeline.compile(graph, state, clock))
                 self._state.results.store(state.key, result)
             if not self.show(state, result):
                 raise Cancelled("another edit came while this one was compiled")
@@ -177,7 +177,7 @@ class Compiles:
             raise Cancelled("the compile was cancelled")
         return self._session.result
 
-    def guarded(self, work: Callable[[], T]) -> T:
+    def run_guarded(self, work: Callable[[], T]) -> T:
         """Does some work; an error becomes the session's error, and its findings the session's problems, before it goes
         on to the caller."""
         try:
@@ -201,7 +201,7 @@ class Compiles:
         if stage not in GRAPH_STAGES:
             raise KeyError(f"no stage {stage!r}; known: {', '.join(GRAPH_STAGES)}")
         with self._state.work_lock:
-            front = self.guarded(lambda: self.front(self._state.history.state))
+            front = self.run_guarded(lambda: self.front(self._state.history.state))
         return front.passed if stage == "passed" else front.lowered
 
     def front(self, state: Request) -> FrontEndResult:

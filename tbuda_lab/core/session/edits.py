@@ -152,7 +152,7 @@ class Edits:
             self._before(commands)
             with self._state.edit_lock:
                 step = self._state.history.do(commands, label, source)
-            self._changed(step.label)
+            self._on_change(step.label)
 
     def attempt(self, *edits: Command | Override, label: str = "", source: str = "code") -> CompileResult:
         """See `Session.attempt`."""
@@ -163,7 +163,7 @@ class Edits:
         with self._state.edit_lock:
             future = self._state.history.undone
             step = self._state.history.do(commands, label, source)
-        self._changed(step.label)
+        self._on_change(step.label)
         try:
             return self._session.compile()
         except TbudaError as error:
@@ -172,7 +172,7 @@ class Edits:
                 if gone and self._session.result is not None:
                     self._session.error, self._session.problems = None, list(self._session.result.diagnostics)
             if gone:
-                self._changed(f"{step.label} refused")
+                self._on_change(f"{step.label} refused")
             raise
 
     def configure(self, **changes: Any) -> None:
@@ -185,12 +185,12 @@ class Edits:
             raise InputError("optimise takes seconds or steps, one of the two")
         state, compiles = self._state, self._session.compiles
         with state.work_lock:
-            graph = compiles.guarded(self._session.trace)
+            graph = compiles.run_guarded(self._session.trace)
             request = state.history.state
             with state.edit_lock:
                 state.cancel = cancel = threading.Event()
             clock = compiles.clock(cancel)
-            result, done = compiles.guarded(lambda: self._searched(graph, request, clock, seconds, steps))
+            result, done = compiles.run_guarded(lambda: self._search(graph, request, clock, seconds, steps))
             different = options_changed(request.options, result.options)
             changed = {name: value for name, value in different.items() if name in LOWERING}
             if not done and not changed:
@@ -202,28 +202,28 @@ class Edits:
             self.attempt(edit, label=f"search for a faster placement, {done} steps")
             return self._curve()
 
-    def _searched(
+    def _search(
         self, graph: Graph, request: Request, clock: Clock, seconds: float | None, steps: int | None
     ) -> tuple[CompileResult, int]:
         """The request with the lowering and the placement that searches find, whose report has the curve of both, and
         the steps that were done."""
         pipeline = self._state.pipeline
         request = SetOptions(optimise_steps=0, optimise_seconds=None).apply(request)
-        before = _report(pipeline.placed(graph, request, clock)[1].placement())
+        before = _report(pipeline.place(graph, request, clock)[1].placement())
         part, start = None if seconds is None else _LOWERING * seconds, time.monotonic()
         lowered = search_lowering(pipeline, graph, request, clock, part, TRIALS if steps is None else steps)
         spent = time.monotonic() - start
 
-        def compiled(options: CompileOptions, spent: float) -> CompileResult:
+        def compile_with(options: CompileOptions, spent: float) -> CompileResult:
             left = None if seconds is None else max(seconds - spent, (1.0 - _LOWERING) * seconds)
             options = dataclasses.replace(options, optimise_steps=steps or 0, optimise_seconds=left)
             return pipeline.compile(graph, dataclasses.replace(request, options=options), clock)
 
-        result = compiled(lowered, spent)
+        result = compile_with(lowered, spent)
         curve = _report(result.placement).curve
         value = before.objective.time if before.objective is not None else math.inf
         if lowered != request.options and curve and curve[-1][1] >= value:
-            result = compiled(request.options, 0.0)
+            result = compile_with(request.options, 0.0)
         elif lowered != request.options and curve:
             report = dataclasses.replace(_report(result.placement), curve=((0, value), *curve))
             result = dataclasses.replace(result, placement=dataclasses.replace(result.placement, report=report))
@@ -245,11 +245,11 @@ class Edits:
         except BaseException:
             with self._state.edit_lock:
                 self._state.history.roll_back(depth)
-            self._changed(f"{label} undone")
+            self._on_change(f"{label} undone")
             raise
         with self._state.edit_lock:
             self._state.history.join(depth, label)
-        self._changed(label)
+        self._on_change(label)
 
     def load_overrides(self, path: str | Path) -> tuple[Override, ...]:
         """See `Session.load_overrides`."""
@@ -274,7 +274,7 @@ class Edits:
         with self._state.edit_lock:
             step = self._state.history.undo()
         if step is not None:
-            self._changed(f"undo {step.label}")
+            self._on_change(f"undo {step.label}")
         return step.label if step is not None else ""
 
     def redo(self) -> str:
@@ -282,7 +282,7 @@ class Edits:
         with self._state.edit_lock:
             step = self._state.history.redo()
         if step is not None:
-            self._changed(f"redo {step.label}")
+            self._on_change(f"redo {step.label}")
         return step.label if step is not None else ""
 
     def looked_up(self, what: str) -> CompileResult | None:
@@ -302,7 +302,7 @@ class Edits:
         """See `Session.future`."""
         return self._state.history.undone
 
-    def _changed(self, label: str) -> None:
+    def _on_change(self, label: str) -> None:
         """After every change of the state: stop what runs, take a known result, tell."""
         if self._state.journal is not None:
             self._state.cancel.set()
@@ -324,19 +324,19 @@ class Edits:
 
     def _before(self, commands: Sequence[Command]) -> None:
         """What the journal has to know before edits are made."""
-        if self._state.journal is not None and not all(o.named for c in commands for o in c.overrides()):
+        if self._state.journal is not None and not all(o.is_named for c in commands for o in c.overrides()):
             self._state.cancel.set()
             self._learn_names(commands, queues=True)
 
     def _learn_names(self, commands: Sequence[Command] = (), *, queues: bool = False) -> None:
         """Patterns and predicates are journaled by the names they match, and lowering tells which there are. Those made
         before new commands are asked about once, and in silence. queues: a compile tells of these, if none did yet."""
-        new = [o for c in commands for o in c.overrides() if not o.named]
+        new = [o for c in commands for o in c.overrides() if not o.is_named]
         older: list[Override] = []
         if not self._state.names:
             steps = [entry.step for entry in self._state.history.log if entry.step is not None]
             result = [o for step in steps for c in step.commands for o in c.overrides()]
-            older = [o for o in (*self._state.history.first.overrides, *result) if not o.named]
+            older = [o for o in (*self._state.history.first.overrides, *result) if not o.is_named]
         if not new and not older:
             return
         if queues and self._session.result is None and any(o.kind == "queue_channel" for o in (*new, *older)):
@@ -352,13 +352,13 @@ class Edits:
         """Names that an override may address: of the lowered graph, and of ops that are fused into others as long as no
         override names them."""
         with self._state.work_lock:
-            front = self._session.compiles.guarded(lambda: self._session.compiles.front(self._state.history.state))
+            front = self._session.compiles.run_guarded(lambda: self._session.compiles.front(self._state.history.state))
         return (*front.lowered.nodes, *front.inner)
 
     def _resolve(self, override: Override) -> tuple[str, ...]:
-        return self._matched(override, self._state.names)
+        return self._matches(override, self._state.names)
 
-    def _matched(self, override: Override, names: Sequence[str]) -> tuple[str, ...]:
+    def _matches(self, override: Override, names: Sequence[str]) -> tuple[str, ...]:
         queues: tuple[str, ...] = ()  # those between epochs are known once something is placed
         if override.kind == "queue_channel" and self._session.result is not None:
             queues = tuple(self._session.result.placement.queues)
@@ -380,7 +380,7 @@ class Edits:
             return override.target
         if isinstance(override.target, str):
             return (override.target,)
-        return self._matched(override, self._all_names())
+        return self._matches(override, self._all_names())
 
     def save(self, path: str | Path) -> Path:
         """See `Session.save`."""

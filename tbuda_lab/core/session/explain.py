@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tbuda_lab.core.balancer.types import Reason
-from tbuda_lab.core.errors import InputError, TbudaError, counted
+from tbuda_lab.core.errors import InputError, TbudaError, quantity
 from tbuda_lab.core.overrides import Override, target_text
 from tbuda_lab.core.placer import why as placer_why
-from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.placer.interactive.placed import PlacedOps
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.session.commands import ResizeOp
 from tbuda_lab.core.session.legal import LegalTable
@@ -143,7 +143,7 @@ TimeAfter = Callable[[ResizeOp], float]
 """Cycles per input of the model after an edit, simulated. Raises `TbudaError` where no placement honours it."""
 
 
-def reasons_of(placed: Placed, op: str, table: LegalTable, time_after: TimeAfter, fused: str = "") -> Reasons:
+def reasons_of(placed: PlacedOps, op: str, table: LegalTable, time_after: TimeAfter, fused: str = "") -> Reasons:
     """The answer for a placed op; `table` is that of `legal`, `fused` what there is to say about fusing it."""
     placement = placed.placement()
     problem = placed.problem
@@ -184,12 +184,12 @@ def _route_texts(table: LegalTable) -> tuple[str, ...]:
     """What keeps shapes of an op from its neighbours as they stand, and how many shapes each keeps."""
     counts = np.bincount(table.shapes["edge"].reshape(-1), minlength=1 + max(table.edges, default=0))
     return tuple(
-        f"{counted(int(counts[number]), 'shape')} fail at an edge: {text}." for number, text in table.edges.items()
+        f"{quantity(int(counts[number]), 'shape')} fail at an edge: {text}." for number, text in table.edges.items()
     )
 
 
 def _next_best(
-    placed: Placed, op: str, table: LegalTable, now: float, time_after: TimeAfter
+    placed: PlacedOps, op: str, table: LegalTable, now: float, time_after: TimeAfter
 ) -> tuple[Alternative, ...]:
     shapes = table.shapes
     legal = [s for s in table.legal if s != table.grid]
@@ -221,7 +221,7 @@ def _next_best(
     return tuple(next_best)
 
 
-def _against(placed: Placed, op: str, table: LegalTable, size: tuple[int, int]) -> str:
+def _against(placed: PlacedOps, op: str, table: LegalTable, size: tuple[int, int]) -> str:
     """What stands against a shape that brings no time; "" for nothing in particular."""
     problem = placed.problem
     shape = table.shapes[size[0] - 1, size[1] - 1]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.compiler import CompileResult, checked
+from tbuda_lab.core.compiler import CompileResult, check_netlist
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.errors import InputError, OutputError
@@ -46,7 +46,7 @@ class ExportSetting:
     meaning: str
     choices: tuple[str, ...] = ()
 
-    def checked(self, value: Any) -> bool | int | str:
+    def check(self, value: Any) -> bool | int | str:
         """The value, if it may be one. Raises `InputError` saying what may."""
         valid = value in self.choices if self.choices else not isinstance(value, int) or value >= 0
         if valid and isinstance(value, (bool, int, str)) and type(value) is type(self.default):
@@ -94,21 +94,21 @@ class Export:
     settings: Mapping[str, bool | int | str]
 
     @property
-    def changed(self) -> dict[str, bool | int | str]:
+    def changed_settings(self) -> dict[str, bool | int | str]:
         """The settings that are not at their defaults."""
         return {s.name: self.settings[s.name] for s in self.kind.settings if self.settings[s.name] != s.default}
 
     @property
     def python(self) -> str:
         """The Python call."""
-        words = [repr(str(self.path)), *(f"{k}={v!r}" for k, v in self.changed.items())]
+        words = [repr(str(self.path)), *(f"{k}={v!r}" for k, v in self.changed_settings.items())]
         return self.kind.call.format(", ".join(words))
 
     @property
     def cli(self) -> str:
         """The command line; placeholders stand in capitals, `note` says what for."""
         words = ["tbuda", "export", self.kind.name, *_origin(self.session), "--out", str(self.path)]
-        for name, value in self.changed.items():
+        for name, value in self.changed_settings.items():
             flag = "--" + name.replace("_", "-")
             words += [flag if value else f"--no-{flag[2:]}"] if isinstance(value, bool) else [flag, str(value)]
         return shlex.join(words)
@@ -165,7 +165,7 @@ def plan(session: Session, what: str, path: str | Path | None = None, /, **setti
         if name not in known_settings:
             names = ", ".join(known_settings) or "none"
             raise InputError(f"{what} has no setting {name!r}; it has: {names}")
-    chosen = {s.name: s.checked(settings.get(s.name, s.default)) for s in kind.settings}
+    chosen = {s.name: s.check(settings.get(s.name, s.default)) for s in kind.settings}
     return Export(session, kind, Path(path if path is not None else f"{session.name}{kind.suffix}"), chosen)
 
 
@@ -179,7 +179,7 @@ def export_netlist(session: Session, path: str | Path, *, cycles: bool = True, v
     result = session.compile()
     text = netlists.dumps(result.netlist)
     if validate:
-        checked(netlists.loads(text), result.device)
+        check_netlist(netlists.loads(text), result.device)
     path = Path(path)
     with atomic_text(path) as stream:
         stream.write(text)

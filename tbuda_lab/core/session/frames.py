@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Placement
     from tbuda_lab.core.compiler import CompileResult
     from tbuda_lab.core.device import DeviceSpec
-    from tbuda_lab.core.placer.interactive.placed import Placed
+    from tbuda_lab.core.placer.interactive.placed import PlacedOps
     from tbuda_lab.core.session.session import Session
 
 _RESULTS = 8
@@ -105,7 +105,7 @@ class Frames:
         """The frame "ops" of one result, made once."""
         return self._by_result.result(result)
 
-    def placed(self, placed: Placed) -> Frame:
+    def ops_frame(self, placed: PlacedOps) -> Frame:
         """The frame "ops" of a placement of this session, before there is a netlist of it; its result has the same."""
         return self._by_result.placement(
             placed.problem.graph, placed.placement(), self._session.device, lambda: time_of(placed)

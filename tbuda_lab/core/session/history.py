@@ -148,7 +148,7 @@ class History:
         return next(i for i, entry in enumerate(self.log) if entry.step is step)
 
 
-def disabled(history: Sequence[EditStep]) -> tuple[Override, ...]:
+def disabled_overrides(history: Sequence[EditStep]) -> tuple[Override, ...]:
     """The overrides that `Disable` took away and nothing has set or cleared since, in the order they were switched off.
 
     To switch one on again, apply it: `session.apply(override)`.

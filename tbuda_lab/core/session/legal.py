@@ -18,7 +18,7 @@ from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.interactive.placed import EpochFacts, Placed
+from tbuda_lab.core.placer.interactive.placed import EpochFacts, PlacedOps
 from tbuda_lab.core.placer.model.edge_compatibility import refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.session.whatif import time_of
@@ -109,7 +109,7 @@ def streams_of(session: Session, op: str) -> tuple[tuple[tuple[str, int, int], i
     return tuple(sorted(streams.items(), key=lambda s: (s[0][1] * s[0][2], s[0])))
 
 
-def _current_row(session: Session, op: str) -> tuple[Placed, np.void]:
+def _current_row(session: Session, op: str) -> tuple[PlacedOps, np.void]:
     """The placement and the op's candidate in it."""
     placed = session.placed()
     if op not in placed.problem.number:
@@ -255,7 +255,7 @@ def _corners(rows: int, cols: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return inside, corners, np.uint32(1) << x.astype(np.uint32)
 
 
-def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
+def legal_table(placed: PlacedOps, op: str, table: OpModels) -> LegalTable:
     """The table of a placed op. table: its candidates without a size override."""
     number = placed.problem.number[op]
     problem = placed.problem.with_table(number, table)
@@ -266,7 +266,7 @@ def legal_table(placed: Placed, op: str, table: OpModels) -> LegalTable:
 
     best = _best(problem, number, table, (segment.first, segment.last), facts)
     shapes = best.shapes.copy()
-    _pinned(problem, number, shapes)
+    _check_pin(problem, number, shapes)
     where, output = facts.places[number]
     reads = placed.problem.dram_cores(number, where, output)[facts.rows[number]]
     limiters, ops = _epoch(problem, number, facts, best, int(reads), shapes)
@@ -458,7 +458,7 @@ def _shapes(problem: Problem, op: int, table: OpModels, span: tuple[int, int], l
     return result.reshape(device.rows, device.cols)
 
 
-def _pinned(problem: Problem, op: int, shapes: np.ndarray) -> None:
+def _check_pin(problem: Problem, op: int, shapes: np.ndarray) -> None:
     """Refuses the shapes that reach beyond the grid from where the op is pinned."""
     pin = problem.pins.get(problem.order[op])
     if pin is not None:

@@ -73,7 +73,7 @@ def check_ops(
         raise InputError("an image holds no lowered graph to compare its ops with; Session.open compiles it again")
     feeds = frontend.feeds(result.graph, sample)
     feed = next(iter(elements(result.graph, feeds)))
-    got = _executed(runner, feed, cancel)
+    got = _execute(runner, feed, cancel)
     inputs = lowered_inputs(result, feed)
     checks: dict[str, OpCheck] = {}
     leaving = {node.sources[0] for node in result.lowered.outputs}
@@ -82,7 +82,7 @@ def check_ops(
         if node.name in leaving:
             unread[node.name] = reference
         if node.name in got:
-            checks[node.name] = _compared(node, reference.numpy(), whole_output(result, node.name, got.pop(node.name)))
+            checks[node.name] = _compare(node, reference.numpy(), whole_output(result, node.name, got.pop(node.name)))
     schedule = [n for n in result.placement.schedule if n in result.placement.ops]
     return OpChecks(
         tuple(checks[n] for n in schedule if n in checks),
@@ -118,7 +118,7 @@ class OpWatch:
             self._ready[following[0].name] = following
         node, reference = self._ready.pop(name)
         got = whole_output(self.result, name, np.array(output[0], np.float32))
-        check = self._checks[name] = _compared(node, reference.numpy(), got)
+        check = self._checks[name] = _compare(node, reference.numpy(), got)
         if self.failure is None and not check.comparison.passes(self.min_pcc):
             self.failure = check
             self._stop(check)
@@ -141,7 +141,7 @@ def lowered_inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict
     }
 
 
-def _executed(
+def _execute(
     runner: Runner, feed: dict[str, torch.Tensor], cancel: threading.Event | None
 ) -> dict[str, np.ndarray]:
     """By op, what it gave for the first input, (t, R, C) as it leaves the cores."""
@@ -169,7 +169,7 @@ def whole_output(result: CompileResult, name: str, stored: np.ndarray) -> np.nda
     return apply(unstream_tms(table.profile, table.rows[at]), torch.from_numpy(stored)).numpy()
 
 
-def _compared(node: Node, expected: np.ndarray, got: np.ndarray) -> OpCheck:
+def _compare(node: Node, expected: np.ndarray, got: np.ndarray) -> OpCheck:
     _, _, rows, cols = node.shape
     if got.shape != expected.shape:
         raise ValueError(f"{node.name}: the executor gave {got.shape}, the lowered graph {expected.shape}")

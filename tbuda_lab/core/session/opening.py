@@ -24,7 +24,7 @@ from tbuda_lab.core.session.training import pybuda_module
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
-    from tbuda_lab.core.tti import Loaded, ModuleFacts
+    from tbuda_lab.core.tti import LoadedImage, ModuleFacts
 
 IMAGE_MODULES: weakref.WeakKeyDictionary[Session, tuple[ModuleFacts, ...]] = weakref.WeakKeyDictionary()
 """Sessions opened on images: the modules that the graph was traced from."""
@@ -83,17 +83,17 @@ def open_image(
     return session
 
 
-def _compare_once(session: Session, loaded: Loaded) -> None:
+def _compare_once(session: Session, loaded: LoadedImage) -> None:
     """A note when the first compile does not give the netlist of the image: another version placed it."""
 
-    def compiled(result: CompileResult) -> None:
+    def on_compile(result: CompileResult) -> None:
         stop()
         if session.unedited and netlists.dumps(result.netlist) != netlists.dumps(loaded.netlist):
             session.problems.append(Diagnostic(
                 "note", loaded.name, "image", "this version places the model differently from the image",
                 "`tbuda run` runs the image as it is"))
 
-    stop = session.on("compiled", compiled)
+    stop = session.on("compiled", on_compile)
 
 
 def _array(value: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tbuda_lab.core.analysis.memory import dram_map
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import BatchTime, EpochTime
-from tbuda_lab.core.epochsim.batchtime import attributed
+from tbuda_lab.core.epochsim.batchtime import attribute_to_ops
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames.graphframe import node_type
 from tbuda_lab.core.session.commands import Constrain
@@ -247,7 +247,7 @@ class Profile:
 def profile_of(result: CompileResult, times: BatchTime, edits: Iterable[Suggestion] = ()) -> Profile:
     """The profile of a compile. times: its batch, simulated; edits: those to assign to ops."""
     placement, total = result.placement, times.per_input
-    spent, switch = attributed(placement.epochs, times)
+    spent, switch = attribute_to_ops(placement.epochs, times)
     traffic = {row.op: row.dram for row in op_costs(result)}
     best = _by_op(edits, placement.epochs, times.epochs)
     cores = result.device.rows * result.device.cols * len({e.chip for e in placement.epochs})

@@ -18,14 +18,14 @@ from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.pipeline import PassTrace, trace_passes
-from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.placer.interactive.placed import PlacedOps
 from tbuda_lab.core.runcontrol import no_collections
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import SetOverride
 from tbuda_lab.core.session.explain import Reasons, reasons_of
 from tbuda_lab.core.session.legal import LegalTable, legal_table
 from tbuda_lab.core.session.profile import Profile, profile_of
-from tbuda_lab.core.session.records import OverrideRecord, records_of, vetoed
+from tbuda_lab.core.session.records import OverrideRecord, records_of, veto_records
 from tbuda_lab.core.session.suggest import Suggestion, Told, suggestions
 from tbuda_lab.core.session.whatif import WhatIf, compare_placed, diff_results, time_of
 
@@ -46,14 +46,14 @@ class Queries:
         """See `Session.records`."""
         with self._state.edit_lock:
             if self._session.error is not None:
-                return vetoed(self._session.overrides, self._session.error)
+                return veto_records(self._session.overrides, self._session.error)
             return records_of(self._session.overrides, self._session.result, pending=self._session.stale)
 
-    def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> Placed:
+    def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> PlacedOps:
         """See `Session.placed`."""
         with self._state.work_lock:
             clock = Clock(None, cancel)
-            return self._state.pipeline.placed(self._session.trace(), state or self._state.history.state, clock)[1]
+            return self._state.pipeline.place(self._session.trace(), state or self._state.history.state, clock)[1]
 
     def time(self, result: CompileResult | None = None) -> BatchTime:
         """See `Session.time`."""
@@ -113,7 +113,7 @@ class Queries:
             fused = next((p.text for p in result.fused if not set(p.members).isdisjoint(inside)), "")
         return reasons_of(self.placed(), op, table, lambda edit: self.whatif(edit, queues=False).time[1], fused)
 
-    def _number_of(self, op: str, placed: Placed) -> None:
+    def _number_of(self, op: str, placed: PlacedOps) -> None:
         if op not in placed.problem.number:
             near = difflib.get_close_matches(op, placed.problem.order, n=3, cutoff=0.3) if isinstance(op, str) else []
             raise InputError(

@@ -43,17 +43,17 @@ def records_of(
     """Records of overrides that were compiled, or wait for it."""
     if result is None or pending:
         return tuple(_record(o, (), {}, "pending", "") for o in overrides)
-    return tuple(_judged(o, result) for o in overrides)
+    return tuple(_judge(o, result) for o in overrides)
 
 
-def _judged(override: Override, result: CompileResult) -> OverrideRecord:
+def _judge(override: Override, result: CompileResult) -> OverrideRecord:
     kind, placement = KINDS[override.kind], result.placement
     names: Iterable[str] = {
         "ops": list(placement.ops), "queues": list(placement.queues), "nodes": list(result.lowered.nodes),
         "schedule": list(placement.schedule),
     }[kind.addresses]  # fmt: skip
     matched = tuple(override.matches(names))
-    obtained = {name: kind.obtained(_Compiled(name, result), override.value) for name in matched}
+    obtained = {name: kind.obtained_value(_CompileFacts(name, result), override.value) for name in matched}
     message = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
     if not matched:
         because = "; ".join(f"{d.message}; {d.fix}" for d in message) or _absent(override, result)
@@ -78,7 +78,7 @@ def _absent(override: Override, result: CompileResult) -> str:
     return "no op or queue of that name"
 
 
-def vetoed(overrides: tuple[Override, ...], error: TbudaError) -> tuple[OverrideRecord, ...]:
+def veto_records(overrides: tuple[Override, ...], error: TbudaError) -> tuple[OverrideRecord, ...]:
     """Records after a compile that failed: which overrides its diagnostics name."""
     result = []
     for override in overrides:
@@ -112,7 +112,7 @@ def _addresses(override: Override, where: str) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Compiled:
+class _CompileFacts:
     """What a compile made of one op or queue, as `overrides.kind.CompileFacts` asks for it."""
 
     name: str
@@ -137,7 +137,7 @@ class _Compiled:
         return self.result.placement.schedule.index(self.name)
 
     @property
-    def buffered(self) -> tuple[int, ...]:
+    def least_input_buffers(self) -> tuple[int, ...]:
         return self.result.placement.input_buffers.get(self.name, ())
 
     @property

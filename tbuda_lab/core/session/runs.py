@@ -18,7 +18,7 @@ from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.ops.evaluate import evaluate
-from tbuda_lab.core.runner import Runner, filled, joined
+from tbuda_lab.core.runner import Runner, fill_microbatch, join_elements
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.opchecks import OpCheck, OpChecks, OpWatch, check_ops
 from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
@@ -70,7 +70,7 @@ class LiveRun:
         self._io, self._total = runner.executor.io, total
         self._report(running=True)
 
-    def stepped(self, op: str, inputs: int) -> None:
+    def on_step(self, op: str, inputs: int) -> None:
         if op not in self._placement.ops:
             return
         self._done[op] = self._done.get(op, 0) + inputs
@@ -168,7 +168,7 @@ class Runs:
             cancel = self._state.cancel
             if runner is not None and runner.result is not result:
                 raise InputError("that runner belongs to another placement")
-            guarded = self._session.compiles.guarded
+            guarded = self._session.compiles.run_guarded
             verify_ops = guarded(lambda: check_ops(runner or Runner(result, mode), sample, min_pcc, cancel))
         self._state.events.emit("checked", verify_ops)
         return verify_ops
@@ -189,20 +189,22 @@ class Runs:
             if inputs is not None and not isinstance(inputs, Iterable):
                 raise InputError(f"run takes a list of samples, not {type(inputs).__name__}")
             batch = [self._session.sample_inputs] if inputs is None else list(inputs)
-            samples = self._session.compiles.guarded(lambda: filled(result, batch)) if inputs is None else batch
+            samples = (
+                self._session.compiles.run_guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
+            )
             watch: OpWatch | None = None
             if break_below is not None and samples:
 
-                def failed(_: OpCheck) -> None:
+                def on_failure(_: OpCheck) -> None:
                     self._session.control.pause()
                     self._state.events.emit("checked", watch.checks if watch is not None else None)
 
-                watch = OpWatch(result, samples[0], break_below, failed)
+                watch = OpWatch(result, samples[0], break_below, on_failure)
                 runner.executor.on_op = watch.take
             self._state.events.emit("stage", "run", 0.0)
             start = time.perf_counter()
             try:
-                outputs = self._session.compiles.guarded(
+                outputs = self._session.compiles.run_guarded(
                     lambda: runner.run(
                         samples,
                         lambda done, total: self._state.events.emit("run", done, total),
@@ -231,7 +233,7 @@ class Runs:
             return row
         parts = [list(evaluate(graph, feed).values()) for feed in elements(graph, frontend.feeds(graph, sample))]
         dtypes = [getattr(torch, str(node.attrs["dtype"])) for node in graph.outputs]
-        columns = [joined(column).to(t) for column, t in zip(zip(*parts, strict=True), dtypes, strict=True)]
+        columns = [join_elements(column).to(t) for column, t in zip(zip(*parts, strict=True), dtypes, strict=True)]
         named = dict(zip((n.name for n in traced.outputs), row, strict=True))
         named |= dict(zip((n.name for n in graph.outputs), columns, strict=True))
         return [named[name] for name in self._state.outputs]
@@ -241,7 +243,7 @@ class Runs:
     ) -> list[Comparison]:
         """See `Session.verify`."""
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
-        samples = None if inputs is None else filled(self._session.compile(), [sample])
+        samples = None if inputs is None else fill_microbatch(self._session.compile(), [sample])
         got = self.run(samples, mode, break_below=break_below)[0]
         if self._state.cancel.is_set():
             raise Cancelled("cancelled before the outputs were compared with torch")

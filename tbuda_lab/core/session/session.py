@@ -25,7 +25,7 @@ from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override, refuse_malformed
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 from tbuda_lab.core.passes.pipeline import PassTrace
-from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.placer.interactive.placed import PlacedOps
 from tbuda_lab.core.runcontrol import RunControl
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import exports
@@ -89,7 +89,7 @@ class Session:
         journal: str | Path | None = None,
         cache: bool = True,
     ) -> None:
-        self.model = model = frontend.opened(model, name)
+        self.model = model = frontend.open_model(model, name)
         if sample_inputs is None and hasattr(model, "sample_inputs"):
             sample_inputs = model.sample_inputs()
         self.sample_inputs = as_sample(sample_inputs)
@@ -235,7 +235,7 @@ class Session:
         self.edits.configure(**changes)
 
     def optimise(self, seconds: float | None = None, steps: int | None = None) -> tuple[tuple[int, float], ...]:
-        """Look for another lowering that is faster (`core.compiler.loweringsearch`), choose all epochs anew and search
+        """Look for another lowering that is faster (`core.compiler.lowering_search`), choose all epochs anew and search
         on from there: so many steps, or as many as the seconds allow. Returns the curve: (steps done, cycles per input
         then), at the start, with the other lowering, at every gain and at the end; it never rises.
 
@@ -344,7 +344,7 @@ class Session:
         """For every override: what it asked, for how many ops, and what they got; after a failed compile, why not."""
         return self.queries.records
 
-    def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> Placed:
+    def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> PlacedOps:
         """The placement of a state without queues; may place what is not placed yet. `Cancelled` once `cancel` is set.
         """
         return self.queries.placed(state, cancel)
@@ -434,7 +434,7 @@ class Session:
     def verify_ops(
         self, inputs: Any = None, mode: str = "golden", min_pcc: float = MIN_PCC, *, runner: Runner | None = None
     ) -> OpChecks:
-        """Run one sample and compare every op's tensor with torch in float32: see `opchecks.check_ops`.
+        """Run one sample and compare every op's tensor with torch in float32: see `op_checks.check_ops`.
 
         runner: a runner of the current result, to look at what it holds. Raises what the run raises.
         """

@@ -14,7 +14,7 @@ import numpy as np
 
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, PlacementError, TbudaError
-from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.placer.interactive.placed import PlacedOps
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import ClearOp, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
 from tbuda_lab.core.session.legal import inner_steps, streams_of
@@ -52,7 +52,7 @@ class Hint:
     commands: tuple[Command, ...]
     bound: float = math.inf
 
-    def shifted(self, placed: Placed, epoch: int, to: int) -> Hint:
+    def for_epoch(self, placed: PlacedOps, epoch: int, to: int) -> Hint:
         """The same resizes in an epoch that is alike."""
         order, number = placed.problem.order, placed.problem.number
         by = placed.segments[to].first - placed.segments[epoch].first
@@ -60,7 +60,7 @@ class Hint:
         return Hint(self.kind, to, tuple(ResizeOp(order[number[op] + by], size) for op, size in sizes), self.bound)
 
 
-def alike(placed: Placed) -> list[list[int]]:
+def alike(placed: PlacedOps) -> list[list[int]]:
     """Epochs (indices) of which nothing but the names of the ops differs, in lists; slowest first. What earlier epochs
     look like is left out, so what holds for one of them is only expected of the others."""
     by_structure: dict[object, list[int]] = {}
@@ -71,7 +71,7 @@ def alike(placed: Placed) -> list[list[int]]:
 
 
 def hints(
-    session: Session, placed: Placed, kinds: Sequence[Sequence[int]], cancel: threading.Event | None = None
+    session: Session, placed: PlacedOps, kinds: Sequence[Sequence[int]], cancel: threading.Event | None = None
 ) -> Iterator[Hint]:
     """What could be tried, with bounds. kinds: of `alike`. What the schedule does not allow is left out."""
     order = placed.problem.order
@@ -98,12 +98,12 @@ def hints(
             yield from _in_time(session, placed, name, index, segment.limiter_cycles - rest_cycles, cancel)
 
 
-def _starts(placed: Placed) -> dict[str, int]:
+def _starts(placed: PlacedOps) -> dict[str, int]:
     return {placed.problem.order[s.first]: i for i, s in enumerate(placed.segments)}
 
 
 def _in_time(
-    session: Session, placed: Placed, op: str, index: int, bound: float, cancel: threading.Event | None
+    session: Session, placed: PlacedOps, op: str, index: int, bound: float, cancel: threading.Event | None
 ) -> Iterator[Hint]:
     """The op into another epoch, the one with the most cores left first."""
     used = [float(placed.epoch(i).cores.sum()) for i in range(len(placed.segments))]
@@ -117,7 +117,7 @@ def _in_time(
             continue
 
 
-def _splits(placed: Placed, index: int, worst: int) -> Iterator[Hint]:
+def _splits(placed: PlacedOps, index: int, worst: int) -> Iterator[Hint]:
     """A break where it could gain most, in the middle of the epoch's work, before its slowest op, and behind it."""
     segment, problem, facts = placed.segments[index], placed.problem, placed.epoch(index)
     if segment.last - segment.first < 2:
@@ -134,7 +134,7 @@ def _splits(placed: Placed, index: int, worst: int) -> Iterator[Hint]:
             yield Hint("split", index, (EpochBreak(problem.order[cut]),), bound)
 
 
-def split_bounds(placed: Placed, index: int) -> np.ndarray:
+def split_bounds(placed: PlacedOps, index: int) -> np.ndarray:
     """(ops - 1,) cycles per input that the two parts of an epoch take at least, by where it is cut: each part is given
     the whole device, rectangles are liquid, DRAM is idle, and what is read from the other part costs nothing more."""
     problem, segment, places = placed.problem, placed.segments[index], placed.epoch(index).places
@@ -154,7 +154,7 @@ def split_bounds(placed: Placed, index: int) -> np.ndarray:
     return least
 
 
-def _settings(session: Session, placed: Placed, op: str, index: int) -> Iterator[Hint]:
+def _settings(session: Session, placed: PlacedOps, op: str, index: int) -> Iterator[Hint]:
     """The fastest inner step and stream at the op's shape, where the kernel is faster with them than it is."""
     number = placed.problem.number[op]
     row = placed.problem.tables[number].rows[placed.epoch(index).rows[number]]
@@ -174,7 +174,7 @@ def _settings(session: Session, placed: Placed, op: str, index: int) -> Iterator
 
 def nops(
     session: Session,
-    placed: Placed,
+    placed: PlacedOps,
     kinds: Sequence[Sequence[int]],
     batch: int,
     cancel: threading.Event | None = None,
@@ -182,7 +182,7 @@ def nops(
     """(a nop on the short side of a stall that slows an epoch down, simulated cycles per input of such a batch before
     and after). With one input at a time nothing flows that could wait."""
     try:
-        before, stalls = simulated(session, placed, None, batch)
+        before, stalls = simulate_placement(session, placed, None, batch)
     except PlacementError:
         return
     turn = {index: at for same in kinds for at, index in enumerate(same)}  # of epochs that are alike one comes first
@@ -190,7 +190,7 @@ def nops(
         command = InsertNop(stall.fork, (stall.reader,))
         try:
             state = state_after(session, command)
-            after, _ = simulated(session, session.placed(state, cancel), state, batch)
+            after, _ = simulate_placement(session, session.placed(state, cancel), state, batch)
         except Cancelled:
             raise
         except TbudaError:
@@ -198,7 +198,9 @@ def nops(
         yield Hint("nop", stall.epoch, (command,)), before / batch, after / batch
 
 
-def simulated(session: Session, placed: Placed, state: Request | None, batch: int) -> tuple[int, list[SpaceWait]]:
+def simulate_placement(
+    session: Session, placed: PlacedOps, state: Request | None, batch: int
+) -> tuple[int, list[SpaceWait]]:
     """(cycles of a batch that each epoch takes in one go, as `epochsim.simulate` has them; the stalls that slow an
     epoch down) of a placement. state: what it is of, None for the current one."""
     if len(placed.problem.device.chips) == 1:
@@ -317,7 +319,7 @@ class Search:
     def _worth(self, bound: float, best: Sequence[Suggestion]) -> bool:
         return len(best) < self.n or sorted(s.gain for s in best)[-self.n] < bound
 
-    def _tried(self, hint: Hint) -> Suggestion | None:
+    def _try_edit(self, hint: Hint) -> Suggestion | None:
         """What an edit does, None if it gains nothing or is not legal."""
         try:
             effect = self.session.whatif(*hint.commands, queues=False, cancel=self.cancel)
@@ -354,7 +356,7 @@ class Search:
                 break
             epochs, of_op = lists[one_list]
             first, hint = epochs[0], of_op[at]
-            one = self._tried(hint if epoch == first else hint.shifted(self.placed, first, epoch))
+            one = self._try_edit(hint if epoch == first else hint.for_epoch(self.placed, first, epoch))
             tried += 1
             if one is not None:
                 proven.append(one)
@@ -373,7 +375,7 @@ class Search:
                 continue
             if self._late(0.5 + 0.35 * count / len(every)):
                 return
-            one = self._tried(hint)
+            one = self._try_edit(hint)
             if one is not None:
                 self.suggestions.append(one)
 
@@ -406,7 +408,7 @@ def suggestions(
     return Search(session, n, progress, cancel, seconds).run() if n > 0 else []
 
 
-def resizes(session: Session, placed: Placed, index: int) -> list[Hint]:
+def resizes(session: Session, placed: PlacedOps, index: int) -> list[Hint]:
     """Resizes of the slowest op of an epoch by the tables, and of those that take as long; the best first."""
     took = placed.epoch(index).now()
     at = int(took.argmax())
@@ -415,7 +417,7 @@ def resizes(session: Session, placed: Placed, index: int) -> list[Hint]:
     return _faster_shapes(session, placed, index, at, tied, limit, float(took[~tied].max(initial=0.0)))
 
 
-def chain_resizes(session: Session, placed: Placed, index: int, limiting: int) -> list[Hint]:
+def chain_resizes(session: Session, placed: PlacedOps, index: int, limiting: int) -> list[Hint]:
     """Resizes of the op of an epoch that the simulation marks (`EpochTime.limiting`): with few inputs an epoch takes
     what a chain of ops takes, one after the other, so an op gains what it takes less itself, whatever others take."""
     if limiting < 0:
@@ -425,7 +427,7 @@ def chain_resizes(session: Session, placed: Placed, index: int, limiting: int) -
     return _faster_shapes(session, placed, index, limiting, tied, float(took[limiting]), 0.0)
 
 
-def _as_long(placed: Placed, index: int, at: int) -> np.ndarray:
+def _as_long(placed: PlacedOps, index: int, at: int) -> np.ndarray:
     """(ops,) which ops of the epoch have the same candidates as one and take nearly as long, itself among them."""
     facts, tables = placed.epoch(index), placed.problem.tables
     took, signature = facts.now(), tables[placed.segments[index].first + at].signature
@@ -435,7 +437,7 @@ def _as_long(placed: Placed, index: int, at: int) -> np.ndarray:
 
 
 def _faster_shapes(
-    session: Session, placed: Placed, index: int, at: int, tied: np.ndarray, limit: float, others: float
+    session: Session, placed: PlacedOps, index: int, at: int, tied: np.ndarray, limit: float, others: float
 ) -> list[Hint]:
     """Shapes with which max(op, others) is less than `limit` cycles, the fastest first; all of `tied` get them."""
     order, first = placed.problem.order, placed.segments[index].first

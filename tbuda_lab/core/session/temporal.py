@@ -18,7 +18,7 @@ from tbuda_lab.core.session.commands import ChipBreak, Constrain, EpochBreak, Pl
 
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import Request
-    from tbuda_lab.core.placer.interactive.placed import Placed
+    from tbuda_lab.core.placer.interactive.placed import PlacedOps
     from tbuda_lab.core.session.session import Session
 
 BREAKS: dict[str, type[EpochBreak]] = {"epoch_break": EpochBreak, "chip_break": ChipBreak}
@@ -66,7 +66,7 @@ def into_epoch(
             raise refused from None
 
 
-def epochs_of(placed: Placed, op: str) -> tuple[int, ...]:
+def epochs_of(placed: PlacedOps, op: str) -> tuple[int, ...]:
     """The epochs that an op may go to alone: not before the last of its operands, not behind the first of its readers.
     A sparse matmul and the matmul that reads it go together."""
     problem = placed.problem
@@ -77,13 +77,13 @@ def epochs_of(placed: Placed, op: str) -> tuple[int, ...]:
     return tuple(range(max(before, default=0), min(behind, default=len(placed.segments) - 1) + 1))
 
 
-def _together(placed: Placed, op: str) -> tuple[str, ...]:
+def _together(placed: PlacedOps, op: str) -> tuple[str, ...]:
     pairs = sparse_pairs(placed.problem.graph)
     first = next((a for a, b in pairs.items() if b == op), op if op in pairs else None)
     return (op,) if first is None else (first, pairs[first])
 
 
-def _alone(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Command, ...]:
+def _alone(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Command, ...]:
     """Without the ops around it. Raises `OverrideError` naming the epochs that it could go to."""
     problem, segments = placed.problem, placed.segments
     order, number = problem.order, problem.number
@@ -133,7 +133,7 @@ def _alone(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Comma
     return tuple(edits)
 
 
-def _order_of(placed: Placed, op: str, together: tuple[str, ...], here: int, epoch: int) -> Constrain:
+def _order_of(placed: PlacedOps, op: str, together: tuple[str, ...], here: int, epoch: int) -> Constrain:
     """The schedule constraint that takes ops from one epoch to another."""
     problem, segments = placed.problem, placed.segments
     order = problem.order
@@ -162,7 +162,7 @@ def _order_of(placed: Placed, op: str, together: tuple[str, ...], here: int, epo
     return Constrain((*together, *(order[n] for n in roots)))
 
 
-def _leading_to(placed: Placed, ops: set[int]) -> set[int]:
+def _leading_to(placed: PlacedOps, ops: set[int]) -> set[int]:
     """The ops that must run before these."""
     result: set[int] = set()
     stack = list(ops)
@@ -174,7 +174,7 @@ def _leading_to(placed: Placed, ops: set[int]) -> set[int]:
     return result
 
 
-def _beside(session: Session, placed: Placed, op: str, epoch: int) -> tuple[Command, ...]:
+def _beside(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Command, ...]:
     """Into a neighbouring epoch, by the break between the two."""
     order = placed.problem.order
     at = placed.problem.number[op]
@@ -208,7 +208,7 @@ def state_after(session: Session, *edits: Command) -> Request:
     return state
 
 
-def _epoch_of(placed: Placed, number: int) -> int:
+def _epoch_of(placed: PlacedOps, number: int) -> int:
     return next(i for i, s in enumerate(placed.segments) if s.first <= number < s.last)
 
 

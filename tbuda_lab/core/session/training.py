@@ -140,7 +140,7 @@ class Training:
                     self.steps.append(trained)
                     self._state.events.emit("trained", trained)
                     self._tell(done, total)
-                    self._session.control.ended("input")
+                    self._session.control.on_end("input")
             finally:
                 self._tell(done, total, running=False)
                 self._session.control.reset()

@@ -23,7 +23,7 @@ from tbuda_lab.core.lowering.evaluate import evaluate_ops
 from tbuda_lab.core.lowering.hwops import HwMatmul
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import PrecisionRule
-from tbuda_lab.core.runner import Runner, filled, refuse_without_weights
+from tbuda_lab.core.runner import Runner, fill_microbatch, refuse_without_weights
 from tbuda_lab.core.session.commands import SetOptions
 from tbuda_lab.core.session.opchecks import lowered_inputs
 from tbuda_lab.core.verification import compare
@@ -104,7 +104,7 @@ def tune_formats(
         if before < min_pcc:
             raise InputError(f"the present formats give a correlation of {before:.6f}, not {min_pcc:g}; start from "
                              "wider ones (default_df_override=Float32, math_fidelity HiFi4), or ask for less")
-        changes = ranked(result, sample)
+        changes = rank_changes(result, sample)
         request = state.history.state
         graph = session.trace()
         existing = request.options.precision
@@ -117,7 +117,7 @@ def tune_formats(
             if progress is not None:
                 progress(min(len(trials), steps), steps)
             state.events.emit("stage", "tune", min(1.0, len(trials) / steps))
-            rules = (*existing, *_ordered(changes[:count]))
+            rules = (*existing, *_order_rules(changes[:count]))
             compiled = state.pipeline.compile(graph, SetOptions(precision=rules).apply(request), Clock(None, stop))
             pcc = _correlation(compiled, sample, expected, stop)
             trials.append((count, pcc, session.time(compiled).per_input))
@@ -127,7 +127,7 @@ def tune_formats(
         best = min((t for t in trials if t[1] >= min_pcc), key=lambda t: (t[2], t[0]))
         state.events.emit("stage", "tune", 1.0)
         if best[0]:
-            edit = SetOptions(precision=(*existing, *_ordered(changes[: best[0]])))
+            edit = SetOptions(precision=(*existing, *_order_rules(changes[: best[0]])))
             session.edits.attempt(edit, label=f"tune formats for PCC {min_pcc:g}")
     return TunedFormats(
         tuple(changes[: best[0]]), tuple(changes[best[0] :]), before, best[1], cycles_before, best[2], tuple(trials)
@@ -147,7 +147,7 @@ def _search(most: int, holds: Callable[[int], bool]) -> None:
             high = middle
 
 
-def _ordered(changes: list[FormatChange]) -> list[PrecisionRule]:
+def _order_rules(changes: list[FormatChange]) -> list[PrecisionRule]:
     """Rules of changes; of several for one op the last, which is the cheapest, stands alone."""
     return list({change.op: change.rule for change in changes}.values())
 
@@ -164,12 +164,12 @@ def _correlation(
     result: CompileResult, sample: Any, expected: list[torch.Tensor], cancel: threading.Event | None
 ) -> float:
     """The lowest correlation of any output, with the machine's own rounding."""
-    samples = filled(result, [sample])
+    samples = fill_microbatch(result, [sample])
     got = Runner(result, "device").run(samples, cancel=cancel)[0]
     return min(compare(str(k), w.numpy(), g.numpy()).pcc for k, (w, g) in enumerate(zip(expected, got, strict=True)))
 
 
-def ranked(result: CompileResult, sample: Any) -> list[FormatChange]:
+def rank_changes(result: CompileResult, sample: Any) -> list[FormatChange]:
     """Cheaper forms of every op, by error added per work saved; a form of an op comes after its milder ones."""
     feed = next(iter(elements(result.graph, frontend.feeds(result.graph, sample))))
     lowered = result.lowered

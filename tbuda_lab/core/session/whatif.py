@@ -16,11 +16,11 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.diff import Diff, compare_sides, same_epochs, side_of_result
 from tbuda_lab.core.epochsim import BatchTime, EpochTime, EpochTrace, epoch_times, simulate
-from tbuda_lab.core.epochsim.batchtime import summed
+from tbuda_lab.core.epochsim.batchtime import sum_epochs
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer.assemble import Parts, input_buffers
-from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.placer.interactive.placed import PlacedOps
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.epoch_throughput import trial
 
@@ -47,7 +47,7 @@ class EpochCycles:
     time: EpochTime
 
 
-def time_of(placed: Placed, batch: int | None = None) -> BatchTime:
+def time_of(placed: PlacedOps, batch: int | None = None) -> BatchTime:
     """What `epochsim.batch_time` says of a placement, by default for the batch that it is compiled for. Epochs that are
     known (of an earlier placement, or equal to another) are not simulated again."""
     size = placed.problem.options.microbatch if batch is None else batch
@@ -57,10 +57,10 @@ def time_of(placed: Placed, batch: int | None = None) -> BatchTime:
     return entry
 
 
-def _time(placed: Placed, batch: int) -> BatchTime:
+def _time(placed: PlacedOps, batch: int) -> BatchTime:
     if len(set(placed.chips)) > 1:  # epochs of one time may feed each other
         epochs, whole = placed.placement().epochs, _whole(placed)
-        return summed(epochs, batch, epoch_times(simulate(whole, batch), whole))
+        return sum_epochs(epochs, batch, epoch_times(simulate(whole, batch), whole))
     times = tuple(epoch.time for epoch in epoch_cycles_of(placed, batch))
     return BatchTime(batch, sum(time.cycles for time in times), times)
 
@@ -76,12 +76,12 @@ class _Whole:
     loaded_once: bool
 
 
-def _whole(placed: Placed) -> _Whole:
+def _whole(placed: PlacedOps) -> _Whole:
     problem = placed.problem
     return _Whole(problem.graph, placed.placement(), problem.device, placed.overrides, problem.options.loaded_once)
 
 
-def epoch_cycles_of(placed: Placed, batch: int) -> list[EpochCycles]:
+def epoch_cycles_of(placed: PlacedOps, batch: int) -> list[EpochCycles]:
     """By epoch, for a placement on one chip (where no epoch runs beside another) and a batch that each takes in one go.
     What `epochsim.simulate` says of the whole placement is the sum; equal epochs are simulated once."""
     problem = placed.problem
@@ -100,11 +100,11 @@ def epoch_cycles_of(placed: Placed, batch: int) -> list[EpochCycles]:
             answers[key] = _cycles_of(placed, segment, trace, index, times[index])
     for key, segment in zip(keys, placed.segments, strict=True):
         if key not in answers:
-            answers[key] = _simulated(placed, segment, batch)
+            answers[key] = _simulate(placed, segment, batch)
     return [cast(EpochCycles, answers[key]) for key in keys]
 
 
-def _simulated(placed: Placed, segment: Segment, batch: int) -> EpochCycles:
+def _simulate(placed: PlacedOps, segment: Segment, batch: int) -> EpochCycles:
     problem = placed.problem
     one = trial(problem, segment, placed.overrides)
     sizes = input_buffers(problem, [segment], placed.overrides, [Parts().of(problem, segment)])
@@ -113,7 +113,7 @@ def _simulated(placed: Placed, segment: Segment, batch: int) -> EpochCycles:
     return _cycles_of(placed, segment, trace, 0, epoch_times(trace, result)[0])
 
 
-def _cycles_of(placed: Placed, segment: Segment, trace: EpochTrace, index: int, time: EpochTime) -> EpochCycles:
+def _cycles_of(placed: PlacedOps, segment: Segment, trace: EpochTrace, index: int, time: EpochTime) -> EpochCycles:
     at = {name: i for i, name in enumerate(placed.problem.order[segment.first : segment.last])}
     stalls = tuple(
         EpochStall(at[s.fork], at[s.short[0] if s.short else s.join], s.cycles)
@@ -136,7 +136,7 @@ def diff_results(
 
 
 @dataclasses.dataclass(frozen=True)
-class Displaced:
+class DisplacedOp:
     """An op that stands elsewhere afterwards."""
 
     op: str
@@ -159,7 +159,7 @@ class WhatIf:
     epoch_cycles: tuple[int, int]
     total_cycles: tuple[int, int]
     kernel_cycles: tuple[int, int]
-    displaced: tuple[Displaced, ...]
+    displaced: tuple[DisplacedOp, ...]
     epochs: tuple[int, int]
     switch_cycles: float
     time: tuple[float, float]
@@ -177,7 +177,7 @@ class WhatIf:
         return self.time[0] - self.time[1]
 
 
-def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> WhatIf:
+def compare_placed(before: PlacedOps, after: PlacedOps, *, queues: bool = False) -> WhatIf:
     """What changes from one placement to the other. queues: place them as well; raises what placing them raises."""
     use = [_dram(placed) for placed in (before, after)] if queues else []
     selected = {id(s) for s in before.segments} & {id(s) for s in after.segments}
@@ -189,7 +189,7 @@ def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> Wh
         (differ_old, differ_new),
         (before.per_input(before.limiter_cycles), after.per_input(after.limiter_cycles)),
         (before.per_input(before.kernel_cycles), after.per_input(after.kernel_cycles)),
-        _displaced(before, after),
+        _displaced_ops(before, after),
         (len(before.segments), len(after.segments)),
         before.problem.options.epoch_switch_cycles / before.problem.options.inputs_counted,
         (time_of(before).per_input, time_of(after).per_input),
@@ -197,7 +197,7 @@ def compare_placed(before: Placed, after: Placed, *, queues: bool = False) -> Wh
     )
 
 
-def _dram(placed: Placed) -> tuple[int, int, float]:
+def _dram(placed: PlacedOps) -> tuple[int, int, float]:
     """(queues, bytes of their buffers in DRAM, part of the fullest channel up to its last buffer's end)."""
     if placed.dram_use is not None:
         return placed.dram_use
@@ -221,11 +221,11 @@ def _dram(placed: Placed) -> tuple[int, int, float]:
     return placed.dram_use
 
 
-def _displaced(before: Placed, after: Placed) -> tuple[Displaced, ...]:
+def _displaced_ops(before: PlacedOps, after: PlacedOps) -> tuple[DisplacedOp, ...]:
     """Ops with another place, size or epoch, in schedule order."""
     first, new = before.ops(), after.ops()
     same = same_epochs({n: p.epoch for n, p in first.items()}, {n: p.epoch for n, p in new.items()})
-    displaced: list[Displaced] = []
+    displaced: list[DisplacedOp] = []
     for name, spot in new.items():
         old = first.get(name)
         if old is None or (old is spot and same.get(spot.epoch) == spot.epoch):
@@ -233,11 +233,11 @@ def _displaced(before: Placed, after: Placed) -> tuple[Displaced, ...]:
         if (old.start, old.size, old.transposed, old.chip, old.epoch) != (
             spot.start, spot.size, spot.transposed, spot.chip, same.get(spot.epoch, -1),
         ):  # fmt: skip
-            displaced.append(Displaced(name, old, spot))
+            displaced.append(DisplacedOp(name, old, spot))
     return tuple(displaced)
 
 
-def _costs(placed: Placed, same: Container[int]) -> dict[tuple[object, ...], int]:
+def _costs(placed: PlacedOps, same: Container[int]) -> dict[tuple[object, ...], int]:
     """Limiter cycles of the epochs whose ids are not in `kept`, by what each is made of."""
     costs: dict[tuple[object, ...], int] = {}
     for segment in placed.segments:

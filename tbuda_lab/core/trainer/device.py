@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from tbuda_lab.core.bindings import WeightBinding, decoded, encoded
-from tbuda_lab.core.errors import Diagnostic, InputError, counted
+from tbuda_lab.core.bindings import WeightBinding, decode, encode
+from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.frontend.inputs import cut_inputs, elements
 from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE
-from tbuda_lab.core.runner import Runnable, Runner, joined
+from tbuda_lab.core.runner import Runnable, Runner, join_elements
 
 Feed = Mapping[str, torch.Tensor]
 
@@ -60,10 +60,10 @@ class Trainer:
         flat = list(elements(self.result.graph, dict(feed)))
         microbatch = self.result.options.microbatch
         if not flat or len(flat) % microbatch:
-            raise InputError(f"{counted(len(flat), 'input')} given, the model runs {microbatch} at a time")
+            raise InputError(f"{quantity(len(flat), 'input')} given, the model runs {microbatch} at a time")
         if self.keeps and len(flat) > self.room:
             raise InputError(
-                f"{counted(len(flat), 'input')} given, there is room for {self.room} that wait for their backward pass",
+                f"{quantity(len(flat), 'input')} given, there is room for {self.room} that wait for their backward pass",
                 [Diagnostic("error", "forward", "batches", "the queues between the passes are full",
                             "run backward first, or compile with TrainingOptions(batches=...)")],
             )  # fmt: skip
@@ -81,7 +81,7 @@ class Trainer:
             self.waiting.append(len(flat))
             cut = cut_inputs(self.result.graph, feed) if len(flat) > 1 else list(feed)
             self._shared.append(frozenset(feed).difference(cut))
-        return [_joined(column) for column in zip(*rows, strict=True)]
+        return [_join_elements(column) for column in zip(*rows, strict=True)]
 
     @property
     def gradient_outputs(self) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class Trainer:
                         strict=True)  # fmt: skip
         names = [b.name.removeprefix("output_grad_") for b in outputs]
         columns = zip(names, zip(*rows, strict=True), strict=True) if outputs else ()
-        return {n: torch.stack(c).sum(0) if n in shared else _joined(c) for n, c in columns}
+        return {n: torch.stack(c).sum(0) if n in shared else _join_elements(c) for n, c in columns}
 
     def optimize(self) -> None:
         """One step of the optimizer with the gradients as they stand. Raises `InputError` where there is none."""
@@ -158,7 +158,7 @@ class Trainer:
     def states(self) -> dict[str, dict[str, torch.Tensor]]:
         """State of the optimizer by weight and suffix, in the shapes of the device."""
         return {
-            w.name: {s.suffix: decoded(self.executor.read(s.queue), s.shape) for s in w.states}
+            w.name: {s.suffix: decode(self.executor.read(s.queue), s.shape) for s in w.states}
             for w in self.result.weights
         }
 
@@ -188,7 +188,7 @@ class Trainer:
             for suffix, value in parts.items():
                 if suffix not in existing:
                     raise InputError(f"weight {name!r} has no state {suffix!r}; it has {', '.join(existing) or 'none'}")
-                array = encoded(value, existing[suffix].shape, f"{name} {suffix}")
+                array = encode(value, existing[suffix].shape, f"{name} {suffix}")
                 if not np.array_equal(result.setdefault(existing[suffix].queue, array), array):
                     raise InputError(f"{suffix} of {name!r} is shared with other weights, which get other values")
         for queue, array in result.items():
@@ -201,9 +201,9 @@ class Trainer:
         for weight in chosen:
             for state in weight.states:
                 if state.suffix == LEARNING_RATE:
-                    self.executor.write(state.queue, encoded(rate, state.shape, state.queue))
+                    self.executor.write(state.queue, encode(rate, state.shape, state.queue))
 
 
-def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def _join_elements(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """Results of the elements of a batch along dim 0; numbers become a vector."""
-    return joined(list(parts)) if len(parts) == 1 or parts[0].dim() else torch.stack(list(parts))
+    return join_elements(list(parts)) if len(parts) == 1 or parts[0].dim() else torch.stack(list(parts))

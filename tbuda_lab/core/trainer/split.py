@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from tbuda_lab.core.compiler.fallback import SENT, Section, SplitResult, gradients_into
-from tbuda_lab.core.errors import Diagnostic, InputError, counted
+from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.frontend.inputs import cut_inputs, elements
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import LOSS, TRAINABLE, WRITES
 from tbuda_lab.core.ops.evaluate import evaluate, evaluate_nodes
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions
 from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE, BiasCorrections, write_update
-from tbuda_lab.core.runner import joined
+from tbuda_lab.core.runner import join_elements
 from tbuda_lab.core.trainer.device import Feed, Trainer
 
 Values = dict[str, torch.Tensor]
@@ -133,7 +133,7 @@ class SplitTrainer:
         """Outputs for a batch, in order of the graph's. Raises as `Trainer.forward` does."""
         flat = [dict(e) for e in elements(self.result.graph, dict(feed))]
         if self.keeps and len(flat) > self.room:
-            raise InputError(f"{counted(len(flat), 'input')} given, there is room for {self.room} that wait for their "
+            raise InputError(f"{quantity(len(flat), 'input')} given, there is room for {self.room} that wait for their "
                              "backward pass; run backward first")
         tape: dict[str, list[tuple[Values, Values]]] = {}
         answers: list[Values] = [{} for _ in flat]
@@ -155,7 +155,7 @@ class SplitTrainer:
             self.waiting.append(len(flat))
             cut = cut_inputs(self.result.graph, feed) if len(flat) > 1 else list(feed)
             self._tapes.append((tape, frozenset(feed).difference(cut)))
-        return [joined([out[n.name] for out in answers]) if n.shape else torch.stack([out[n.name] for out in answers])
+        return [join_elements([out[n.name] for out in answers]) if n.shape else torch.stack([out[n.name] for out in answers])
                 for n in self.result.graph.outputs]  # fmt: skip
 
     def _on_host(self, section: Section, values: Values, out: Values) -> tuple[Values, Values]:
@@ -224,7 +224,7 @@ class SplitTrainer:
         for name in self.plan.input_gradients:
             if all(name in a for a in arriving):
                 parts = [a[name] for a in arriving]
-                answers[name] = torch.stack(parts).sum(0) if name in shared else joined(parts)
+                answers[name] = torch.stack(parts).sum(0) if name in shared else join_elements(parts)
         return answers
 
     def optimize(self) -> None:

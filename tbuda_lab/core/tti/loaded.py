@@ -44,15 +44,15 @@ class ModuleFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loaded:
+class LoadedImage:
     """What `Runner` needs of a compile, and what new weights need.
 
     graph: the traced model; its parameters have values unless the image was written without weights. parameters: queue
-    name -> (t, R, C), as in `CompileResult`. weighted: the queues among them that hold weights, folded and arranged or
-    as they are. signature: of the graph after the passes, weights aside. cycles: the table of `epochsim.cycles_csv`.
-    manifest: of the archive it was read from. weights: those that it trains, where it was compiled for that.
-    sections: of a model of which the host runs a part (see `compiler.fallback`): `graph` is that of the whole model,
-    `netlist` and what belongs to it are those of the largest section of the device.
+    name -> (t, R, C), as in `CompileResult`. weight_queues: the queues among them that hold weights, folded and
+    arranged or as they are. signature: of the graph after the passes, weights aside. cycles: the table of
+    `epochsim.cycles_csv`. manifest: of the archive it was read from. weights: those that it trains, where it was
+    compiled for that. sections: of a model of which the host runs a part (see `compiler.fallback`): `graph` is that of
+    the whole model, `netlist` and what belongs to it are those of the largest section of the device.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Loaded:
     options: CompileOptions
     overrides: tuple[Override, ...]
     modules: tuple[ModuleFacts, ...]
-    weighted: tuple[str, ...]
+    weight_queues: tuple[str, ...]
     signature: str
     cycles: str
     manifest: dict[str, Any]
@@ -85,14 +85,14 @@ class Loaded:
         """Values of the model's own parameters by their names in the graph, those that are there."""
         return {n.name: n.value for n in self.graph.of_kind(NodeKind.PARAMETER) if n.value is not None}
 
-    def for_training(self) -> Loaded:
+    def for_training(self) -> LoadedImage:
         """Itself, as a `Trainer` takes it. Raises `InputError` for an image that was compiled for inference."""
         if self.options.training is None:
             raise InputError(f"{self.name} was compiled for inference; compile_to_image(training=True) makes an image "
                              "that trains")
         return self
 
-    def with_weights(self, values: Mapping[str, np.ndarray]) -> Loaded:
+    def with_weights(self, values: Mapping[str, np.ndarray]) -> LoadedImage:
         """The same compile with other weights, by their names in the graph; those not named keep their values.
 
         The passes and the lowering are done again, so that folded weights are folded again; every op and queue stays
@@ -105,25 +105,27 @@ class Loaded:
         graph = with_parameters(self.graph, values)
         still = absent(graph)
         if still:
-            raise InputError(f"{self.name}: no values for {_listed(still)}: the image was written without weights; set "
-                             "them (modules[-1].set_parameter, or parameters= of Session.open)")
+            raise InputError(
+                f"{self.name}: no values for {_name_list(still)}: the image was written without weights; set "
+                "them (modules[-1].set_parameter, or parameters= of Session.open)"
+            )
         passed = passes.run(graph, self.options).graph
         if signature(passed) != self.signature:
             raise InputError(f"{self.name}: with these weights, or by this version, the model is simplified in another "
                              "way than when the image was written; compile it again (Session.open, then compile)")
         lowered = lower(passed, self.device, self.options)  # what overrides change of ops changes no weight
-        for queue in self.weighted:
+        for queue in self.weight_queues:
             if queue in lowered:
                 lowered[queue].df = self.netlist.queues[queue].df  # ... but for the format it is kept in
-        contents = host_parameters(lowered).beside({}, {queue: copied_from(queue) for queue in self.weighted})
+        contents = host_parameters(lowered).beside({}, {queue: copied_from(queue) for queue in self.weight_queues})
         recipes = {node.name: node.recipe for node in lowered.outputs}
-        wrong = [q for q in self.weighted
+        wrong = [q for q in self.weight_queues
                  if q not in contents or (q in self.parameters and contents[q].shape != self.parameters[q].shape)]
         wrong += [o.queue for o in self.outputs if o.name not in recipes]
         if wrong:
             raise InputError(f"{self.name}: queue {wrong[0]!r} of the image is filled differently by this version; "
                              "compile the model again (Session.open, then compile)")
-        parameters = {**self.parameters, **{q: contents[q] for q in self.weighted}}
+        parameters = {**self.parameters, **{q: contents[q] for q in self.weight_queues}}
         return dataclasses.replace(
             self, graph=graph, parameters=in_order(self.netlist, parameters),
             inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in self.netlist.queues),
@@ -138,7 +140,7 @@ class LoadedSection:
 
     place: str
     graph: Graph
-    result: Loaded | None = None
+    result: LoadedImage | None = None
 
     @property
     def gives(self) -> dict[str, str]:
@@ -161,7 +163,7 @@ def with_parameters(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
     for name, value in values.items():
         node = copy.nodes.get(name)
         if node is None or node.kind is not NodeKind.PARAMETER:
-            listed = _listed([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
+            listed = _name_list([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
             problems.append(Diagnostic("error", name, "weights", f"no such parameter; there are {listed}"))
         elif tuple(value.shape) != tuple(node.shape):
             problems.append(Diagnostic("error", name, "weights", f"has shape {tuple(value.shape)}, the parameter "
@@ -176,11 +178,11 @@ def with_parameters(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
     return copy
 
 
-def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...] = ()) -> Loaded:
+def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...] = ()) -> LoadedImage:
     """A finished compile in the shape of an image that was loaded."""
     selected = {n.name for n in result.lowered.of_kind(NodeKind.PARAMETER)}
     parameters = in_order(result.netlist, result.parameters)
-    return Loaded(
+    return LoadedImage(
         name, result.graph, result.netlist, result.inputs, result.outputs, parameters, result.device,
         result.options, result.overrides, modules,
         tuple(q for q in parameters if q in selected or copied_from(q) in selected),
@@ -188,7 +190,9 @@ def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...]
     )
 
 
-def as_trained(loaded: Loaded, values: Mapping[str, np.ndarray], contents: Mapping[str, np.ndarray]) -> Loaded:
+def as_trained(
+    loaded: LoadedImage, values: Mapping[str, np.ndarray], contents: Mapping[str, np.ndarray]
+) -> LoadedImage:
     """An image with weights and the optimizer's state as they are after training. values: weights by name; contents:
     what the rams hold, by queue."""
     parameters = in_order(loaded.netlist, {**loaded.parameters, **contents})
@@ -200,11 +204,11 @@ def in_order(netlist: Netlist, parameters: Mapping[str, np.ndarray]) -> dict[str
     return {queue: parameters[queue] for queue in netlist.queues if queue in parameters}
 
 
-def _listed(names: list[str]) -> str:
+def _name_list(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def on_chips(loaded: Loaded, chips: Sequence[int]) -> Loaded:
+def on_chips(loaded: LoadedImage, chips: Sequence[int]) -> LoadedImage:
     """The image with its chips renamed, in order. Raises `InputError` unless as many different numbers are given."""
     new = tuple(chips)
     old = loaded.device.chips
@@ -218,7 +222,7 @@ def on_chips(loaded: Loaded, chips: Sequence[int]) -> Loaded:
         links=tuple((to[a], to[b], n) for a, b, n in loaded.device.links),
     )
     overrides = tuple(_override(o, to) for o in loaded.overrides)
-    netlist = _renamed(loaded.netlist, to)
+    netlist = _rename(loaded.netlist, to)
     sections = []
     for section in loaded.sections:
         part = section.result
@@ -232,7 +236,7 @@ def on_chips(loaded: Loaded, chips: Sequence[int]) -> Loaded:
     )  # fmt: skip
 
 
-def _renamed(netlist: Netlist, to: dict[int, int]) -> Netlist:
+def _rename(netlist: Netlist, to: dict[int, int]) -> Netlist:
     result = copy.copy(netlist)
     result.queues = {n: dataclasses.replace(q, target_device=_target(q.target_device, to))
                    for n, q in netlist.queues.items()}
@@ -262,7 +266,7 @@ def module_facts(modules: Sequence[Module], graph: Graph) -> tuple[ModuleFacts, 
     for module in modules:
         names: dict[str, str] = {}
         for own in _own_names(module):
-            # a name that an earlier module has is written with the module before it (see frontend.pybuda.joined)
+            # a name that an earlier module has is written with the module before it (see frontend.pybuda.chain_graphs)
             prefixed = f"{module.get_name()}.{own}"
             if shares:
                 node = next((n for n in (prefixed, own) if n in parameter_names), None)

@@ -16,7 +16,7 @@ from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.graph.phases import is_cache, subgraph_of
 from tbuda_lab.core.options import options_to_json
 from tbuda_lab.core.overrides import Override, to_json
-from tbuda_lab.core.tti.loaded import Loaded
+from tbuda_lab.core.tti.loaded import LoadedImage
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ def enum(kind: str, member: str) -> dict[str, str]:
 
 
 def manifest_of(
-    loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str, Any], ours: Mapping[str, Any]
+    loaded: LoadedImage, facts: ImageFacts, netlist: str, tensors: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The manifest. netlist: its file name; tensors: queue name -> node; ours: what stands under `tbuda_lab` beside
     device, options and overrides."""
@@ -133,22 +133,22 @@ def manifest_of(
         SECTION: {
             "device": to_plain(device), "options": options_to_json(loaded.options),
             "overrides": [d for o in loaded.overrides for d in _override(o, loaded)],
-            "signature": loaded.signature, "weighted": list(loaded.weighted), **ours,
+            "signature": loaded.signature, "weighted": list(loaded.weight_queues), **ours,
         },
     }  # fmt: skip
 
 
-def _override(override: Override, loaded: Loaded) -> list[dict[str, Any]]:
+def _override(override: Override, loaded: LoadedImage) -> list[dict[str, Any]]:
     """An override as a record of names, as `overrides.from_json` reads it; none of a pattern or predicate that matches
     nothing."""
     names = dict.fromkeys([*loaded.graph.nodes, *(op.name for _, op in loaded.netlist.ops()), *loaded.netlist.queues])
-    result = () if override.named else tuple(override.matches(names))
-    return [to_json(override, lambda _: result)] if override.named or result else []
+    result = () if override.is_named else tuple(override.matches(names))
+    return [to_json(override, lambda _: result)] if override.is_named or result else []
 
 
-def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _state(loaded: LoadedImage, facts: ImageFacts, netlist: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
     queues = loaded.netlist.queues
-    parameters = list(loaded.weighted)
+    parameters = list(loaded.weight_queues)
     constants = [q for q in loaded.parameters if q not in parameters]
     inputs, outputs = [n for n in loaded.graph.inputs if not n.attrs.get("target")], loaded.graph.outputs
     plan = loaded.options.training
@@ -188,7 +188,7 @@ def _state(loaded: Loaded, facts: ImageFacts, netlist: str, tensors: Mapping[str
     }  # fmt: skip
 
 
-def _subgraph_that_reads(loaded: Loaded, queue: str) -> int:
+def _subgraph_that_reads(loaded: LoadedImage, queue: str) -> int:
     """The subgraph in the name of the netlist's graph that reads a queue, `fwd_<subgraph>_<epoch>`."""
     for name, graph in loaded.netlist.graphs.items():
         if any(port.source == queue for op in graph.ops.values() for port in op.inputs):

@@ -29,7 +29,7 @@ from tbuda_lab.core.netlist.schema import Netlist, Queue
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.options import CompileOptions, TrainingOptions, options_from_json
 from tbuda_lab.core.overrides import from_json
-from tbuda_lab.core.tti.loaded import Loaded, LoadedSection, ModuleFacts, in_order
+from tbuda_lab.core.tti.loaded import LoadedImage, LoadedSection, ModuleFacts, in_order
 from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION, of_plain
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 
@@ -43,7 +43,7 @@ AT_LEAST_ONE = (
 """Numbers of a device that things are divided by, or that without there is no device."""
 
 
-def load_image(path: str | Path) -> Loaded:
+def load_image(path: str | Path) -> LoadedImage:
     """A device image, ready to run.
 
     Raises `InputError`: the file is no archive or damaged; it was written by another program or version (its netlist
@@ -52,7 +52,7 @@ def load_image(path: str | Path) -> Loaded:
     with Archive(path) as archive:
         image = image_of(archive)
         reader = _ImageReader(archive, image)
-        return reader.with_sections(reader.loaded())
+        return reader.with_sections(reader.load())
 
 
 def ours(manifest: Mapping[str, Any]) -> bool:
@@ -109,7 +109,7 @@ class _ImageReader:
                              "open_tti shows what is in it")
         return self._dict(image.manifest, SECTION)
 
-    def loaded(self) -> Loaded:
+    def load(self) -> LoadedImage:
         section = self.section
         device = self._device()
         options, overrides = self._settings()
@@ -127,14 +127,14 @@ class _ImageReader:
         plan, trained = self._training(arrays, netlist)
         if plan is not None:
             options = dataclasses.replace(options, training=plan)
-        return Loaded(
+        return LoadedImage(
             name=self._text_field(self.manifest, "device_image_name"), graph=graph, netlist=netlist, inputs=inputs,
             outputs=outputs, parameters=parameters, device=device, options=options, overrides=overrides,
-            modules=self._modules(graph), weighted=weighted, signature=self._text_field(section, "signature"),
+            modules=self._modules(graph), weight_queues=weighted, signature=self._text_field(section, "signature"),
             cycles=self.image.cycles.get(self._netlist_name(), ""), manifest=self.manifest, weights=trained,
         )
 
-    def with_sections(self, loaded: Loaded) -> Loaded:
+    def with_sections(self, loaded: LoadedImage) -> LoadedImage:
         """The image with the sections that it names, each checked against those before it."""
         if "sections" not in self.section:
             return loaded
@@ -151,7 +151,7 @@ class _ImageReader:
                 if "folder" in record:
                     folder = str(self.folder / self._text_field(record, "folder"))
                     part = _Folder(self.archive, folder)
-                    result = dataclasses.replace(_ImageReader(part, image_of(part)).loaded(), graph=graph)
+                    result = dataclasses.replace(_ImageReader(part, image_of(part)).load(), graph=graph)
                 if {b.name for b in result.outputs} != {n.name for n in graph.outputs}:
                     raise self._wrong("a section of the device gives other outputs than its graph")
             section = LoadedSection(record["place"], graph, result)

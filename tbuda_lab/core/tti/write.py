@@ -22,7 +22,7 @@ from tbuda_lab.core.files import atomic_file
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.text import array_digest, array_table
-from tbuda_lab.core.tti.loaded import Loaded
+from tbuda_lab.core.tti.loaded import LoadedImage
 from tbuda_lab.core.tti.manifest import BUILD, FOLDER, ImageFacts, manifest_of, to_plain
 from tbuda_lab.core.tti.tensors import DUMP_FORMATS, node_of, stored_bytes
 from tbuda_lab.core.tti.weights import without_weights
@@ -39,7 +39,9 @@ class File:
     content: Callable[[], bytes]
 
 
-def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump_format: str = "default") -> list[File]:
+def image_files(
+    loaded: LoadedImage, facts: ImageFacts, *, weights: bool = True, dump_format: str = "default"
+) -> list[File]:
     """Every file of the image, by name. Raises `InputError` for an unknown dump format, or weights that are asked for
     and not there."""
     if dump_format not in DUMP_FORMATS:
@@ -53,7 +55,7 @@ def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump
     if weights and loaded.missing:
         raise InputError(f"{loaded.name} has no weights to write: set them first, or write it with weights=False")
     store = _Tensors(dump_format)
-    hidden = set() if weights else set(loaded.weighted)
+    hidden = set() if weights else set(loaded.weight_queues)
     tensors = {q: store.add(f"torch.Tensor.{q}", v) for q, v in loaded.parameters.items() if q not in hidden}
     name = safe(loaded.name)
     graph_file = f"module_files/{name}.graph"
@@ -78,7 +80,7 @@ def image_files(loaded: Loaded, facts: ImageFacts, *, weights: bool = True, dump
 
 
 def _sections(
-    loaded: Loaded, store: _Tensors, texts: dict[str, str], dump_format: str
+    loaded: LoadedImage, store: _Tensors, texts: dict[str, str], dump_format: str
 ) -> tuple[list[dict[str, str]], list[File]]:
     """The sections of a model of which the host runs a part, as plain data, and their files: a graph of a host section;
     an image, in a folder of its own, of a device section other than that of which the netlist is the archive's own."""
@@ -109,7 +111,7 @@ def _text_file(name: str, text: str) -> File:
     return File(name, len(data), lambda: data)
 
 
-def _bindings(loaded: Loaded, store: _Tensors, weights: bool, texts: dict[str, str]) -> (
+def _bindings(loaded: LoadedImage, store: _Tensors, weights: bool, texts: dict[str, str]) -> (
     tuple[list[dict[str, Any]], list[dict[str, Any]]]
 ):
     """Bindings as plain data; their recipes become texts of their own."""
@@ -134,7 +136,7 @@ def _bindings(loaded: Loaded, store: _Tensors, weights: bool, texts: dict[str, s
     return inputs, outputs
 
 
-def _training(loaded: Loaded, store: _Tensors, texts: dict[str, str]) -> dict[str, Any] | None:
+def _training(loaded: LoadedImage, store: _Tensors, texts: dict[str, str]) -> dict[str, Any] | None:
     """What a training image says beside an image for inference: the plan, and the weights with their state."""
     if loaded.options.training is None:
         return None
@@ -192,7 +194,7 @@ OF_A_NODE, OF_THE_REST = 400, 24 << 10  # bytes of text: a node of the graph or 
 
 def write_image(
     path: str | Path,
-    loaded: Loaded,
+    loaded: LoadedImage,
     facts: ImageFacts | None = None,
     *,
     weights: bool = True,

@@ -18,10 +18,10 @@ def operation(function: F) -> F:
     """Accept `op(self, "name", ...)` as well as `op("name", ...)`."""
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         return function(*(args[1:] if args and isinstance(args[0], Module) else args), **kwargs)
 
-    return called  # type: ignore[return-value]
+    return call  # type: ignore[return-value]
 
 
 def unary(op: NdOp, name: str, doc: str) -> Callable[..., Tensor]:
@@ -30,7 +30,7 @@ def unary(op: NdOp, name: str, doc: str) -> Callable[..., Tensor]:
     def function(name: str, operandA: Operand) -> Tensor:
         return apply(name, op, operandA)
 
-    return _named(function, name, doc)
+    return _with_name(function, name, doc)
 
 
 def binary(op: NdOp, name: str, doc: str) -> Callable[..., Tensor]:
@@ -39,19 +39,19 @@ def binary(op: NdOp, name: str, doc: str) -> Callable[..., Tensor]:
     def function(name: str, operandA: Operand, operandB: Operand) -> Tensor:
         return apply(name, op, operandA, operandB)
 
-    return _named(function, name, doc)
+    return _with_name(function, name, doc)
 
 
-def refused(name: str, instead: str = "") -> Callable[..., Any]:
+def refusing(name: str, instead: str = "") -> Callable[..., Any]:
     """A function of PyBuda's that raises `NotSupported`."""
 
     def function(*_: Any, **__: Any) -> Any:
         raise not_supported(f"pybuda.op.{name}", instead)
 
-    return _named(function, name, f"Not supported{f'; {instead}' if instead else ''}.")
+    return _with_name(function, name, f"Not supported{f'; {instead}' if instead else ''}.")
 
 
-def _named(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+def _with_name(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return operation(function)
@@ -62,4 +62,4 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
     return tuple(tensor.shape) if hasattr(tensor, "shape") else (1,)
 
 
-__all__ = ["Operand", "SomeTensor", "Tensor", "apply", "binary", "operation", "refused", "shape_of", "unary"]
+__all__ = ["Operand", "SomeTensor", "Tensor", "apply", "binary", "operation", "refusing", "shape_of", "unary"]

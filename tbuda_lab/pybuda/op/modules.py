@@ -6,7 +6,7 @@ from typing import Any
 
 from tbuda_lab.core.frontend.pybuda import Parameter, Tensor
 from tbuda_lab.pybuda.op import nn_ops
-from tbuda_lab.pybuda.op.common import refused
+from tbuda_lab.pybuda.op.common import refusing
 from tbuda_lab.pybuda.op.nn_ops import Size, two
 from tbuda_lab.runtime.modules import PyBudaModule
 
@@ -71,9 +71,9 @@ class ConvTranspose2dModule(Conv2dModule):
         channel_last: bool = False,
     ) -> None:
         if two(output_padding) != (0, 0):
-            refused("ConvTranspose2dModule(output_padding=...)", "pad the result")()
+            refusing("ConvTranspose2dModule(output_padding=...)", "pad the result")()
         if padding_mode != "zeros":
-            refused(f"ConvTranspose2dModule(padding_mode={padding_mode!r})", "pad with zeros")()
+            refusing(f"ConvTranspose2dModule(padding_mode={padding_mode!r})", "pad with zeros")()
         super().__init__(name, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
                          channel_last)
         groups = self.settings["groups"]

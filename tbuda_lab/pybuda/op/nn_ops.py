@@ -10,7 +10,7 @@ import torch
 from tbuda_lab.core import ops
 from tbuda_lab.core.errors import ModelError, PipelineError
 from tbuda_lab.core.frontend.pybuda import to_torch
-from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refused, shape_of
+from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refusing, shape_of
 
 Size = int | tuple[int, int] | list[int]
 
@@ -143,7 +143,9 @@ def Conv2dTranspose(
 
 def _one_weight(kind: str, weights: Any) -> None:
     if isinstance(weights, list | tuple):
-        refused(f"{kind} with weights in a list", "give one tensor (Cout, Cin / groups, kH, kW); it is split unasked")()
+        refusing(
+            f"{kind} with weights in a list", "give one tensor (Cout, Cin / groups, kH, kW); it is split unasked"
+        )()
 
 
 def as_vector(name: str, bias: Operand) -> Operand:
@@ -171,7 +173,7 @@ def MaxPool2d(
 ) -> Tensor:
     """Largest value of each window. Padding never wins, so `max_pool_add_sub_surround` is not needed and ignored."""
     if return_indices:
-        refused("MaxPool2d(return_indices=True)")()
+        refusing("MaxPool2d(return_indices=True)")()
     kernel, spread = two(kernel_size), two(dilation)
     op = ops.MaxPool2d(kernel, two(stride), sides(padding, kernel, pooling=True), spread, ceil_mode, channel_last)
     return apply(name, op, activations)
@@ -254,7 +256,7 @@ def Resize2d(
 ) -> Tensor:
     """An image of another size; method "nearest_neighbor", "linear" or "bilinear"."""
     if extrapolation_value:
-        refused("Resize2d(extrapolation_value=...)", "nothing outside the image is read")()
+        refusing("Resize2d(extrapolation_value=...)", "nothing outside the image is read")()
     mode = "nearest" if method == "nearest_neighbor" else "bilinear"
     return apply(name, ops.Resize2d((int(sizes[0]), int(sizes[1])), mode, align_corners, channel_last), operandA)
 
@@ -304,8 +306,11 @@ def Batchnorm(
 def DRAMQueue(name: str, operandA: Operand, *, num_entries: int = 1) -> Tensor:
     """operandA through a buffer; the placer decides where it lies, and how many entries it has."""
     if num_entries != 1:
-        refused(f"DRAMQueue(num_entries={num_entries})", "set_configuration_options(insert_queues=) puts a queue on an "
-                "edge, and the placer gives it the entries that its readers need")()
+        refusing(
+            f"DRAMQueue(num_entries={num_entries})",
+            "set_configuration_options(insert_queues=) puts a queue on an "
+            "edge, and the placer gives it the entries that its readers need",
+        )()
     return apply(name, ops.Buffer(), operandA)
 
 
@@ -323,7 +328,7 @@ def Quantize(
     (CPU fallback); whole numbers below 2^24 are exact in Float32.
     """
     if out_dtype not in _WHOLE:
-        refused(f"Quantize(out_dtype={out_dtype})", f"out_dtype is one of {', '.join(map(str, _WHOLE))}")()
+        refusing(f"Quantize(out_dtype={out_dtype})", f"out_dtype is one of {', '.join(map(str, _WHOLE))}")()
     low, high = _WHOLE[out_dtype]
     ratio = apply(f"{name}.ratio" if name else "", ops.Divide(), operandA, _along(operandA, scale, axis))
     whole = apply(f"{name}.round" if name else "", ops.HostCall("round", ("$0",)), ratio)
@@ -357,4 +362,4 @@ def _along(tensor: Operand, scale: Operand, axis: int) -> Operand:
     return apply("", ops.Reshape((count, *(1,) * behind)), scale)
 
 
-BudaRequantize = refused("BudaRequantize", "choose formats with default_df_override")
+BudaRequantize = refusing("BudaRequantize", "choose formats with default_df_override")

@@ -12,7 +12,7 @@ from typing import Any
 from tbuda_lab.core import ops
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.graph import ShapeError
-from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refused, shape_of
+from tbuda_lab.pybuda.op.common import Operand, Tensor, apply, operation, refusing, shape_of
 from tbuda_lab.pybuda.op.nn_ops import as_vector
 
 Size3 = int | Sequence[int]
@@ -61,7 +61,7 @@ def _channels_first(step: _Steps, x: Any, channel_last: bool) -> Any:
     return x
 
 
-def _finished(step: _Steps, x: Any, shape: tuple[int, ...], channel_last: bool) -> Tensor:
+def _finish(step: _Steps, x: Any, shape: tuple[int, ...], channel_last: bool) -> Tensor:
     """`x` as the result of shape (N, C, D, H, W), channels last again where they were."""
     if not channel_last:
         return step.end(ops.Reshape(shape), x)
@@ -82,7 +82,7 @@ def _images_then_depth(
     h, w = shape_of(x)[-2:]
     x = step("columns", ops.Reshape((n, c, d, h * w)), x)
     x = step("depth", depth(), x)
-    return _finished(step, x, (n, c, shape_of(x)[-2], h, w), channel_last)
+    return _finish(step, x, (n, c, shape_of(x)[-2], h, w), channel_last)
 
 
 @operation
@@ -99,7 +99,7 @@ def Resize3d(
     if method not in ("nearest_neighbor", "linear", "trilinear"):
         raise ModelError(f"Resize3d: method is nearest_neighbor, linear or trilinear, not {method!r}")
     if extrapolation_value:
-        refused("Resize3d(extrapolation_value=...)", "nothing outside the volume is read")()
+        refusing("Resize3d(extrapolation_value=...)", "nothing outside the volume is read")()
     depth, height, width = three(sizes)
     mode = "nearest" if method == "nearest_neighbor" else "bilinear"
     return _images_then_depth(
@@ -125,7 +125,7 @@ def MaxPool3d(
 ) -> Tensor:
     """Largest value of each window. Padding never wins, so that `max_pool_add_sub_surround` is not needed."""
     if return_indices:
-        refused("MaxPool3d(return_indices=True)", "compare the result with its operand")()
+        refusing("MaxPool3d(return_indices=True)", "compare the result with its operand")()
     kernel, step, spread = three(kernel_size), three(stride), three(dilation)
     (front, back), (top, bottom), (left, right) = _sides(padding, kernel, pooling=True)
     return _images_then_depth(
@@ -171,4 +171,4 @@ def Conv3d(
     oh, ow = shape_of(planes[0])[-2:]
     flat = [steps(f"plane{k}", ops.Reshape((n, cout, 1, oh * ow)), p) for k, p in enumerate(planes)]
     whole = flat[0] if len(flat) == 1 else steps("depth", ops.Concatenate(2), *flat)
-    return _finished(steps, whole, (n, cout, len(planes), oh, ow), bool(channel_last))
+    return _finish(steps, whole, (n, cout, len(planes), oh, ow), bool(channel_last))

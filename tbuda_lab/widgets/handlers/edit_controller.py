@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.placer.interactive.placed import Placed
+from tbuda_lab.core.placer.interactive.placed import PlacedOps
 from tbuda_lab.core.runcontrol import wait_for
 from tbuda_lab.core.session import Command
 from tbuda_lab.core.session.temporal import state_after
@@ -152,7 +152,7 @@ class EditController:
             return
         try:
             state = state_after(session, *commands)
-            session.frames.placed(session.placed(state, cancel))  # times of epochs that stay are known then
+            session.frames.ops_frame(session.placed(state, cancel))  # times of epochs that stay are known then
             result = session.preview(state, cancel)
         except TbudaError:
             return  # the answer said what there is to say
@@ -164,7 +164,7 @@ class EditController:
     def _ahead(self, commands: tuple[Command, ...]) -> None:
         """Show where the ops go as soon as that is known: the netlist and its check take three times as long."""
         session = self.hub.session
-        self.hub.publish([session.frames.placed(session.placed(state_after(session, *commands)))])
+        self.hub.publish([session.frames.ops_frame(session.placed(state_after(session, *commands)))])
 
     def _current(self) -> None:
         """Show the current placement, whatever was shown."""
@@ -186,7 +186,7 @@ class EditController:
         self._begin()
         try:
             result = session.compile()
-            self.hub.edited()
+            self.hub.on_edit()
         except TbudaError as error:
             answer(view, False, refusal(error))
         else:
@@ -216,7 +216,7 @@ class EditController:
                 self._current()
                 raise
             finally:
-                self.hub.edited()
+                self.hub.on_edit()
         except TbudaError as error:
             answer(view, False, refusal(error))
         else:
@@ -235,7 +235,7 @@ class EditController:
             label = session.undo() if what == "undo" else session.redo()
             if label:
                 session.compile()
-                self.hub.edited()
+                self.hub.on_edit()
         except TbudaError as error:
             answer(view, False, refusal(error))
         else:
@@ -271,7 +271,7 @@ def effect_data(effect: WhatIf, same: Mapping[int, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _per_input(placed: Placed) -> float:
+def _per_input(placed: PlacedOps) -> float:
     return time_of(placed).per_input
 
 

@@ -18,7 +18,7 @@ from tbuda_lab.core.overrides.candidates import InputBuffers
 from tbuda_lab.core.overrides.places import OpPin
 from tbuda_lab.core.session import ClearOp, Command, LegalTable, OverrideRecord, PlaceOp, QueueChannel, Session
 from tbuda_lab.core.session.commands import COMMANDS, SetOptions, SetOverride
-from tbuda_lab.core.session.history import disabled, sources
+from tbuda_lab.core.session.history import disabled_overrides, sources
 from tbuda_lab.core.session.journal import command_data, command_of, parse_overrides
 from tbuda_lab.core.session.temporal import into_epoch, shift_break
 
@@ -145,7 +145,11 @@ class Enable(Gesture):
     name: ClassVar[str] = "enable"
 
     def commands(self, session: Session) -> tuple[Command, ...]:
-        off = [o for o in disabled(session.history) if o.target == self.op and (not self.kinds or o.kind in self.kinds)]
+        off = [
+            o
+            for o in disabled_overrides(session.history)
+            if o.target == self.op and (not self.kinds or o.kind in self.kinds)
+        ]
         if not off:
             raise InputError(f"no override of {self.op!r} is switched off")
         return tuple(SetOverride(o) for o in off)
@@ -314,7 +318,7 @@ def edits_frame(session: Session, busy: bool, shown: str = "") -> Frame:
         "rev": session.rev, "stale": bool(session.stale), "busy": busy,
         "undo": history[-1].label if history else "", "redo": future[0].label if future else "",
         "overrides": [_record(r, by) | placed for r, placed in zip(records, _order(records), strict=True)]
-        + [_off(o, by) for o in disabled(history)],
+        + [_off(o, by) for o in disabled_overrides(history)],
         **({"shown": shown} if shown else {}),
     }  # fmt: skip
     return Frame("edits", meta)

@@ -45,15 +45,15 @@ class RunController:
         self._training_reported = 0.0
         hub.session.on("live", self._live)
         hub.session.on("training", self._trains)
-        hub.session.on("checked", self._checked)
-        hub.session.on("compiled", lambda _: self._outdated())
+        hub.session.on("checked", self._on_checks)
+        hub.session.on("compiled", lambda _: self._discard_results())
 
     def _live(self, step: LiveStep) -> None:
         hub, frames = self._hub, []
         if step.queues != self._queues:
             self._queues = step.queues
             frames.append(queues_frame(step))
-        if self._timeline is None and self._computing is None and hub.watched:
+        if self._timeline is None and self._computing is None and hub.has_views:
             self._computing = threading.Thread(target=self._simulate, name="tbuda-live", daemon=True)
             self._computing.start()
         stalled: list[str] = []
@@ -96,11 +96,11 @@ class RunController:
             self._number = {name: i for i, name in enumerate(result.levels.names)}
             self._timeline = result
 
-    def _checked(self, checks: OpChecks) -> None:
+    def _on_checks(self, checks: OpChecks) -> None:
         self.checks = checks
         self._hub.publish([checks_frame(checks)])
 
-    def _outdated(self) -> None:
+    def _discard_results(self) -> None:
         """What was run and compared belongs to another placement."""
         self._timeline = self._computing = None
         if self.checks is not None:

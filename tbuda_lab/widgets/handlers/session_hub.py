@@ -23,7 +23,7 @@ from tbuda_lab.core.verification import MIN_PCC, Comparison
 from tbuda_lab.widgets.handlers.edit_controller import EditController
 from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
 from tbuda_lab.widgets.handlers.runs import RunController
-from tbuda_lab.widgets.protocol import CHUNK, LABELS, Packed, StatusBoard, answers, same
+from tbuda_lab.widgets.protocol import CHUNK, LABELS, FramePacket, StatusBoard, answers, same
 
 STATUS_INTERVAL = 0.1
 RUN_INTERVAL = 0.25
@@ -64,16 +64,16 @@ class Hub:
         self._prepare(StatusBoard((*session.stages, "verify")))
         session.on("stage", self._stage)
         session.on("detail", self._detail)
-        session.on("edited", lambda _: self._edited())
+        session.on("edited", lambda _: self._on_edit())
         session.on("run", self._progress)
-        session.on("compiled", self._compiled)
-        session.on("verified", self._verified)
+        session.on("compiled", self._on_compile)
+        session.on("verified", self._on_comparisons)
         session.on("problem", lambda _: self._problem())
-        session.on("cancelled", self._cancelled)
+        session.on("cancelled", self._on_cancel)
         self.publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
         if session.result is not None:
             self._done_already()
-            self._compiled(session.result)
+            self._on_compile(session.result)
         self.edit_controller: EditController | None = EditController(self)
         self.run_controller: RunController | None = RunController(self)
 
@@ -86,7 +86,7 @@ class Hub:
         self.edit_controller, self.run_controller = None, None
         self.selection: dict[str, Any] = {"kind": "op", "names": [], "source": ""}
         self._frames: dict[str, Frame] = {}
-        self._packed: dict[str, Packed] = {}
+        self._packed: dict[str, FramePacket] = {}
         self._inflating: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._rev = 0
         self._views: weakref.WeakSet[Listener] = weakref.WeakSet()
@@ -130,7 +130,7 @@ class Hub:
             self.board.begin("run")
             self.board.step("run", 0.0)
             self._thread = threading.Thread(
-                target=lambda: self._guarded(work), name="tbuda-train", daemon=True)
+                target=lambda: self._run_guarded(work), name="tbuda-train", daemon=True)
             self._at_work = True
             self._tell(force=True)
             self._thread.start()
@@ -150,7 +150,7 @@ class Hub:
             self._thread.start()
 
     @property
-    def watched(self) -> bool:
+    def has_views(self) -> bool:
         """Whether any view is there."""
         return len(self._views) > 0
 
@@ -190,12 +190,12 @@ class Hub:
             elif run:
                 self.session.run(break_below=below)
 
-        self._guarded(work)
+        self._run_guarded(work)
 
     def _check(self) -> None:
-        self._guarded(lambda: self.session.verify_ops())
+        self._run_guarded(lambda: self.session.verify_ops())
 
-    def _guarded(self, work: Callable[[], object]) -> None:
+    def _run_guarded(self, work: Callable[[], object]) -> None:
         """Do it, and tell how it ended."""
         try:
             work()
@@ -237,7 +237,7 @@ class Hub:
             self.board.end()
         self._tell(force=fraction in (0.0, 1.0))
 
-    def _edited(self) -> None:
+    def _on_edit(self) -> None:
         """An edit by code of a cell: pictures of earlier cells stay as they were."""
         steps = self.session.history
         if steps and steps[-1].source == "code" and threading.current_thread() is threading.main_thread():
@@ -256,7 +256,7 @@ class Hub:
             self.board.text = f"{done} of {total} inputs"
             self._tell(interval=RUN_INTERVAL)
 
-    def _verified(self, comparisons: list[Comparison]) -> None:
+    def _on_comparisons(self, comparisons: list[Comparison]) -> None:
         self.comparisons = list(comparisons)
         self._verified_results.append((self.session.result, self.comparisons))
         if self._verifying:
@@ -272,7 +272,7 @@ class Hub:
             self.board.end(cancelled=True)
             self._tell(force=True)
 
-    def _cancelled(self) -> None:
+    def _on_cancel(self) -> None:
         """A compile or run that a cell began, perhaps in the background, has ended early."""
         if not self.busy and self.board.running:
             self.board.end(cancelled=True)
@@ -284,7 +284,7 @@ class Hub:
             self.board.end(str(self.session.error))
             self._tell(force=True)
 
-    def _compiled(self, result: Any) -> None:
+    def _on_compile(self, result: Any) -> None:
         verified = (checks for of, checks in self._verified_results if of is result)  # undo comes back to it
         self.comparisons = next(verified, [])
         self.publish([
@@ -362,7 +362,7 @@ class Hub:
                 if entry is frame or (entry is not None and frame.key in FREQUENT_FRAMES and same(entry, frame)):
                     continue
                 self._frames[frame.key] = frame
-                self._packed[frame.key] = Packed(frame, self._rev)
+                self._packed[frame.key] = FramePacket(frame, self._rev)
                 packed.append(self._packed[frame.key])
         for one in packed:
             for view in list(self._views):
@@ -380,7 +380,7 @@ class Hub:
             with self._lock:
                 self._rev += 1
                 rev = self._rev
-            for piece in Packed(frame, rev).messages(inflates=False):  # at most 100 KB: not worth the wait
+            for piece in FramePacket(frame, rev).messages(inflates=False):  # at most 100 KB: not worth the wait
                 if ready and sum(len(b) for _, buffers in (*ready, piece) for b in buffers) > CHUNK:
                     _post(view, ready)
                     ready = []
@@ -392,11 +392,11 @@ class Hub:
         """Whether the page of this view takes compressed frames; it doesn't before it says so."""
         (self._inflating.add if can else self._inflating.discard)(view)
 
-    def _send(self, view: Listener, packed: Packed) -> None:
+    def _send(self, view: Listener, packed: FramePacket) -> None:
         for message, buffers in packed.messages(view in self._inflating):
             view.post(message, buffers)
 
-    def edited(self) -> None:
+    def on_edit(self) -> None:
         """An edit is compiled, or refused: what was run before belongs to another placement."""
         self.publish([problems_frame(self.session.problems)])
         self._nothing_ran()

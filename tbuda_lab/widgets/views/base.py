@@ -70,7 +70,7 @@ class View(anywidget.AnyWidget):
         self.set_trait("view", self.kind)
         super().__init__(height=height, selection=self.hub.selection)
         self.on_msg(self.receive)
-        self.observe(self._selected, "selection")
+        self.observe(self._on_selected, "selection")
         self.hub.attach(self)
 
     @property
@@ -110,7 +110,7 @@ class View(anywidget.AnyWidget):
         if isinstance(what, str) and what in HANDLERS:  # others may come from a newer page
             HANDLERS[what](self.hub, self, content)
 
-    def _selected(self, change: Mapping[str, Any]) -> None:
+    def _on_selected(self, change: Mapping[str, Any]) -> None:
         new = change["new"]
         names = new.get("names") if isinstance(new, Mapping) else None
         if isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names):

@@ -60,7 +60,7 @@ def _finite(value: object) -> bool:
     return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
-def opened(frame: Frame, depth: int | None, collapsed: Iterable[str]) -> list[int]:
+def open_groups(frame: Frame, depth: int | None, collapsed: Iterable[str]) -> list[int]:
     """Numbers of the groups of a graph frame that are open, as `GraphTraits` says; the graph itself, 0, always is."""
     closed = set(collapsed)
     paths, parents = frame.text("group_path"), frame.columns["group_parent"].tolist()
@@ -157,7 +157,7 @@ class GraphView(GraphTraits, View):
         return self._picture(self.hub.frames[f"graph:{stage or 'lowered'}"])
 
     def _picture(self, frame: Frame) -> str:
-        groups = opened(frame, self.depth, self.collapsed)
+        groups = open_groups(frame, self.depth, self.collapsed)
         return graph_svg(frame, groups, direction=self.direction, show_tms=self.show_tms)
 
     def _fragment(self, frames: Mapping[str, Frame]) -> str:

@@ -1,6 +1,6 @@
 """`ProgramView`: the host program of a dialect's graph, its sections, its replicas, and the graphs to choose from.
 
-`opened` makes sessions of a program's file or of a traced model, so that the workbench opens them.
+`open_program` makes sessions of a program's file or of a traced model, so that the workbench opens them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Programs:
 _PROGRAMS: weakref.WeakKeyDictionary[Session, Programs] = weakref.WeakKeyDictionary()
 
 
-def opened(model: Any) -> Programs | None:
+def open_program(model: Any) -> Programs | None:
     """The program of a file that ends in `.pef`, or of a model that a dialect traced; None for anything else.
 
     Raises `InputError` for a file that is not a program.
@@ -143,7 +143,7 @@ class ProgramView(View):
 
     def __init__(self, model: Any, *, graph: str = "", height: int = 0) -> None:
         """Raises `InputError` for what has no program, and for a graph that is not in it."""
-        programs = program_of(model) if isinstance(model, Session) else opened(model)
+        programs = program_of(model) if isinstance(model, Session) else open_program(model)
         if programs is None:
             raise InputError("there is no host program: give a PEF, or a model that samba.utils.trace_graph has traced")
         self.programs = programs
@@ -241,4 +241,4 @@ def step_texts(steps: Sequence[Mapping[str, Any]], indent: str = "") -> list[str
     return texts
 
 
-__all__ = ["ProgramView", "Programs", "move", "opened", "program_html", "program_of", "step_texts"]
+__all__ = ["ProgramView", "Programs", "move", "open_program", "program_html", "program_of", "step_texts"]

@@ -115,7 +115,7 @@ class RunTrace(TraceTraits, View):
         self.post({"type": "trace_show", "cycle": int(cycle)}, [])
 
     @traitlets.validate("lanes")
-    def _placed(self, proposal: Any) -> list[str]:
+    def _place_labels(self, proposal: Any) -> list[str]:
         names: list[str] = proposal["value"]
         result = self.session.result if names else None
         unknown = [n for n in names if result is not None and n not in result.placement.ops]

@@ -22,7 +22,7 @@ from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.views.base import BUNDLE, StaticView, View
 from tbuda_lab.widgets.views.graph import GraphTraits, GraphView
 from tbuda_lab.widgets.views.grid import EpochGrid, GridTraits
-from tbuda_lab.widgets.views.program import move, opened, program_of
+from tbuda_lab.widgets.views.program import move, open_program, program_of
 from tbuda_lab.widgets.views.table import OpTable
 
 __all__ = [
@@ -92,7 +92,7 @@ class BringUp(DockTraits, GridTraits, GraphTraits, View):
         start: bool | None = None,
         graph: str = "",
     ) -> None:
-        programs = None if isinstance(model, Session) else opened(model)
+        programs = None if isinstance(model, Session) else open_program(model)
         if programs is not None:
             session = programs.session(graph)
         elif isinstance(model, Session):

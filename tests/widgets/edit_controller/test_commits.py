@@ -335,6 +335,6 @@ def test_an_edit_that_is_refused_leaves_no_problems_behind(hub: Hub) -> None:
     assert session.error is None and session.problems == list(session.result.diagnostics)
     page = Page()
     hub.attach(page)
-    hub.edited()
+    hub.on_edit()
     hub.bring_up_to_date(page, {})  # what said the same before is not sent again
     assert not page.statuses()[-1]["failed"] and "error" not in page.frames()["problems"].text("severity")

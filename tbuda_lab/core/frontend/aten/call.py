@@ -26,7 +26,7 @@ class AtenValue:
 
 
 @dataclasses.dataclass
-class Folded:
+class FoldedValue:
     """A value known now; it becomes a CONSTANT node when something that isn't known reads it."""
 
     tensor: torch.Tensor
@@ -44,7 +44,7 @@ def known_shape(tensor: torch.Tensor) -> Shape | None:
     return None if None in sizes else tuple(int(n) for n in sizes)
 
 
-Operand = AtenValue | Folded | None
+Operand = AtenValue | FoldedValue | None
 Result = str | tuple[str | None, ...]
 
 
@@ -61,16 +61,16 @@ class Call:
     def get(self, name: str, default: Any = None) -> Any:
         """A plain argument (number, list, string); None stays None unless a default is given."""
         value = self.arguments.get(name)
-        if isinstance(value, Folded):
+        if isinstance(value, FoldedValue):
             return value.tensor.tolist()
         if isinstance(value, AtenValue):
             raise CannotMap(f"argument {name!r} must be known when the model is traced, but it depends on an input")
         return default if value is None else value
 
-    def folded(self, name: str) -> torch.Tensor | None:
+    def folded_value(self, name: str) -> torch.Tensor | None:
         """The tensor of an argument that is known now, else None."""
         value = self.arguments.get(name)
-        return value.tensor if isinstance(value, Folded) else None
+        return value.tensor if isinstance(value, FoldedValue) else None
 
     def has(self, name: str) -> bool:
         return self.arguments.get(name) is not None
@@ -85,7 +85,7 @@ class Call:
     def node_of(self, value: Any) -> str:
         if isinstance(value, AtenValue):
             return value.name
-        if isinstance(value, Folded):
+        if isinstance(value, FoldedValue):
             if value.name is None:
                 value.name = self.emit.constant(value.tensor, self.emit.graph.unique(value.label))
             return value.name
@@ -97,7 +97,7 @@ class Call:
         value = self.arguments[name]
         if isinstance(value, AtenValue):
             return value.dtype
-        return value.tensor.dtype if isinstance(value, Folded) else torch.tensor(value).dtype
+        return value.tensor.dtype if isinstance(value, FoldedValue) else torch.tensor(value).dtype
 
     def shape(self, name: str) -> Shape:
         """Shape of a node."""

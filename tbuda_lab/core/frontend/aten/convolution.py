@@ -7,9 +7,9 @@ import math
 import torch
 
 from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Result, maps
-from tbuda_lab.core.frontend.aten.eltwise import scaled
+from tbuda_lab.core.frontend.aten.eltwise import times
 from tbuda_lab.core.frontend.aten.host import host_call
-from tbuda_lab.core.frontend.aten.shape import sliced
+from tbuda_lab.core.frontend.aten.shape import slice_dim
 from tbuda_lab.core.graph import Shape
 from tbuda_lab.core.ops import (
     AdaptiveAvgPool2d,
@@ -132,9 +132,9 @@ def _layer(
     if not count:  # nothing of the image reaches here: the bias alone
         zero = c.constant(torch.zeros(n, out_shape[-4], *out_shape[-2:]))
         return c.op(Add(), zero, c.reshape(bias[0], (out_shape[-4], 1, 1))) if bias else zero
-    images = c.op(Stack(-3), *(c.reshape(sliced(c, x, 2, d, d + 1), (n, channels, height, width)) for d, _ in seen))
+    images = c.op(Stack(-3), *(c.reshape(slice_dim(c, x, 2, d, d + 1), (n, channels, height, width)) for d, _ in seen))
     stacked = c.reshape(images, (n, channels * count, height, width))
-    kernels = [sliced(c, weight, 2, k, k + 1) for _, k in seen]
+    kernels = [slice_dim(c, weight, 2, k, k + 1) for _, k in seen]
     if not transposed:
         joined_kernels = kernels[0] if count == 1 else c.op(Concatenate(-3), *kernels)
         return c.op(flat, stacked, c.reshape(joined_kernels, (first, second * count, kh, kw)), *bias)
@@ -170,7 +170,7 @@ def pool_volume(c: Call) -> Result:
     else:
         flat = AvgPool2d(kernel[1:], stride[1:], sides, False, bool(c.get("count_include_pad", True)))
     images = [
-        c.op(flat, c.reshape(sliced(c, x, 2, d, d + 1), (n, channels, height, width))) for d in range(depth)
+        c.op(flat, c.reshape(slice_dim(c, x, 2, d, d + 1), (n, channels, height, width))) for d in range(depth)
     ]
     layers = []
     for at in range((depth + 2 * padding[0] - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1):
@@ -179,7 +179,7 @@ def pool_volume(c: Call) -> Result:
         y = inside[0]
         for other in inside[1:]:
             y = c.op(Maximum() if biggest else Add(), y, other)
-        layers.append(y if biggest else scaled(c, y, 1.0 / len(inside)))
+        layers.append(y if biggest else times(c, y, 1.0 / len(inside)))
     y = c.reshape(c.op(Stack(-3), *layers), c.out_shape)
     return (y, None) if name.endswith("_with_indices") else y
 
@@ -266,7 +266,7 @@ def avg_pool(c: Call) -> str:
         kernel = (min(kernel[0], height), min(kernel[1], width))
     op = AvgPool2d(kernel, stride, around(padding), ceil_mode, counted)
     y = c.op(op, x)
-    y = scaled(c, y, kernel[0] * kernel[1] / divisor) if divisor is not None else y
+    y = times(c, y, kernel[0] * kernel[1] / divisor) if divisor is not None else y
     return c.reshape(y, c.out_shape)
 
 

@@ -99,14 +99,14 @@ for _name, _op in BINARY.items():
     _binary(_name, _op)
 
 
-def scaled(c: Call, x: str, factor: float) -> str:
+def times(c: Call, x: str, factor: float) -> str:
     """x * factor, or x itself for factor 1."""
     return x if factor == 1 else c.op(Multiply(), x, c.constant(float(factor)))
 
 
 def sigmoid_of_three(c: Call, x: str) -> str:
     """clip(x + 3, 0, 6) / 6, the "hard" sigmoid."""
-    return scaled(c, c.op(Clip(0.0, 6.0, True), c.op(Add(), x, c.constant(3.0))), 1 / 6)
+    return times(c, c.op(Clip(0.0, 6.0, True), c.op(Add(), x, c.constant(3.0))), 1 / 6)
 
 
 @maps("aten.add", "aten.sub", "aten.rsub")
@@ -114,8 +114,8 @@ def add_or_subtract(c: Call) -> str:
     a, b = c.arguments["self"], c.arguments["other"]
     name = c.target._schema.name
     if name == "aten::rsub":
-        return c.op(Subtract(), c.node_of(b), scaled(c, c.node_of(a), c.get("alpha", 1)))
-    second = scaled(c, c.node_of(b), c.get("alpha", 1))
+        return c.op(Subtract(), c.node_of(b), times(c, c.node_of(a), c.get("alpha", 1)))
+    second = times(c, c.node_of(b), c.get("alpha", 1))
     return c.op(Add() if name == "aten::add" else Subtract(), c.node_of(a), second)
 
 
@@ -126,10 +126,10 @@ def divide(c: Call) -> str:
         return c.op(FloorDivide(), c.x(), _integer(c, "other"))
     if rounding is not None:
         return one(host_call(c))
-    constant = c.folded("other")
+    constant = c.folded_value("other")
     number = constant.item() if constant is not None and constant.numel() == 1 else c.arguments["other"]
     if isinstance(number, int | float) and number != 0:
-        return scaled(c, c.x(), 1.0 / number)
+        return times(c, c.x(), 1.0 / number)
     return c.op(Divide(), c.x(), c.x("other"))
 
 
@@ -148,7 +148,7 @@ def _integer(c: Call, name: str) -> str:
 
 @maps("aten.neg")
 def negate(c: Call) -> str:
-    return scaled(c, c.x(), -1.0)
+    return times(c, c.x(), -1.0)
 
 
 @maps("aten.square")
@@ -169,8 +169,8 @@ def log_or_exp(c: Call) -> str:
     if name == "aten::expm1":
         return c.op(Add(), c.op(Exp(), x), c.constant(-1.0))
     if name == "aten::exp2":
-        return c.op(Exp(), scaled(c, x, math.log(2.0)))
-    return scaled(c, c.op(Log(), x), 1.0 / math.log(2.0 if name == "aten::log2" else 10.0))
+        return c.op(Exp(), times(c, x, math.log(2.0)))
+    return times(c, c.op(Log(), x), 1.0 / math.log(2.0 if name == "aten::log2" else 10.0))
 
 
 def power_of(c: Call, x: str, exponent: float) -> str:
@@ -195,8 +195,8 @@ def power(c: Call) -> str:
     if isinstance(base, int | float):
         if base <= 0:
             raise CannotMap(f"a power of the base {base} with a tensor exponent is defined for positive bases only")
-        return c.op(Exp(), scaled(c, c.node_of(exponent), math.log(base)))
-    known = c.folded("exponent")
+        return c.op(Exp(), times(c, c.node_of(exponent), math.log(base)))
+    known = c.folded_value("exponent")
     if known is not None and (y := _whole_powers(c, c.node_of(base), known)) is not None:
         return y
     return c.op(Power(), c.node_of(base), c.node_of(exponent))
@@ -262,7 +262,7 @@ def halves(c: Call, x: str) -> tuple[str, str]:
 def exponential_tail(c: Call, x: str, alpha: float, inner: float = 1.0) -> str:
     """x above 0, alpha * (e^(inner x) - 1) below, without an exponential of a large number."""
     above, below = halves(c, x)
-    tail = scaled(c, c.op(Add(), c.op(Exp(), scaled(c, below, inner)), c.constant(-1.0)), alpha)
+    tail = times(c, c.op(Add(), c.op(Exp(), times(c, below, inner)), c.constant(-1.0)), alpha)
     return c.op(Add(), above, tail)
 
 
@@ -271,12 +271,12 @@ def elu(c: Call) -> str:
     alpha, scale, inner = float(c.get("alpha", 1.0)), float(c.get("scale", 1.0)), float(c.get("input_scale", 1.0))
     if c.target._schema.name == "aten::celu":
         inner = 1.0 / alpha
-    return scaled(c, exponential_tail(c, c.x(), alpha, inner), scale)
+    return times(c, exponential_tail(c, c.x(), alpha, inner), scale)
 
 
 @maps("aten.selu")
 def selu(c: Call) -> str:
-    return scaled(c, exponential_tail(c, c.x(), 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
+    return times(c, exponential_tail(c, c.x(), 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
 
 
 def soft_plus(c: Call, x: str) -> str:
@@ -289,7 +289,7 @@ def soft_plus(c: Call, x: str) -> str:
 @maps("aten.softplus")
 def softplus(c: Call) -> str:
     beta = float(c.get("beta", 1))
-    return scaled(c, soft_plus(c, scaled(c, c.x(), beta)), 1.0 / beta)
+    return times(c, soft_plus(c, times(c, c.x(), beta)), 1.0 / beta)
 
 
 @maps("aten.mish")
@@ -299,7 +299,7 @@ def mish(c: Call) -> str:
 
 @maps("aten.log_sigmoid", "aten.log_sigmoid_forward")
 def log_sigmoid(c: Call) -> str:
-    return scaled(c, soft_plus(c, scaled(c, c.x(), -1.0)), -1.0)
+    return times(c, soft_plus(c, times(c, c.x(), -1.0)), -1.0)
 
 
 @maps("aten.prelu", "aten._prelu_kernel")
@@ -315,7 +315,7 @@ def prelu(c: Call) -> str:
 @maps("aten.addcmul", "aten.addcdiv")
 def add_product(c: Call) -> str:
     op: Op = Multiply() if c.target._schema.name == "aten::addcmul" else Divide()
-    return c.op(Add(), c.x(), scaled(c, c.op(op, c.x("tensor1"), c.x("tensor2")), c.get("value", 1)))
+    return c.op(Add(), c.x(), times(c, c.op(op, c.x("tensor1"), c.x("tensor2")), c.get("value", 1)))
 
 
 @maps("aten.lerp")
@@ -390,9 +390,9 @@ def erfc(c: Call) -> str:
 def hyperbolic(c: Call) -> str:
     """Half the sum (or difference) of e^x and e^-x."""
     x = c.x()
-    up, down = c.op(Exp(), x), c.op(Exp(), scaled(c, x, -1.0))
+    up, down = c.op(Exp(), x), c.op(Exp(), times(c, x, -1.0))
     op = Add() if c.target._schema.name == "aten::cosh" else Subtract()
-    return scaled(c, c.op(op, up, down), 0.5)
+    return times(c, c.op(op, up, down), 0.5)
 
 
 @maps("aten.tan")
@@ -416,7 +416,7 @@ def area(c: Call) -> str:
 def atanh(c: Call) -> str:
     """ln((1 + x) / (1 - x)) / 2."""
     one_plus = c.op(Add(), c.x(), c.constant(1.0))
-    return scaled(c, c.op(Log(), c.op(Divide(), one_plus, c.op(Subtract(), c.constant(1.0), c.x()))), 0.5)
+    return times(c, c.op(Log(), c.op(Divide(), one_plus, c.op(Subtract(), c.constant(1.0), c.x()))), 0.5)
 
 
 IDENTITY = (

@@ -11,7 +11,7 @@ from tbuda_lab.core.frontend.aten.call import (
     AtenValue,
     Call,
     CannotMap,
-    Folded,
+    FoldedValue,
     Mapping,
     Result,
     known_shape,
@@ -30,7 +30,7 @@ def host_call(c: Call) -> Result:
     complex_operands: list[int] = []
 
     def plain(value: Any) -> Any:
-        if isinstance(value, AtenValue | Folded):
+        if isinstance(value, AtenValue | FoldedValue):
             if _dtype(value).is_complex:
                 complex_operands.append(len(operands))
             operands.append(c.node_of(_parts(value)))
@@ -59,14 +59,14 @@ def host_call(c: Call) -> Result:
     return results_of if isinstance(c.out, tuple | list) else results_of[0]
 
 
-def _dtype(value: AtenValue | Folded) -> torch.dtype:
+def _dtype(value: AtenValue | FoldedValue) -> torch.dtype:
     return value.dtype if isinstance(value, AtenValue) else value.tensor.dtype
 
 
-def _parts(value: AtenValue | Folded) -> AtenValue | Folded:
+def _parts(value: AtenValue | FoldedValue) -> AtenValue | FoldedValue:
     """Real and imaginary parts of a complex constant as its last dim; other values as they are."""
-    if isinstance(value, Folded) and value.tensor.is_complex():
-        return Folded(torch.view_as_real(value.tensor.resolve_conj()), value.label)
+    if isinstance(value, FoldedValue) and value.tensor.is_complex():
+        return FoldedValue(torch.view_as_real(value.tensor.resolve_conj()), value.label)
     return value
 
 

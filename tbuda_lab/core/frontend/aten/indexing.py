@@ -8,9 +8,9 @@ import math
 import numpy as np
 import torch
 
-from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Folded, Result, maps
+from tbuda_lab.core.frontend.aten.call import Call, CannotMap, FoldedValue, Result, maps
 from tbuda_lab.core.frontend.aten.host import host_call
-from tbuda_lab.core.frontend.aten.shape import joined, permuted, taken
+from tbuda_lab.core.frontend.aten.shape import join_parts, permute_dims, take_positions
 from tbuda_lab.core.graph import NodeKind, Shape
 from tbuda_lab.core.ops import (
     Add,
@@ -32,16 +32,16 @@ def looked_up(c: Call, table: str, indices: str) -> str:
 
 @maps("aten.embedding")
 def embedding(c: Call) -> str:
-    constant = c.folded("indices")
+    constant = c.folded_value("indices")
     table = c.x("weight")
     if constant is None:
         return looked_up(c, table, c.x("indices"))
-    return c.reshape(taken(c, table, 0, constant.reshape(-1).numpy()), c.out_shape)
+    return c.reshape(take_positions(c, table, 0, constant.reshape(-1).numpy()), c.out_shape)
 
 
 @maps("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 def embedding_bag(c: Call) -> Result:
-    offsets = c.folded("offsets")
+    offsets = c.folded_value("offsets")
     if offsets is None:  # where its bags begin depends on an input
         return host_call(c)
     starts = tuple(int(n) for n in offsets.tolist())
@@ -62,10 +62,10 @@ def embedding_bag(c: Call) -> Result:
 
 @maps("aten.index_select")
 def index_select(c: Call) -> str:
-    constant = c.folded("index")
+    constant = c.folded_value("index")
     x, dim = c.x(), c.get("dim")
     if constant is not None:
-        return taken(c, x, dim, constant.reshape(-1).numpy())
+        return take_positions(c, x, dim, constant.reshape(-1).numpy())
     return _rows_at(c, x, dim, c.x("index"))
 
 
@@ -80,7 +80,7 @@ def _rows_of_several(c: Call, x: str, indices: list[str], lead: int) -> str:
     return c.reshape(_rows_at(c, merged, lead, flat), c.out_shape)
 
 
-def _computed(c: Call, x: str) -> bool:
+def _on_device(c: Call, x: str) -> bool:
     """Whether the device computes x: it depends on an input of floats."""
     graph, seen, stack = c.emit.graph, set(), [x]
     while stack:
@@ -105,8 +105,8 @@ def _rows_at(c: Call, x: str, dim: int, index: str) -> str:
     dim %= len(shape)
     rest = (*shape[:dim], *shape[dim + 1 :])
     order = (dim, *(d for d in range(len(shape)) if d != dim))
-    table = c.reshape(permuted(c, x, order), (shape[dim], math.prod(rest)))
-    if _computed(c, x):
+    table = c.reshape(permute_dims(c, x, order), (shape[dim], math.prod(rest)))
+    if _on_device(c, x):
         flat = c.reshape(index, (math.prod(lead), 1))
         chosen = c.op(Equal(), flat, c.constant(torch.arange(shape[dim]).reshape(1, shape[dim])))
         rows = c.op(Matmul(), chosen, table)
@@ -114,7 +114,7 @@ def _rows_at(c: Call, x: str, dim: int, index: str) -> str:
         rows = looked_up(c, table, index)
     k = len(lead)
     back = c.reshape(rows, (*lead, *rest))
-    return permuted(c, back, (*range(k, k + dim), *range(k), *range(k + dim, k + len(rest))))
+    return permute_dims(c, back, (*range(k, k + dim), *range(k), *range(k + dim, k + len(rest))))
 
 
 @maps("aten.gather")
@@ -122,18 +122,18 @@ def gather(c: Call) -> str:
     x, dim = c.x(), c.get("dim")
     shape = c.shape(x)
     dim %= len(shape)
-    constant = c.folded("index")
+    constant = c.folded_value("index")
     if math.prod(shape) != shape[dim]:
         if constant is None:
             return _gathered_at_run_time(c, x, dim)
         places = list(torch.meshgrid(*(torch.arange(n) for n in constant.shape), indexing="ij"))
         places[dim] = constant
         flat_index = np.ravel_multi_index([p.reshape(-1).numpy() for p in places], shape)
-        return c.reshape(taken(c, c.reshape(x, (math.prod(shape), 1)), 0, flat_index), c.out_shape)
+        return c.reshape(take_positions(c, c.reshape(x, (math.prod(shape), 1)), 0, flat_index), c.out_shape)
     flat = c.reshape(x, (shape[dim], 1))
     if constant is not None:
-        return c.reshape(taken(c, flat, 0, constant.reshape(-1).numpy()), c.out_shape)
-    if _computed(c, x):
+        return c.reshape(take_positions(c, flat, 0, constant.reshape(-1).numpy()), c.out_shape)
+    if _on_device(c, x):
         return _gathered_at_run_time(c, x, dim)
     return c.reshape(looked_up(c, flat, c.x("index")), c.out_shape)
 
@@ -179,11 +179,11 @@ def diagonal(c: Call) -> str:
     rank, offset = len(shape), c.get("offset", 0)
     first, second = c.get("dim1", 0) % rank, c.get("dim2", 1) % rank
     rest = [d for d in range(rank) if d not in (first, second)]
-    matrix = permuted(c, x, (*rest, first, second))
+    matrix = permute_dims(c, x, (*rest, first, second))
     count = c.out_shape[-1]
     rows, columns = np.arange(count) + max(0, -offset), np.arange(count) + max(0, offset)
     flat = c.reshape(matrix, (*(shape[d] for d in rest), shape[first] * shape[second]))
-    return c.reshape(taken(c, flat, -1, rows * shape[second] + columns), c.out_shape)
+    return c.reshape(take_positions(c, flat, -1, rows * shape[second] + columns), c.out_shape)
 
 
 @maps("aten.as_strided", "aten.as_strided_copy")
@@ -196,7 +196,7 @@ def as_strided(c: Call) -> str:
         at = at[..., None] + np.arange(n) * s
     if at.size == 0 or at.max() >= count:
         raise CannotMap("as_strided beyond its tensor; view the tensor that holds the memory")
-    return c.reshape(taken(c, c.reshape(x, (count, 1)), 0, at.reshape(-1)), c.out_shape)
+    return c.reshape(take_positions(c, c.reshape(x, (count, 1)), 0, at.reshape(-1)), c.out_shape)
 
 
 @maps("aten.unfold")
@@ -206,10 +206,10 @@ def unfold(c: Call) -> str:
     dim %= len(shape)
     count = (shape[dim] - size) // step + 1
     at = (np.arange(count)[:, None] * step + np.arange(size)).reshape(-1)
-    rows = taken(c, x, dim, at)
+    rows = take_positions(c, x, dim, at)
     split = c.reshape(rows, (*shape[:dim], count, size, *shape[dim + 1 :]))
     rank = len(shape) + 1
-    return permuted(c, split, [d for d in range(rank) if d != dim + 1] + [dim + 1])
+    return permute_dims(c, split, [d for d in range(rank) if d != dim + 1] + [dim + 1])
 
 
 @maps("aten.index_copy", "aten.index_fill", "aten.index_add")
@@ -219,7 +219,7 @@ def index_copy(c: Call) -> str:
     shape = c.shape(x)
     dim %= len(shape)
     name = c.target._schema.name
-    constant = c.folded("index")
+    constant = c.folded_value("index")
     count = shape[dim]
     places = c.shape(c.x("index")) or (1,)
     if name == "aten::index_fill":
@@ -231,7 +231,7 @@ def index_copy(c: Call) -> str:
     if constant is not None and name != "aten::index_add":
         at = np.arange(count)
         at[constant.reshape(-1).numpy()] = count + np.arange(places[0])
-        return taken(c, joined(c, [x, source], dim), dim, at)
+        return take_positions(c, join_parts(c, [x, source], dim), dim, at)
     numbers = c.constant(torch.arange(count).to(torch.float32).reshape(count, 1))
     spread = c.reshape(c.x("index"), (1, places[0]))
     written = c.op(Equal(), numbers, spread)  # (count, places): 1 where a place is written
@@ -253,21 +253,21 @@ def index(c: Call) -> str:
     if dims != list(range(dims[0], dims[-1] + 1)):
         raise CannotMap("indexing by several tensors works on neighbouring dims only")
     shape, lead = c.shape(x), dims[0]
-    if len(dims) == 1 and not isinstance(indices[lead], Folded):
+    if len(dims) == 1 and not isinstance(indices[lead], FoldedValue):
         moved = _rows_at(c, x, lead, c.node_of(indices[lead]))
         return c.reshape(moved, c.out_shape)
     chosen = [indices[d] for d in dims]
-    if not all(isinstance(i, Folded) for i in chosen):
+    if not all(isinstance(i, FoldedValue) for i in chosen):
         return _rows_of_several(c, x, [c.node_of(i) for i in chosen], lead)
     if any(i.tensor.dtype == torch.bool for i in chosen):
         masks = [i.tensor for i in chosen]
         if len(masks) != 1 or masks[0].dim() != 1:
             raise CannotMap("a truth-value index must be a single vector known at trace time")
-        return taken(c, x, lead, masks[0].nonzero().reshape(-1).numpy())
+        return take_positions(c, x, lead, masks[0].nonzero().reshape(-1).numpy())
     sizes = [shape[d] for d in dims]
     parts = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
         *(torch.where(i.tensor < 0, i.tensor + n, i.tensor) for i, n in zip(chosen, sizes, strict=True))
     )
     flat = np.ravel_multi_index([p.reshape(-1).numpy() for p in parts], sizes)
     merged: Shape = (*shape[:lead], math.prod(sizes), *shape[dims[-1] + 1 :])
-    return c.reshape(taken(c, c.reshape(x, merged), lead, flat), c.out_shape)
+    return c.reshape(take_positions(c, c.reshape(x, merged), lead, flat), c.out_shape)

@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Folded, Result, maps
-from tbuda_lab.core.frontend.aten.eltwise import scaled
-from tbuda_lab.core.frontend.aten.shape import sliced, swapped
+from tbuda_lab.core.frontend.aten.call import Call, CannotMap, FoldedValue, Result, maps
+from tbuda_lab.core.frontend.aten.eltwise import times
+from tbuda_lab.core.frontend.aten.shape import slice_dim, swap_dims
 from tbuda_lab.core.graph import Shape
 from tbuda_lab.core.ops import (
     Add,
@@ -38,7 +38,7 @@ MASKED = -1e9
 # -- products ------------------------------------------------------------------------------------------------
 @maps("aten.linear")
 def linear(c: Call) -> str:
-    x, weight = c.x("input"), swapped(c, c.x("weight"), -2, -1)
+    x, weight = c.x("input"), swap_dims(c, c.x("weight"), -2, -1)
     if len(c.shape(x)) == 1:
         x = c.reshape(x, (1, *c.shape(x)))
     bias = [c.x("bias")] if c.has("bias") else []
@@ -66,8 +66,8 @@ def addmm(c: Call) -> str:
     beta, alpha = c.get("beta", 1), c.get("alpha", 1)
     if beta == 1 and alpha == 1:
         return c.op(Matmul(), c.x(first), c.x(second), c.x())
-    scaled_product = scaled(c, c.op(Matmul(), c.x(first), c.x(second)), alpha)
-    return scaled_product if beta == 0 else c.op(Add(), scaled_product, scaled(c, c.x(), beta))
+    scaled_product = times(c, c.op(Matmul(), c.x(first), c.x(second)), alpha)
+    return scaled_product if beta == 0 else c.op(Add(), scaled_product, times(c, c.x(), beta))
 
 
 # -- normalisation -------------------------------------------------------------------------------------------
@@ -107,11 +107,11 @@ def by_own_statistics(c: Call, x: str, epsilon: float) -> str:
     every channel is a group."""
     shape = c.shape(x)
     batch, channels = shape[:2]
-    ahead = swapped(c, x, 0, 1) if batch > 1 else x
+    ahead = swap_dims(c, x, 0, 1) if batch > 1 else x
     flat = c.reshape(ahead, (1, channels, math.prod(shape) // channels))
     weight, bias = weight_or(c, "weight", (channels,), 1.0), weight_or(c, "bias", (channels,), 0.0)
     y = c.op(GroupNorm(channels, epsilon), flat, weight, bias)
-    return swapped(c, c.reshape(y, (channels, batch, *shape[2:])), 0, 1) if batch > 1 else c.reshape(y, shape)
+    return swap_dims(c, c.reshape(y, (channels, batch, *shape[2:])), 0, 1) if batch > 1 else c.reshape(y, shape)
 
 
 @maps("aten.layer_norm", "aten.native_layer_norm")
@@ -180,10 +180,10 @@ def attention(c: Call) -> str:
         shared = heads[-1] // c.shape(k)[-3]
         q = c.reshape(q, (*heads[:-1], heads[-1] // shared, rows * shared, width))
     scale = c.get("scale")
-    q = scaled(c, q, float(scale) if scale is not None else 1.0 / math.sqrt(width))
-    scores = c.op(Matmul(), q, swapped(c, k, -2, -1))
+    q = times(c, q, float(scale) if scale is not None else 1.0 / math.sqrt(width))
+    scores = c.op(Matmul(), q, swap_dims(c, k, -2, -1))
     scores = c.reshape(scores, (*heads, rows, keys)) if shared > 1 else scores
-    scores = masked(c, scores, rows, keys)
+    scores = add_mask(c, scores, rows, keys)
     weights = c.op(Softmax(-1), scores)
     weights = without_hidden_rows(c, weights)
     if shared > 1:
@@ -191,7 +191,7 @@ def attention(c: Call) -> str:
     return c.reshape(c.op(Matmul(), weights, v), c.out_shape)
 
 
-def masked(c: Call, scores: str, rows: int, keys: int) -> str:
+def add_mask(c: Call, scores: str, rows: int, keys: int) -> str:
     """Scores plus the mask: a truth-value mask hides where it is false, a float mask is added."""
     if c.get("is_causal"):
         hidden = torch.ones(rows, keys).tril() == 0
@@ -201,12 +201,12 @@ def masked(c: Call, scores: str, rows: int, keys: int) -> str:
     mask = c.arguments["attn_mask"]
     if c.dtype_of("attn_mask") != torch.bool:
         return c.op(Add(), scores, c.x("attn_mask"))
-    if isinstance(mask, Folded):
+    if isinstance(mask, FoldedValue):
         if bool(mask.tensor.all()):
             return scores
         return c.op(Add(), scores, c.constant((~mask.tensor).to(torch.float32) * MASKED))
     hidden_by_input = c.op(Subtract(), c.constant(1.0), c.x("attn_mask"))
-    return c.op(Add(), scores, scaled(c, hidden_by_input, MASKED))
+    return c.op(Add(), scores, times(c, hidden_by_input, MASKED))
 
 
 def without_hidden_rows(c: Call, weights: str) -> str:
@@ -214,7 +214,7 @@ def without_hidden_rows(c: Call, weights: str) -> str:
     if c.get("is_causal") or not c.has("attn_mask") or c.dtype_of("attn_mask") != torch.bool:
         return weights
     mask = c.arguments["attn_mask"]
-    if isinstance(mask, Folded):
+    if isinstance(mask, FoldedValue):
         if bool(mask.tensor.any(-1).all()):
             return weights
         return c.op(Multiply(), weights, c.constant(mask.tensor.to(torch.float32)))
@@ -225,8 +225,8 @@ def without_hidden_rows(c: Call, weights: str) -> str:
 def glu(c: Call) -> str:
     x, dim = c.x(), c.get("dim", -1)
     half = c.shape(x)[dim] // 2
-    gate = c.op(Sigmoid(), sliced(c, x, dim, half, 2 * half))
-    return c.op(Multiply(), sliced(c, x, dim, 0, half), gate)
+    gate = c.op(Sigmoid(), slice_dim(c, x, dim, half, 2 * half))
+    return c.op(Multiply(), slice_dim(c, x, dim, 0, half), gate)
 
 
 # -- reductions ----------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def dims_of(c: Call, rank: int) -> list[int]:
     return sorted((d % rank - rank for d in dims), reverse=True)
 
 
-def reduced(c: Call, x: str, op: type[ReduceSum] | type[ReduceAvg] | type[ReduceMax], dims: list[int]) -> str:
+def reduce_dims(c: Call, x: str, op: type[ReduceSum] | type[ReduceAvg] | type[ReduceMax], dims: list[int]) -> str:
     for dim in dims:
         x = c.op(op(dim), x)
     return x
@@ -246,26 +246,26 @@ def reduced(c: Call, x: str, op: type[ReduceSum] | type[ReduceAvg] | type[Reduce
 @maps("aten.mean")
 def mean(c: Call) -> str:
     x = c.x()
-    return c.reshape(reduced(c, x, ReduceAvg, dims_of(c, len(c.shape(x)))), c.out_shape)
+    return c.reshape(reduce_dims(c, x, ReduceAvg, dims_of(c, len(c.shape(x)))), c.out_shape)
 
 
 @maps("aten.sum")
 def sum_(c: Call) -> str:
     x = c.x()
-    return c.reshape(reduced(c, x, ReduceSum, dims_of(c, len(c.shape(x)))), c.out_shape)
+    return c.reshape(reduce_dims(c, x, ReduceSum, dims_of(c, len(c.shape(x)))), c.out_shape)
 
 
 @maps("aten.amax", "aten.max.default", "aten.max.dim")
 def amax(c: Call) -> Result:
     x = c.x()
-    y = c.reshape(reduced(c, x, ReduceMax, dims_of(c, len(c.shape(x)))), c.out_shape)
+    y = c.reshape(reduce_dims(c, x, ReduceMax, dims_of(c, len(c.shape(x)))), c.out_shape)
     return (y, None) if c.target._overloadname == "dim" else y
 
 
 @maps("aten.amin", "aten.min.default", "aten.min.dim")
 def amin(c: Call) -> Result:
-    x = scaled(c, c.x(), -1.0)
-    y = scaled(c, reduced(c, x, ReduceMax, dims_of(c, len(c.shape(x)))), -1.0)
+    x = times(c, c.x(), -1.0)
+    y = times(c, reduce_dims(c, x, ReduceMax, dims_of(c, len(c.shape(x)))), -1.0)
     y = c.reshape(y, c.out_shape)
     return (y, None) if c.target._overloadname == "dim" else y
 
@@ -278,10 +278,10 @@ def variance(c: Call) -> Result:
     count = math.prod(c.shape(x)[d] for d in dims)
     lost = 1.0 if c.get("unbiased", True) else 0.0
     lost = float(c.get("correction", lost))
-    middle = reduced(c, x, ReduceAvg, dims)
+    middle = reduce_dims(c, x, ReduceAvg, dims)
     centred = c.op(Subtract(), x, middle)
-    spread = reduced(c, c.op(Multiply(), centred, centred), ReduceAvg, dims)
-    spread = scaled(c, spread, count / (count - lost))
+    spread = reduce_dims(c, c.op(Multiply(), centred, centred), ReduceAvg, dims)
+    spread = times(c, spread, count / (count - lost))
     name = c.target._schema.name
     y = c.reshape(c.op(Sqrt(), spread) if name == "aten::std" else spread, c.out_shape)
     return (y, c.reshape(middle, c.out_shape)) if name == "aten::var_mean" else y
@@ -293,7 +293,7 @@ def norm(c: Call) -> str:
     if order not in (None, 2, 2.0):
         raise CannotMap(f"a vector norm of order {order}; the order 2 has a form here")
     x = c.x()
-    total = reduced(c, c.op(Multiply(), x, x), ReduceSum, dims_of(c, len(c.shape(x))))
+    total = reduce_dims(c, c.op(Multiply(), x, x), ReduceSum, dims_of(c, len(c.shape(x))))
     return c.reshape(c.op(Sqrt(), total), c.out_shape)
 
 
@@ -301,7 +301,7 @@ def norm(c: Call) -> str:
 def argmax(c: Call) -> str:
     x, dim = c.x(), c.arguments.get("dim")
     if c.target._schema.name == "aten::argmin":
-        x = scaled(c, x, -1.0)
+        x = times(c, x, -1.0)
     if dim is None:
         x, dim = c.reshape(x, (math.prod(c.shape(x)),)), -1
     return c.reshape(c.op(Argmax(dim % len(c.shape(x)) - len(c.shape(x))), x), c.out_shape)
@@ -324,5 +324,5 @@ def any_or_all(c: Call) -> str:
     x, negate = c.x(), c.target._schema.name == "aten::all"
     one = c.constant(1.0)
     x = c.op(Subtract(), one, x) if negate else x
-    y = reduced(c, x, ReduceMax, dims_of(c, len(c.shape(x))))
+    y = reduce_dims(c, x, ReduceMax, dims_of(c, len(c.shape(x))))
     return c.reshape(c.op(Subtract(), one, y) if negate else y, c.out_shape)

@@ -41,35 +41,35 @@ def reshape(c: Call) -> str:
     return c.reshape(c.x(), c.out_shape)
 
 
-def swapped(c: Call, x: str, dim0: int, dim1: int) -> str:
+def swap_dims(c: Call, x: str, dim0: int, dim1: int) -> str:
     """Transpose with dims counted from the back; `x` itself when both are the same dim."""
     rank = len(c.shape(x))
     i, j = sorted((dim0 % rank - rank, dim1 % rank - rank))
     return x if i == j else c.op(Transpose(i, j), x)
 
 
-def permuted(c: Call, x: str, order: Sequence[int]) -> str:
+def permute_dims(c: Call, x: str, order: Sequence[int]) -> str:
     """A permutation as the fewest swaps of two dims: dim i of the result is dim order[i] of x."""
     rank = len(order)
     at = [d % rank for d in range(rank)]
     for i, target in enumerate(d % rank for d in order):
         j = at.index(target)
         if j != i:
-            x = swapped(c, x, i, j)
+            x = swap_dims(c, x, i, j)
             at[i], at[j] = at[j], at[i]
     return x
 
 
 @maps("aten.permute")
 def permute(c: Call) -> str:
-    return permuted(c, c.x(), c.get("dims"))
+    return permute_dims(c, c.x(), c.get("dims"))
 
 
 @maps("aten.transpose.int", "aten.swapaxes", "aten.swapdims")
 def transpose(c: Call) -> str:
     first = c.get("dim0", c.arguments.get("axis0"))
     second = c.get("dim1", c.arguments.get("axis1"))
-    return swapped(c, c.x(), first, second)
+    return swap_dims(c, c.x(), first, second)
 
 
 @maps("aten.movedim", "aten.moveaxis")
@@ -80,12 +80,12 @@ def movedim(c: Call) -> str:
     order = [d for d in range(rank) if d not in source]
     for position, dim in sorted(zip(target, source, strict=True)):
         order.insert(position, dim)
-    return permuted(c, c.x(), order)
+    return permute_dims(c, c.x(), order)
 
 
 @maps("aten.t", "aten.numpy_T", "aten.mT", "aten.adjoint")
 def turn(c: Call) -> str:
-    return c.x() if len(c.shape(c.x())) < 2 else swapped(c, c.x(), -2, -1)
+    return c.x() if len(c.shape(c.x())) < 2 else swap_dims(c, c.x(), -2, -1)
 
 
 @maps("aten.expand", "aten.expand_as", "aten.broadcast_to")
@@ -116,7 +116,7 @@ def repeat_interleave(c: Call) -> str:
     return c.reshape(wide, c.out_shape)
 
 
-def sliced(c: Call, x: str, dim: int, start: int, stop: int, step: int = 1) -> str:
+def slice_dim(c: Call, x: str, dim: int, start: int, stop: int, step: int = 1) -> str:
     """x[start:stop:step] along dim with Python's rules for negative and too large bounds; x itself if all is kept."""
     shape = c.shape(x)
     dim %= len(shape)
@@ -130,7 +130,7 @@ def sliced(c: Call, x: str, dim: int, start: int, stop: int, step: int = 1) -> s
     return c.op(Index(dim - len(shape), first, last, step), x)
 
 
-def taken(c: Call, x: str, dim: int, index: np.ndarray) -> str:
+def take_positions(c: Call, x: str, dim: int, index: np.ndarray) -> str:
     """x[..., index, ...] along dim for a known one-dimensional index: a slice where the index is one, else a gather."""
     shape = c.shape(x)
     dim %= len(shape)
@@ -139,7 +139,7 @@ def taken(c: Call, x: str, dim: int, index: np.ndarray) -> str:
         raise CannotMap(f"an index outside 0..{shape[dim] - 1}")
     step = int(at[1] - at[0]) if at.size > 1 else 1
     if step > 0 and np.array_equal(at, at[0] + step * np.arange(at.size)):
-        return sliced(c, x, dim, int(at[0]), int(at[-1]) + 1, step)
+        return slice_dim(c, x, dim, int(at[0]), int(at[-1]) + 1, step)
     after = math.prod(shape[dim + 1 :])
     rows = c.reshape(x, (*shape[: dim + 1], after))
     picked = c.op(GatherRows(Payload(at)), rows)
@@ -150,21 +150,21 @@ def taken(c: Call, x: str, dim: int, index: np.ndarray) -> str:
 def slice_(c: Call) -> str:
     x = c.x()
     dim = c.get("dim", 0)
-    return sliced(c, x, dim, c.get("start", 0), c.get("end", c.shape(x)[dim]), c.get("step", 1))
+    return slice_dim(c, x, dim, c.get("start", 0), c.get("end", c.shape(x)[dim]), c.get("step", 1))
 
 
 @maps("aten.narrow")
 def narrow(c: Call) -> str:
     x, start = c.x(), int(c.get("start"))
     start += c.shape(x)[c.get("dim")] if start < 0 else 0
-    return sliced(c, x, c.get("dim"), start, start + c.get("length"))
+    return slice_dim(c, x, c.get("dim"), start, start + c.get("length"))
 
 
 @maps("aten.select.int")
 def select(c: Call) -> str:
     x, dim = c.x(), c.get("dim")
     at = c.get("index") % c.shape(x)[dim]
-    return c.reshape(sliced(c, x, dim, at, at + 1), c.out_shape)
+    return c.reshape(slice_dim(c, x, dim, at, at + 1), c.out_shape)
 
 
 @maps(
@@ -175,7 +175,7 @@ def split(c: Call) -> Result:
     pieces, at = [], 0
     for piece in c.out:
         size = int(piece.shape[dim])
-        pieces.append(sliced(c, x, dim, at, at + size))
+        pieces.append(slice_dim(c, x, dim, at, at + size))
         at += size
     return tuple(pieces)
 
@@ -183,17 +183,17 @@ def split(c: Call) -> Result:
 @maps("aten.unbind")
 def unbind(c: Call) -> Result:
     x, dim = c.x(), c.get("dim", 0)
-    return tuple(c.reshape(sliced(c, x, dim, i, i + 1), tuple(piece.shape)) for i, piece in enumerate(c.out))
+    return tuple(c.reshape(slice_dim(c, x, dim, i, i + 1), tuple(piece.shape)) for i, piece in enumerate(c.out))
 
 
-def joined(c: Call, parts: list[str], axis: int) -> str:
+def join_parts(c: Call, parts: list[str], axis: int) -> str:
     return parts[0] if len(parts) == 1 else c.op(Concatenate(axis), *parts)
 
 
 @maps("aten.cat", "aten.concat", "aten.concatenate")
 def cat(c: Call) -> str:
     parts = [x for x in c.xs() if math.prod(c.shape(x))]
-    return joined(c, parts, c.get("dim", 0) % len(c.out_shape) - len(c.out_shape))
+    return join_parts(c, parts, c.get("dim", 0) % len(c.out_shape) - len(c.out_shape))
 
 
 @maps("aten.stack")
@@ -211,7 +211,7 @@ def roll(c: Call) -> str:
         size = c.shape(x)[dim]
         if shift % size:
             cut = size - shift % size
-            x = joined(c, [sliced(c, x, dim, cut, size), sliced(c, x, dim, 0, cut)], dim)
+            x = join_parts(c, [slice_dim(c, x, dim, cut, size), slice_dim(c, x, dim, 0, cut)], dim)
     return c.reshape(x, c.out_shape)
 
 
@@ -219,7 +219,7 @@ def roll(c: Call) -> str:
 def flip(c: Call) -> str:
     x = c.x()
     for dim in c.get("dims"):
-        x = taken(c, x, dim, np.arange(c.shape(x)[dim] - 1, -1, -1))
+        x = take_positions(c, x, dim, np.arange(c.shape(x)[dim] - 1, -1, -1))
     return x
 
 
@@ -242,15 +242,19 @@ def pad(c: Call) -> str:
     pairs = [(0, 0)] * (rank - len(flat) // 2) + [(flat[i], flat[i + 1]) for i in range(len(flat) - 2, -1, -2)]
     for dim, (before, after) in enumerate(pairs):
         if before < 0 or after < 0:
-            x = sliced(c, x, dim, max(-before, 0), c.shape(x)[dim] - max(-after, 0))
+            x = slice_dim(c, x, dim, max(-before, 0), c.shape(x)[dim] - max(-after, 0))
     grown = tuple((max(before, 0), max(after, 0)) for before, after in pairs)
     if all(pair == (0, 0) for pair in grown):
         return x
     if mode == "circular":
         for dim, (before, after) in enumerate(grown):
             size = c.shape(x)[dim]
-            ends = [sliced(c, x, dim, size - before, size)] if before else []
-            x = joined(c, [*ends, x, *([sliced(c, x, dim, 0, after)] if after else [])], dim) if before or after else x
+            ends = [slice_dim(c, x, dim, size - before, size)] if before else []
+            x = (
+                join_parts(c, [*ends, x, *([slice_dim(c, x, dim, 0, after)] if after else [])], dim)
+                if before or after
+                else x
+            )
         return x
     return c.op(Pad(grown, mode, float(c.get("value", 0.0))), x)
 
@@ -265,7 +269,7 @@ def pixel_unshuffle(c: Call) -> str:
     x, r = c.x(), c.get("downscale_factor")
     n, channels, h, w = c.shape(x)
     split = c.reshape(x, (n, channels, h // r, r, w // r, r))
-    return c.reshape(permuted(c, split, (0, 1, 3, 5, 2, 4)), c.out_shape)
+    return c.reshape(permute_dims(c, split, (0, 1, 3, 5, 2, 4)), c.out_shape)
 
 
 @maps("aten.slice_scatter", "aten.select_scatter")
@@ -282,11 +286,11 @@ def slice_scatter(c: Call) -> str:
         start, stop, step = slice(c.get("start", 0), c.get("end", shape[dim]), c.get("step", 1)).indices(shape[dim])
     if step != 1:
         raise CannotMap("writing to a strided slice; write to a contiguous one")
-    parts = [sliced(c, x, dim, 0, start)] if start else []
+    parts = [slice_dim(c, x, dim, 0, start)] if start else []
     parts.append(src)
     if stop < shape[dim]:
-        parts.append(sliced(c, x, dim, stop, shape[dim]))
-    return joined(c, parts, dim)
+        parts.append(slice_dim(c, x, dim, stop, shape[dim]))
+    return join_parts(c, parts, dim)
 
 
 @maps("aten.copy")

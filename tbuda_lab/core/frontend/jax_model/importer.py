@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
 from tbuda_lab.core.frontend.jax_model import indices, linear_algebra  # noqa: F401  they fill the table
 from tbuda_lab.core.frontend.jax_model.primitives import TABLE, Equation, plain_type
@@ -45,19 +45,19 @@ def from_jax(
     inputs = [as_array(x) for x in (sample_inputs if isinstance(sample_inputs, tuple | list) else [sample_inputs])]
     weights, tree = jax.tree_util.tree_flatten_with_path(params)
 
-    def called(leaves: list[Any], *arguments: Any) -> Any:
+    def call(leaves: list[Any], *arguments: Any) -> Any:
         if params is None:
             return function(*arguments)
         return function(jax.tree_util.tree_unflatten(tree, leaves), *arguments)
 
     try:
-        closed, returned = jax.make_jaxpr(called, return_shape=True)([leaf for _, leaf in weights], *inputs)
+        closed, returned = jax.make_jaxpr(call, return_shape=True)([leaf for _, leaf in weights], *inputs)
     except Exception as error:
         raise ModelError(
             f"JAX cannot trace the function: {type(error).__name__}: {str(error).splitlines()[0]}"
         ) from error
     reader = _JaxReader(Calls(Graph(name), progress))
-    names = [_dotted(path) for path, _ in weights]
+    names = [_dotted_path(path) for path, _ in weights]
     places = closed.jaxpr.invars[: len(weights)]
     values: dict[Any, Any] = {}
     stored = [(f"args[{k}]", x) for k, x in enumerate(inputs)]
@@ -95,13 +95,13 @@ def as_array(value: Any) -> np.ndarray:
     return array if narrow is None else array.astype(narrow)
 
 
-def _dotted(path: Any) -> str:
+def _dotted_path(path: Any) -> str:
     parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
     return ".".join(p for p in parts if p not in ("params", "")) or "weight"
 
 
 @dataclasses.dataclass
-class Held:
+class OpaqueValue:
     """A known value of a type that torch does not compute with: a key of random numbers, whole numbers without sign."""
 
     value: Any
@@ -111,16 +111,16 @@ class _JaxReader:
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
 
-    def weight(self, name: str, value: Any) -> Tensor | Held:
+    def weight(self, name: str, value: Any) -> Tensor | OpaqueValue:
         if _of_jax_alone(value):
-            return Held(value)
+            return OpaqueValue(value)
         dtype = getattr(value, "dtype", None)
         plain = np.float32 if _is_short_float(value) else None if dtype is None else plain_type(dtype)
         tensor = torch.from_numpy(np.array(value, dtype=plain))
         if tensor.is_floating_point() and tensor.numel() > 1:
             self.calls.at(Origin(module=name.rpartition(".")[0]))
             return self.calls.parameter(name, tensor)
-        return Folded(tensor, name)
+        return FoldedValue(tensor, name)
 
     def equations(self, jaxpr: Any, values: dict[Any, Any], scope: str) -> list[Any]:
         """Values of the outputs of a jaxpr whose inputs are in `values`."""
@@ -131,7 +131,7 @@ class _JaxReader:
             return values[atom]
 
         for position, equation in enumerate(jaxpr.eqns):
-            self.calls.reached(position, len(jaxpr.eqns))
+            self.calls.at_op(position, len(jaxpr.eqns))
             operands = [of(v) for v in equation.invars]
             results = self.equation(equation, operands, scope)
             for var, value in zip(equation.outvars, results, strict=True):
@@ -146,8 +146,8 @@ class _JaxReader:
         inner = params.get("jaxpr", params.get("call_jaxpr", params.get("fun_jaxpr")))
         self.calls.at(origin)
         try:
-            if all(isinstance(v, Folded | Held) for v in operands) and (
-                kind == "random_seed" or any(isinstance(v, Held) for v in operands)
+            if all(isinstance(v, FoldedValue | OpaqueValue) for v in operands) and (
+                kind == "random_seed" or any(isinstance(v, OpaqueValue) for v in operands)
             ):
                 return self._now(equation, operands)
             operands = [self._plain(v) for v in operands]
@@ -161,9 +161,9 @@ class _JaxReader:
                 counts = params["const_lengths"]
                 first = counts.matvec + counts.vecmat
                 own = [*operands[first : first + counts.solve], *operands[sum(counts) :]]
-                return self._inlined(params["jaxprs"].solve, own, origin)
+                return self._inline(params["jaxprs"].solve, own, origin)
             if inner is not None:
-                return self._inlined(inner, operands, origin)
+                return self._inline(inner, operands, origin)
             if kind not in TABLE:
                 raise CannotMap("unsupported op")
             result = TABLE[kind](Equation(self.calls, kind, params, operands, [v.aval for v in equation.outvars]))
@@ -177,23 +177,23 @@ class _JaxReader:
         import jax
 
         values = [
-            v.value if isinstance(v, Held) else jax.numpy.asarray(v.tensor.numpy(), dtype=var.aval.dtype)
+            v.value if isinstance(v, OpaqueValue) else jax.numpy.asarray(v.tensor.numpy(), dtype=var.aval.dtype)
             for v, var in zip(operands, equation.invars, strict=True)
         ]
         with jax.ensure_compile_time_eval():
             results = equation.primitive.bind(*values, **equation.params)
         results = list(results) if equation.primitive.multiple_results else [results]
-        return [Held(r) if _of_jax_alone(r) else self._plain(Held(r)) for r in results]
+        return [OpaqueValue(r) if _of_jax_alone(r) else self._plain(OpaqueValue(r)) for r in results]
 
     def _plain(self, value: Any) -> Any:
         """What JAX alone holds, as a tensor. Raises `CannotMap` for the key of random numbers."""
-        if not isinstance(value, Held):
+        if not isinstance(value, OpaqueValue):
             return value
         if not np.issubdtype(value.value.dtype, np.generic):
             raise CannotMap(RANDOM)
         return self.calls.constant(np.asarray(value.value).astype(plain_type(value.value.dtype)))
 
-    def _inlined(self, inner: Any, operands: list[Any], origin: Origin) -> list[Any]:
+    def _inline(self, inner: Any, operands: list[Any], origin: Origin) -> list[Any]:
         closed = hasattr(inner, "consts")
         jaxpr = inner.jaxpr if closed else inner
         values = dict(zip(jaxpr.invars, operands, strict=True))
@@ -212,7 +212,7 @@ class _JaxReader:
         order = range(length - 1, -1, -1) if params["reverse"] else range(length)
         for turn in order:
             parts = [self.calls.aten.select(x, 0, turn) for x in scanned]
-            results = self._inlined(params["jaxpr"], [*fixed, *state, *parts], origin)
+            results = self._inline(params["jaxpr"], [*fixed, *state, *parts], origin)
             state = results[:carries]
             for column, value in zip(collected, results[carries:], strict=True):
                 column.append(value)
@@ -224,22 +224,22 @@ class _JaxReader:
         tested, turned = params["cond_nconsts"], params["body_nconsts"]
         fixed, body, state = operands[:tested], operands[tested : tested + turned], operands[tested + turned :]
         for _ in range(LONGEST):
-            (goes_on,) = self._inlined(params["cond_jaxpr"], [*fixed, *state], origin)
-            if not isinstance(goes_on, Folded):
+            (goes_on,) = self._inline(params["cond_jaxpr"], [*fixed, *state], origin)
+            if not isinstance(goes_on, FoldedValue):
                 raise CannotMap("how often the loop turns depends on an input; use a fixed number of turns")
             if not bool(goes_on.tensor):
                 return state
-            state = self._inlined(params["body_jaxpr"], [*body, *state], origin)
+            state = self._inline(params["body_jaxpr"], [*body, *state], origin)
         raise CannotMap(f"a loop of more than {LONGEST} turns")
 
     def _cond(self, params: Any, operands: list[Any], origin: Origin) -> list[Any]:
         """A known index picks its branch; else all are computed and one is chosen."""
         which, rest = operands[0], operands[1:]
         branches = params["branches"]
-        if isinstance(which, Folded):
+        if isinstance(which, FoldedValue):
             at = min(max(int(which.tensor), 0), len(branches) - 1)
-            return self._inlined(branches[at], rest, origin)
-        results = [self._inlined(b, rest, origin) for b in branches]
+            return self._inline(branches[at], rest, origin)
+        results = [self._inline(b, rest, origin) for b in branches]
         chosen = results[-1]
         for k in range(len(branches) - 2, -1, -1):
             here = self.calls.aten.le(which, k)

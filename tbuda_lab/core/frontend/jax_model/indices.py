@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.jax_model.primitives import Equation, translates
 from tbuda_lab.core.graph import Shape
@@ -20,7 +20,7 @@ DROPPED = -1
 @translates("gather")
 def gather(e: Equation) -> Any:
     """At known indices any gather; at those of an input such as `x[ids]`, `take` and `take_along_axis` make."""
-    if isinstance(e.x(1), Folded):
+    if isinstance(e.x(1), FoldedValue):
         return _at_known_places(e)
     d, shape, sizes = e.params["dimension_numbers"], e.shape(), tuple(int(n) for n in e.params["slice_sizes"])
     places, starts, collapsed = e.shape(1), tuple(map(int, d.start_index_map)), tuple(map(int, d.collapsed_slice_dims))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import Shape
 from tbuda_lab.core.ops import BroadcastTo, ReduceMax, Reshape
@@ -42,7 +42,7 @@ class Equation:
 
     def constant_operand(self, position: int, what: str) -> torch.Tensor:
         value = self.operands[position]
-        if not isinstance(value, Folded):
+        if not isinstance(value, FoldedValue):
             raise CannotMap(f"its {what} depend on an input of the model; they must be known")
         return value.tensor
 
@@ -107,7 +107,7 @@ def same(e: Equation) -> Any:
 def maximum(e: Equation) -> Any:
     for k in (0, 1):  # softmax compares with minus infinity, which changes nothing
         operand = e.x(k)
-        if isinstance(operand, Folded) and bool(torch.isneginf(operand.tensor.float()).all()):
+        if isinstance(operand, FoldedValue) and bool(torch.isneginf(operand.tensor.float()).all()):
             return e.x(1 - k)
     return e.aten.maximum(e.x(0), e.x(1))
 
@@ -145,7 +145,7 @@ def logic(e: Equation) -> Any:
 def select_n(e: Equation) -> Any:
     which, cases = e.x(0), e.operands[1:]
     if e.dtype() == torch.bool:
-        if isinstance(which, Folded) and which.tensor.numel() == 1:  # the other case may be NaN, as in jnp.var
+        if isinstance(which, FoldedValue) and which.tensor.numel() == 1:  # the other case may be NaN, as in jnp.var
             return cases[int(which.tensor)]
         if _guards_maximum(e, which, cases):
             return cases[1]
@@ -159,7 +159,7 @@ def select_n(e: Equation) -> Any:
 def _guards_maximum(e: Equation, which: Tensor, cases: list[Tensor]) -> bool:
     """Whether a maximum is replaced by 0 where it is infinite, as `logsumexp` does before it subtracts it: that changes
     nothing unless all values are minus infinity, or one is infinite."""
-    if not isinstance(which, AtenValue) or not isinstance(cases[1], AtenValue) or not isinstance(cases[0], Folded):
+    if not isinstance(which, AtenValue) or not isinstance(cases[1], AtenValue) or not isinstance(cases[0], FoldedValue):
         return False
     graph = e.calls.graph
     test, largest = graph[which.name], graph[cases[1].name]
@@ -313,13 +313,13 @@ def dot_general(e: Equation) -> Any:
     lead = [a[d] for d in batch_a]
     rows, columns = math.prod(a[d] for d in free_a), math.prod(b[d] for d in free_b)
     inner = math.prod(a[d] for d in contract_a)
-    left = e.aten.reshape(_permuted(e, e.x(0), [*batch_a, *free_a, *contract_a]), [*lead, rows, inner])
-    right = e.aten.reshape(_permuted(e, e.x(1), [*batch_b, *contract_b, *free_b]), [*lead, inner, columns])
+    left = e.aten.reshape(_permute(e, e.x(0), [*batch_a, *free_a, *contract_a]), [*lead, rows, inner])
+    right = e.aten.reshape(_permute(e, e.x(1), [*batch_b, *contract_b, *free_b]), [*lead, inner, columns])
     y = e.aten.matmul(left, right)
     return e.aten.reshape(y, [*lead, *(a[d] for d in free_a), *(b[d] for d in free_b)])
 
 
-def _permuted(e: Equation, x: Tensor, order: list[int]) -> Tensor:
+def _permute(e: Equation, x: Tensor, order: list[int]) -> Tensor:
     return x if order == list(range(len(order))) else e.aten.permute(x, order)
 
 
@@ -329,8 +329,8 @@ def convolution(e: Equation) -> Any:
     if p["batch_group_count"] != 1:
         raise CannotMap("a convolution with batch groups")
     numbers = p["dimension_numbers"]
-    x = _permuted(e, e.x(0), list(numbers.lhs_spec))
-    w = _permuted(e, e.x(1), list(numbers.rhs_spec))
+    x = _permute(e, e.x(0), list(numbers.lhs_spec))
+    w = _permute(e, e.x(1), list(numbers.rhs_spec))
     rank = len(e.shape(0)) - 2
     for d, step in enumerate(p["lhs_dilation"]):
         x = spread(e, x, d + 2, int(step))
@@ -341,7 +341,7 @@ def convolution(e: Equation) -> Any:
     stride, dilation = [int(n) for n in p["window_strides"]], [int(n) for n in p["rhs_dilation"]]
     y = e.aten.convolution(x, w, None, stride, before, dilation, False, [0] * rank, int(p["feature_group_count"]))
     out = list(numbers.out_spec)
-    return _permuted(e, y, [out.index(d) for d in range(len(out))])
+    return _permute(e, y, [out.index(d) for d in range(len(out))])
 
 
 REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "amax", "reduce_min": "amin"}
@@ -411,7 +411,7 @@ def reduce_window(e: Equation) -> Any:
     order = [*rest, *moving]
     shape = e.shape()
     lead = math.prod(shape[d] for d in rest)
-    x = e.aten.reshape(_permuted(e, e.x(), order), [1, lead, *(shape[d] for d in moving)])
+    x = e.aten.reshape(_permute(e, e.x(), order), [1, lead, *(shape[d] for d in moving)])
     biggest = e.kind == "reduce_window_max"
     flat = [p for d in reversed(moving) for p in pads[d]]
     if any(flat):
@@ -423,4 +423,4 @@ def reduce_window(e: Equation) -> Any:
         y = e.aten.mul(e.aten.avg_pool2d(x, kernel, steps), float(math.prod(kernel)))
     out = e.out[0].shape
     split_up = e.aten.reshape(y, [*(out[d] for d in rest), *(out[d] for d in moving)])
-    return _permuted(e, split_up, [order.index(d) for d in range(rank)])
+    return _permute(e, split_up, [order.index(d) for d in range(rank)])

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.onnx import read
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
@@ -91,7 +91,7 @@ def _guarded_softmax(n: OnnxNode) -> Any:
     """`Where(IsNaN(s), 0, s)` of a softmax s, as torch exports attention: rows that a mask hides whole are 0. None for
     any other `Where`. The test is on the scores, for the device's softmax gives such rows equal weights and not NaN."""
     condition, zero, weights = n.x(0), n.x(1), n.x(2)
-    if not isinstance(condition, AtenValue) or not isinstance(weights, AtenValue) or not isinstance(zero, Folded):
+    if not isinstance(condition, AtenValue) or not isinstance(weights, AtenValue) or not isinstance(zero, FoldedValue):
         return None
     graph = n.calls.graph
     test, softmax = graph[condition.name], graph[weights.name]
@@ -112,7 +112,7 @@ def _guarded_softmax(n: OnnxNode) -> Any:
 @translates("Clip")
 def clip(n: OnnxNode) -> Any:
     low, high = n.opt(1), n.opt(2)
-    if any(v is not None and not isinstance(v, Folded) for v in (low, high)):
+    if any(v is not None and not isinstance(v, FoldedValue) for v in (low, high)):
         x = n.x() if low is None else n.aten.maximum(n.x(), low)
         return x if high is None else n.aten.minimum(x, high)
     least, most = n.scalar(1, "minimum", n.attr("min")), n.scalar(2, "maximum", n.attr("max"))

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.files import parse_json
-from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, finish
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.onnx import read
@@ -89,7 +89,7 @@ class _OnnxImporter:
         self.calls.at(Origin())
         for k, output in enumerate(graph.output):
             value = scope.find(output.name)
-            if not isinstance(value, AtenValue | Folded):
+            if not isinstance(value, AtenValue | FoldedValue):
                 raise ModelError(f"output {output.name!r} is not a tensor; sequences and maps are not supported")
             self.calls.output(value, f"{self.calls.graph.name}.output_{k}", output.name)
         return finish(self.calls)
@@ -114,13 +114,13 @@ class _OnnxImporter:
         for name, tensor in stored.items():
             scope.values[name] = self._initialiser(name, read.tensor_of(tensor, self.folder))
 
-    def _initialiser(self, name: str, tensor: torch.Tensor) -> AtenValue | Folded:
+    def _initialiser(self, name: str, tensor: torch.Tensor) -> AtenValue | FoldedValue:
         """Floats with dims are parameters; integers and single numbers say how, not what, and are constants."""
         self.calls.room.grow(8 * tensor.nbytes)
         if tensor.is_floating_point() and tensor.dim() > 0 and tensor.numel() > 1:
             self.calls.at(Origin(module=_module_of_parameter(name)))
             return self.calls.parameter(name, tensor)
-        return Folded(tensor, name)
+        return FoldedValue(tensor, name)
 
     # -- nodes -----------------------------------------------------------------------------------------------
     def _nodes(self, nodes: Any, scope: Scope) -> None:
@@ -130,7 +130,7 @@ class _OnnxImporter:
                 raise ModelError(f"functions and loops of the model come to more than {MAX_EXPANDED:,} nodes")
         for position, node in enumerate(nodes):
             if not scope.depth:
-                self.calls.reached(position, len(nodes))
+                self.calls.at_op(position, len(nodes))
             origin = _origin(node, position, scope.prefix)
             operands = [None if name == "" else scope.find(name) for name in node.input]
             results = self._node(node, operands, origin, scope)
@@ -249,7 +249,7 @@ class _OnnxImporter:
         prefix = f"{origin.module}.{turn}" if turn else origin.module
         scope = Scope(node.opset, {}, node.scope, prefix, node.scope.depth + 1)
         for tensor in graph.initializer:
-            scope.values[tensor.name] = Folded(read.tensor_of(tensor, self.folder), tensor.name)
+            scope.values[tensor.name] = FoldedValue(read.tensor_of(tensor, self.folder), tensor.name)
         for entry, value in zip(graph.input, operands, strict=True):
             scope.values[entry.name] = value
         self._nodes(graph.node, scope)
@@ -267,12 +267,12 @@ class _Lacking:
 def _if(importer: _OnnxImporter, n: OnnxNode, origin: Origin) -> Any:
     """A known condition picks its branch; of an unknown one both are computed, and every result is chosen."""
     condition = n.x()
-    if isinstance(condition, Folded):
+    if isinstance(condition, FoldedValue):
         branch = n.attr("then_branch" if bool(condition.tensor.reshape(-1)[0]) else "else_branch")
         return tuple(importer.body(branch, [], n, origin))
     yes = importer.body(n.attr("then_branch"), [], n, origin, "then")
     no = importer.body(n.attr("else_branch"), [], n, origin, "else")
-    if any(not isinstance(v, AtenValue | Folded) for v in yes + no):
+    if any(not isinstance(v, AtenValue | FoldedValue) for v in yes + no):
         raise CannotMap("its branches return no tensors, and which one is taken depends on an input")
     if any(n.calls.shape(a) != n.calls.shape(b) for a, b in zip(yes, no, strict=True)):
         raise CannotMap("its branches differ in shape, and which one is taken depends on an input")

@@ -38,7 +38,7 @@ def gemm(n: OnnxNode) -> Any:
 @translates("Einsum")
 def einsum(n: OnnxNode) -> Any:
     equation = str(n.attr("equation"))
-    return n.calls.traced(lambda *xs: torch.einsum(equation, *xs), *n.xs(), whole_ops=False)
+    return n.calls.trace(lambda *xs: torch.einsum(equation, *xs), *n.xs(), whole_ops=False)
 
 
 # -- convolution and pooling ---------------------------------------------------------------------------------
@@ -61,7 +61,9 @@ def spans(
     return before, after
 
 
-def padded(n: OnnxNode, x: Tensor, before: list[int], after: list[int], value: float = 0.0) -> tuple[Tensor, list[int]]:
+def pad_image(
+    n: OnnxNode, x: Tensor, before: list[int], after: list[int], value: float = 0.0
+) -> tuple[Tensor, list[int]]:
     """(x, the symmetric padding that is left to do): uneven padding is done at once."""
     if before == after:
         return x, before
@@ -79,7 +81,7 @@ def convolve(n: OnnxNode, x: Tensor, w: Tensor, bias: Tensor | None) -> Any:
     rank = len(kernel)
     stride, dilation = list(n.attr("strides") or [1] * rank), list(n.attr("dilations") or [1] * rank)
     before, after = spans(n, n.calls.shape(x)[2:], kernel, stride, dilation)
-    x, both = padded(n, x, before, after)
+    x, both = pad_image(n, x, before, after)
     return n.aten.convolution(x, w, bias, stride, both, dilation, False, [0] * rank, n.attr("group", 1))
 
 

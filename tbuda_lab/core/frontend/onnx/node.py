@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import NodeKind, Shape
 
@@ -58,7 +58,7 @@ class OnnxNode:
         if position >= len(self.operands):
             return None
         value = self.operands[position]
-        if value is not None and not isinstance(value, AtenValue | Folded):
+        if value is not None and not isinstance(value, AtenValue | FoldedValue):
             raise CannotMap(f"operand {position} is a {type(value).__name__}, not a tensor")
         return value
 
@@ -77,7 +77,7 @@ class OnnxNode:
     def tensor(self, position: int, what: str) -> torch.Tensor:
         """An operand that must be known when the model is read."""
         value = self.x(position)
-        if isinstance(value, Folded):
+        if isinstance(value, FoldedValue):
             return value.tensor
         stored = self.calls.graph[value.name]
         if stored.kind is not NodeKind.PARAMETER or stored.value is None:
@@ -103,11 +103,11 @@ class OnnxNode:
         return None if value is None else [int(n) for n in (value if isinstance(value, list | tuple) else [value])]
 
     # -- writing ---------------------------------------------------------------------------------------------
-    def constant(self, value: Any) -> Folded:
+    def constant(self, value: Any) -> FoldedValue:
         return self.calls.constant(value)
 
-    def traced(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.calls.traced(function, *args)
+    def trace(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.calls.trace(function, *args)
 
     def reshape(self, x: Tensor, shape: list[int] | Shape) -> Tensor:
         shape = [int(n) for n in shape]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.onnx import read
 from tbuda_lab.core.frontend.onnx.elementwise import as_dtype
@@ -30,7 +30,7 @@ def _spread(n: OnnxNode, x: Tensor, value: Tensor, axis: int, block: int) -> Ten
     return value if own == () else n.reshape(value, ())
 
 
-def dequantised(n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
+def dequantise(n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
     """(x - zero) * scale, in float."""
     y = as_dtype(n, x, n.calls.dtype(scale))
     if zero is not None:
@@ -38,7 +38,7 @@ def dequantised(n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis
     return n.aten.mul(y, _spread(n, x, scale, axis, block))  # type: ignore[no-any-return]
 
 
-def quantised(
+def quantise(
     n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, dtype: torch.dtype, block: int = 0
 ) -> Tensor:
     """round(x / scale) + zero, cut to what the type holds."""
@@ -56,8 +56,10 @@ def _axis(n: OnnxNode) -> int:
 @translates("DequantizeLinear")
 def dequantize_linear(n: OnnxNode) -> Any:
     x = n.x(0)
-    y = dequantised(n, x, n.x(1), n.opt(2), _axis(n), n.attr("block_size", 0))
-    if isinstance(x, Folded) and isinstance(y, Folded) and y.tensor.numel() > 1:  # a stored weight: the floats it means
+    y = dequantise(n, x, n.x(1), n.opt(2), _axis(n), n.attr("block_size", 0))
+    if (
+        isinstance(x, FoldedValue) and isinstance(y, FoldedValue) and y.tensor.numel() > 1
+    ):  # a stored weight: the floats it means
         return n.calls.parameter(x.label, y.tensor)
     return y
 
@@ -75,27 +77,27 @@ def quantize_linear(n: OnnxNode) -> Any:
         raise CannotMap("quantisation to unsigned integers of 16 bits")
     if dtype.is_floating_point:
         raise CannotMap("quantisation to a float of eight bits")
-    return quantised(n, n.x(0), n.x(1), zero, _axis(n), dtype, n.attr("block_size", 0))
+    return quantise(n, n.x(0), n.x(1), zero, _axis(n), dtype, n.attr("block_size", 0))
 
 
 @translates("QLinearMatMul")
 def q_linear_matmul(n: OnnxNode) -> Any:
-    a = dequantised(n, n.x(0), n.x(1), n.x(2), n.rank(0) - 2)
-    b = dequantised(n, n.x(3), n.x(4), n.x(5), n.rank(3) - 1)
-    return quantised(n, n.aten.matmul(a, b), n.x(6), n.x(7), n.rank(0) - 1, n.dtype(7))
+    a = dequantise(n, n.x(0), n.x(1), n.x(2), n.rank(0) - 2)
+    b = dequantise(n, n.x(3), n.x(4), n.x(5), n.rank(3) - 1)
+    return quantise(n, n.aten.matmul(a, b), n.x(6), n.x(7), n.rank(0) - 1, n.dtype(7))
 
 
 @translates("QLinearConv")
 def q_linear_conv(n: OnnxNode) -> Any:
-    x = dequantised(n, n.x(0), n.x(1), n.x(2), 1)
-    w = dequantised(n, n.x(3), n.x(4), n.x(5), 0)
+    x = dequantise(n, n.x(0), n.x(1), n.x(2), 1)
+    w = dequantise(n, n.x(3), n.x(4), n.x(5), 0)
     bias = n.opt(8)
     if bias is not None:
         bias = n.aten.mul(as_dtype(n, bias, torch.float32), n.aten.mul(n.x(1), n.x(4)))
-    return quantised(n, convolve(n, x, w, bias), n.x(6), n.x(7), 1, n.dtype(7))
+    return quantise(n, convolve(n, x, w, bias), n.x(6), n.x(7), 1, n.dtype(7))
 
 
-def _centred(n: OnnxNode, position: int, zero: int, by_row: int) -> Tensor:
+def _subtract_zero(n: OnnxNode, position: int, zero: int, by_row: int) -> Tensor:
     x = as_dtype(n, n.x(position), torch.float32)
     if n.opt(zero) is None:
         return x
@@ -104,10 +106,10 @@ def _centred(n: OnnxNode, position: int, zero: int, by_row: int) -> Tensor:
 
 @translates("MatMulInteger")
 def matmul_integer(n: OnnxNode) -> Any:
-    a, b = _centred(n, 0, 2, max(0, n.rank(0) - 2)), _centred(n, 1, 3, n.rank(1) - 1)
+    a, b = _subtract_zero(n, 0, 2, max(0, n.rank(0) - 2)), _subtract_zero(n, 1, 3, n.rank(1) - 1)
     return as_dtype(n, n.aten.matmul(a, b), torch.int32)
 
 
 @translates("ConvInteger")
 def conv_integer(n: OnnxNode) -> Any:
-    return as_dtype(n, convolve(n, _centred(n, 0, 2, 1), _centred(n, 1, 3, 0), None), torch.int32)
+    return as_dtype(n, convolve(n, _subtract_zero(n, 0, 2, 1), _subtract_zero(n, 1, 3, 0), None), torch.int32)

@@ -71,7 +71,7 @@ def recurrent(n: OnnxNode) -> Any:
             y, yh, yc = y.permute(2, 0, 1, 3), yh.transpose(0, 1), yc.transpose(0, 1)
         return (y, yh, yc) if kind == "LSTM" else (y, yh)
 
-    return tuple(n.traced(run, *places.values()))
+    return tuple(n.trace(run, *places.values()))
 
 
 def _state(initial: Tensor | None, d: int, layout: int, x: Tensor, batch: int, hidden: int) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
 
@@ -93,13 +93,13 @@ def constant(n: OnnxNode) -> Any:
 @translates("ConstantOfShape")
 def constant_of_shape(n: OnnxNode) -> Any:
     value = n.attr("value")
-    shape = _sized(n.ints(0, "shape"))
+    shape = _check_size(n.ints(0, "shape"))
     fill = torch.zeros(1) if value is None else value
     n.calls.make_room(shape, fill.dtype)
     return n.constant(torch.full(shape, fill.reshape(-1)[0].item(), dtype=fill.dtype))
 
 
-def _sized(shape: list[int]) -> list[int]:
+def _check_size(shape: list[int]) -> list[int]:
     if any(s < 0 for s in shape) or math.prod(shape) > 2**31:
         raise CannotMap(f"a tensor of shape {shape}")
     return shape
@@ -140,7 +140,7 @@ def one_hot(n: OnnxNode) -> Any:
     axis = axis_of(n.attr("axis", -1), n.rank() + 1)
     n.calls.make_room((depth,), torch.int64)
     at = n.x()
-    if isinstance(at, Folded):
+    if isinstance(at, FoldedValue):
         at = n.constant(torch.where(at.tensor < 0, at.tensor + depth, at.tensor))
     places = [1] * (n.rank() + 1)
     places[axis] = depth
@@ -194,7 +194,7 @@ def transpose(n: OnnxNode) -> Any:
 
 @translates("Expand")
 def expand(n: OnnxNode) -> Any:
-    target = _sized(list(np.broadcast_shapes(n.shape(), tuple(n.ints(1, "shape")))))
+    target = _check_size(list(np.broadcast_shapes(n.shape(), tuple(n.ints(1, "shape")))))
     return n.aten.expand(n.x(), target)
 
 
@@ -241,7 +241,7 @@ def gather(n: OnnxNode) -> Any:
     at = n.x(1)
     size, places = n.shape()[axis], n.shape(1)
     at = _counted_from_start(n, at, size)
-    if isinstance(at, Folded) and at.tensor.dim() == 0:
+    if isinstance(at, FoldedValue) and at.tensor.dim() == 0:
         return n.aten.select(x, axis, int(at.tensor))
     if axis == 0 and n.rank() == 2:
         return n.aten.embedding(x, at)
@@ -257,7 +257,7 @@ def gather_elements(n: OnnxNode) -> Any:
 
 def _counted_from_start(n: OnnxNode, at: Tensor, size: int) -> Tensor:
     """Indices from 0 on: negative ones count from the end."""
-    if isinstance(at, Folded):
+    if isinstance(at, FoldedValue):
         return n.constant(torch.where(at.tensor < 0, at.tensor + size, at.tensor).to(torch.int64))
     back = n.aten.add(at, n.constant(torch.tensor(size)))
     return n.aten.where(n.aten.lt(at, n.constant(torch.tensor(0))), back, at)  # type: ignore[no-any-return]
@@ -289,7 +289,7 @@ def scatter_elements(n: OnnxNode) -> Any:
     flat = torch.zeros_like(at)
     for d, s in enumerate(n.shape()):
         flat = flat * s + (at if d == axis else grid[d])
-    return scattered(n, n.x(), flat.reshape(-1), n.reshape(n.x(2), (at.numel(), 1)), n.attr("reduction", "none"))
+    return scatter_rows(n, n.x(), flat.reshape(-1), n.reshape(n.x(2), (at.numel(), 1)), n.attr("reduction", "none"))
 
 
 @translates("ScatterND")
@@ -301,10 +301,10 @@ def scatter_nd(n: OnnxNode) -> Any:
         flat = flat * shape[k] + torch.where(at[..., k] < 0, at[..., k] + shape[k], at[..., k])
     width = math.prod(shape[count:])
     updates = n.reshape(n.x(2), (flat.numel(), width))
-    return scattered(n, n.x(), flat.reshape(-1), updates, n.attr("reduction", "none"))
+    return scatter_rows(n, n.x(), flat.reshape(-1), updates, n.attr("reduction", "none"))
 
 
-def scattered(n: OnnxNode, x: Tensor, at: torch.Tensor, updates: Tensor, reduction: str) -> Any:
+def scatter_rows(n: OnnxNode, x: Tensor, at: torch.Tensor, updates: Tensor, reduction: str) -> Any:
     """x seen as rows, with updates (places, width) written to the rows `at`."""
     shape = n.calls.shape(x)
     width = n.calls.shape(updates)[1]

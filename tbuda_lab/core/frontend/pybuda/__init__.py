@@ -7,7 +7,7 @@ from tbuda_lab.core.frontend.pybuda.foreign import (
     TFGraphDefModule,
     TFLiteModule,
     TFModule,
-    opened,
+    open_model,
     tensors,
 )
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda, with_loss
@@ -32,7 +32,7 @@ __all__ = [
     "apply",
     "device_names",
     "from_pybuda",
-    "opened",
+    "open_model",
     "tensors",
     "to_pt_tensors",
     "to_torch",

@@ -149,9 +149,9 @@ def _weight_behind(graph: Graph, output: Node) -> tuple[str | None, str | None]:
         elif isinstance(node.op, _MOVES):
             heads |= len(node.shape) == 4
             name = node.sources[0]
-        elif isinstance(node.op, Add) and any(_stored(graph, s) for s in node.sources):
-            name = next(s for s in node.sources if not _stored(graph, s)) if not all(
-                _stored(graph, s) for s in node.sources) else node.sources[0]  # fmt: skip
+        elif isinstance(node.op, Add) and any(_is_stored(graph, s) for s in node.sources):
+            name = next(s for s in node.sources if not _is_stored(graph, s)) if not all(
+                _is_stored(graph, s) for s in node.sources) else node.sources[0]  # fmt: skip
         elif isinstance(node.op, Matmul) and heads:
             weights = [_before_moves(graph, s) for s in node.sources]
             weight = next((w for w in weights[:2] if graph[w].kind is NodeKind.PARAMETER), None)
@@ -166,5 +166,5 @@ def _before_moves(graph: Graph, name: str) -> str:
     return name
 
 
-def _stored(graph: Graph, name: str) -> bool:
+def _is_stored(graph: Graph, name: str) -> bool:
     return graph[_before_moves(graph, name)].kind in (NodeKind.PARAMETER, NodeKind.CONSTANT)

@@ -188,7 +188,7 @@ SUFFIXES: dict[str, type[ForeignModule]] = {".onnx": OnnxModule, ".tflite": TFLi
 """Files that are models, by the end of their names."""
 
 
-def opened(model: Any, name: str = "model") -> Any:
+def open_model(model: Any, name: str = "model") -> Any:
     """The module of a model file or of an object of another framework; anything else unchanged."""
     if isinstance(model, str | os.PathLike):
         kind = SUFFIXES.get(Path(model).suffix.lower())
@@ -218,7 +218,7 @@ def _converter() -> Any:
     return tf2onnx.convert
 
 
-def _declared(module: Any) -> list[Any] | None:
+def _declared_inputs(module: Any) -> list[Any] | None:
     """Shapes and types of the inputs of a built Keras model, of a `tf.function` or of a `tf.Module` whose call is one;
     None where it says none."""
     import tensorflow as tf
@@ -243,7 +243,7 @@ def _of_samples(module: Any, samples: Sequence[torch.Tensor]) -> list[Any]:
     return [tf.TensorSpec(t.shape, t.numpy().dtype, name=name) for name, t in zip(names, samples, strict=False)]
 
 
-def _called(module: Any, inputs: Sequence[Any]) -> Any:
+def _call(module: Any, inputs: Sequence[Any]) -> Any:
     """A Keras model of several declared inputs takes a list; anything else takes them one by one."""
     return module(list(inputs)) if len(getattr(module, "inputs", None) or ()) > 1 else module(*inputs)
 
@@ -255,8 +255,8 @@ def _proto(module: Any, signature: list[Any]) -> Any:
 
     try:
         if getattr(module, "built", True) is False:  # Keras makes the weights at the first call
-            _called(module, [tf.zeros([size or 1 for size in spec.shape], spec.dtype) for spec in signature])
-        function = tf.function(lambda *x: tf.nest.flatten(_called(module, x)), input_signature=signature)
+            _call(module, [tf.zeros([size or 1 for size in spec.shape], spec.dtype) for spec in signature])
+        function = tf.function(lambda *x: tf.nest.flatten(_call(module, x)), input_signature=signature)
         return convert.from_function(function, input_signature=signature)[0]
     except Exception as error:  # what tf2onnx raises has no common type
         raise ModelError(f"tf2onnx cannot convert {type(module).__name__}: {type(error).__name__}: {error}") from error
@@ -279,7 +279,7 @@ class TFModule(OnnxModule):
             raise ModelError(f"TFModule {name!r} takes a Keras model, a tf.function or a tf.Module, not "
                              f"{type(module).__name__}")
         self.tf_module, self.onnx_path = module, None
-        signature = _declared(module)
+        signature = _declared_inputs(module)
         self.module = None if signature is None else read.load(_proto(module, signature))[0]
         self._of_shapes: dict[object, Any] = {}
 
@@ -312,7 +312,7 @@ class TFModule(OnnxModule):
         """TensorFlow's own answer."""
         import tensorflow as tf
 
-        returned = _called(self.tf_module, [tf.constant(t.detach().cpu().numpy()) for t in inputs])
+        returned = _call(self.tf_module, [tf.constant(t.detach().cpu().numpy()) for t in inputs])
         return [torch.from_numpy(np.array(leaf)) for leaf in tf.nest.flatten(returned)]
 
 

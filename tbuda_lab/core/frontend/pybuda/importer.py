@@ -65,7 +65,7 @@ def from_pybuda(
             raise ModelError(
                 f"module {module.get_name()!r} does not take what {graph.name!r} gives, {shapes}: {error}"
             ) from error
-        graph = joined(graph, following, module.get_name(), names)
+        graph = chain_graphs(graph, following, module.get_name(), names)
     if name is not None:
         graph.name = name
     return graph
@@ -204,7 +204,7 @@ def _integers_as_floats(graph: Graph) -> Graph:
     return graph
 
 
-def joined(first: Graph, second: Graph, prefix: str, renamed: Mapping[str, str]) -> Graph:
+def chain_graphs(first: Graph, second: Graph, prefix: str, renamed: Mapping[str, str]) -> Graph:
     """`second` reading the outputs of `first`; names already taken get the prefix "<module>.". renamed: `device_names`
     of its weights."""
     sources = [node.sources[0] for node in first.outputs]

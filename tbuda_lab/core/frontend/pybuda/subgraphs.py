@@ -43,7 +43,7 @@ def from_subgraphs(
 
     samples: of each module what it takes. Parameters of one name and value, or that are one tensor, are one node.
     loops, link_past: which inputs are caches, which stay on the device and which outputs are written into (see
-    `cachelinks`). folds: what is calculated from weights alone is so when it is compiled, and so once. rotates: a
+    `cache_links`). folds: what is calculated from weights alone is so when it is compiled, and so once. rotates: a
     further subgraph, without inputs, moves the first rows of every linked cache that grows behind the others. Names
     that an earlier module has get the prefix "<module>.". Raises what `from_pybuda` raises, and `ModelError` for
     another number of samples and for caches that do not fit.

@@ -13,7 +13,7 @@ import torch
 
 from tbuda_lab.core.errors import Cancelled, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.files import bounded_bytes
-from tbuda_lab.core.frontend.aten.call import CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
 from tbuda_lab.core.frontend.tflite_model.operators import TABLE, Operator
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
@@ -85,7 +85,7 @@ class _TfliteReader:
             dtype = torch.float32 if _scale(tensor) is not None else torch.from_numpy(np.zeros(0, _kind(tensor))).dtype
             values[at] = self.calls.input(_name(tensor, at), _shape(tensor), dtype)
         for k in range(self.graph.OperatorsLength()):
-            self.calls.reached(k, self.graph.OperatorsLength())
+            self.calls.at_op(k, self.graph.OperatorsLength())
             self._operator(self.graph.Operators(k), k, values)
         if self.calls.findings:
             result = len(self.calls.findings)
@@ -101,10 +101,10 @@ class _TfliteReader:
         if at < 0:
             return None
         if at not in values:
-            values[at] = self._stored(self.graph.Tensors(at), at)
+            values[at] = self._file_tensor(self.graph.Tensors(at), at)
         return values[at]
 
-    def _stored(self, tensor: Any, at: int) -> Tensor:
+    def _file_tensor(self, tensor: Any, at: int) -> Tensor:
         """A tensor of the file; quantised ones as floats."""
         shape, kind = _shape(tensor), np.dtype(_kind(tensor))
         where = int(tensor.Buffer())
@@ -132,7 +132,7 @@ class _TfliteReader:
         if value.is_floating_point() and value.numel() > 1:
             self.calls.at(Origin())
             return self.calls.parameter(_name(tensor, at), value)
-        return Folded(value, _name(tensor, at))
+        return FoldedValue(value, _name(tensor, at))
 
     def _operator(self, operator: Any, position: int, values: dict[int, Any]) -> None:
         code = self.model.OperatorCodes(operator.OpcodeIndex())

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, Folded
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import NodeKind, Shape
 
@@ -44,7 +44,7 @@ class Operator:
 
     def constant_operand(self, position: int, what: str) -> torch.Tensor:
         value = self.x(position)
-        if isinstance(value, Folded):
+        if isinstance(value, FoldedValue):
             return value.tensor
         stored = self.calls.graph[value.name]
         if stored.kind is not NodeKind.PARAMETER or stored.value is None:
@@ -66,7 +66,7 @@ class Operator:
     def has_options(self) -> bool:
         return self.proto.BuiltinOptions() is not None
 
-    def activated(self, y: Tensor, number: int) -> Tensor:
+    def activate(self, y: Tensor, number: int) -> Tensor:
         """The activation that is fused into an operator."""
         if number == 0:
             return y
@@ -121,7 +121,7 @@ for _kind, _name in BINARY.items():
 def arithmetic(o: Operator) -> Any:
     name, options = WITH_ACTIVATION[o.kind]
     y = getattr(o.aten, name)(o.x(0), o.x(1))
-    return o.activated(y, o.options(options).FusedActivationFunction() if o.has_options() else 0)
+    return o.activate(y, o.options(options).FusedActivationFunction() if o.has_options() else 0)
 
 
 @translates("QUANTIZE", "DEQUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS")
@@ -154,7 +154,7 @@ def squared_difference(o: Operator) -> Any:
 
 @translates("RELU6", "RELU_N1_TO_1")
 def relu6(o: Operator) -> Any:
-    return o.activated(o.x(), 3 if o.kind == "RELU6" else 2)
+    return o.activate(o.x(), 3 if o.kind == "RELU6" else 2)
 
 
 @translates("LEAKY_RELU")
@@ -202,7 +202,7 @@ def as_image(o: Operator, position: int = 0) -> Tensor:
     return o.aten.permute(o.x(position), NCHW)  # type: ignore[no-any-return]
 
 
-def padded(
+def pad_image(
     o: Operator, x: Tensor, kernel: list[int], stride: list[int], dilation: list[int], padding: int, value: float
 ) -> tuple[Tensor, list[int]]:
     """(x, the symmetric padding left to do) of an image (N, C, H, W); padding 0 is SAME, 1 VALID."""
@@ -223,11 +223,11 @@ def conv(o: Operator) -> Any:
     w = o.aten.permute(o.x(1), [3, 0, 1, 2] if deep else NCHW)
     kernel = list(o.calls.shape(w)[2:])
     stride, dilation = [p.StrideH(), p.StrideW()], [p.DilationHFactor(), p.DilationWFactor()]
-    x, both = padded(o, as_image(o), kernel, stride, dilation, p.Padding(), 0.0)
+    x, both = pad_image(o, as_image(o), kernel, stride, dilation, p.Padding(), 0.0)
     channels = o.shape()[3]
     groups = channels if deep else channels // o.calls.shape(w)[1]
     y = o.aten.convolution(x, w, o.opt(2), stride, both, dilation, False, [0, 0], groups)
-    return o.activated(o.aten.permute(y, NHWC), p.FusedActivationFunction())
+    return o.activate(o.aten.permute(y, NHWC), p.FusedActivationFunction())
 
 
 @translates("TRANSPOSE_CONV")
@@ -243,7 +243,7 @@ def transpose_conv(o: Operator) -> Any:
         if before + size > o.calls.shape(y)[2 + d]:
             raise CannotMap("a transposed convolution whose output is larger than its windows reach")
         y = o.aten.slice(y, 2 + d, before, before + size)
-    return o.activated(o.aten.permute(y, NHWC), p.FusedActivationFunction())
+    return o.activate(o.aten.permute(y, NHWC), p.FusedActivationFunction())
 
 
 @translates("MAX_POOL_2D", "AVERAGE_POOL_2D")
@@ -252,16 +252,16 @@ def pool(o: Operator) -> Any:
     kernel, stride = [p.FilterHeight(), p.FilterWidth()], [p.StrideH(), p.StrideW()]
     x = as_image(o)
     if o.kind == "MAX_POOL_2D":
-        x, both = padded(o, x, kernel, stride, [1, 1], p.Padding(), float(torch.finfo(torch.float32).min))
+        x, both = pad_image(o, x, kernel, stride, [1, 1], p.Padding(), float(torch.finfo(torch.float32).min))
         y = o.aten.max_pool2d(x, kernel, stride, both)
     else:
-        filled, both = padded(o, x, kernel, stride, [1, 1], p.Padding(), 0.0)
+        filled, both = pad_image(o, x, kernel, stride, [1, 1], p.Padding(), 0.0)
         y = o.aten.avg_pool2d(filled, kernel, stride, both, False, both == [0, 0])
         if filled is not x:  # uneven padding was counted: scale by how much of each window is image
             ones = torch.ones(1, 1, *o.calls.shape(x)[2:])
-            grown, _ = padded(o, o.calls.constant(ones), kernel, stride, [1, 1], p.Padding(), 0.0)
+            grown, _ = pad_image(o, o.calls.constant(ones), kernel, stride, [1, 1], p.Padding(), 0.0)
             y = o.aten.div(y, o.aten.avg_pool2d(grown, kernel, stride))
-    return o.activated(o.aten.permute(y, NHWC), p.FusedActivationFunction())
+    return o.activate(o.aten.permute(y, NHWC), p.FusedActivationFunction())
 
 
 @translates("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
@@ -300,7 +300,7 @@ def fully_connected(o: Operator) -> Any:
         x = o.aten.reshape(x, [-1, width])
     y = o.aten.linear(x, o.x(1), o.opt(2))
     y = y if list(o.calls.shape(y)) == o.shapes[0] else o.aten.reshape(y, o.shapes[0])
-    return o.activated(y, p.FusedActivationFunction())
+    return o.activate(y, p.FusedActivationFunction())
 
 
 @translates("BATCH_MATMUL")
@@ -331,7 +331,7 @@ def cumsum(o: Operator) -> Any:
 @translates("CONCATENATION")
 def concatenation(o: Operator) -> Any:
     p = o.options("ConcatenationOptions")
-    return o.activated(o.aten.cat([o.x(k) for k in range(len(o.operands))], p.Axis()), p.FusedActivationFunction())
+    return o.activate(o.aten.cat([o.x(k) for k in range(len(o.operands))], p.Axis()), p.FusedActivationFunction())
 
 
 @translates("PACK")

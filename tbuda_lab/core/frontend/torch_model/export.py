@@ -135,14 +135,14 @@ def reported_calls(module: torch.nn.Module, progress: Callable[[str], None] | No
     me, names = threading.get_ident(), {m: name for name, m in module.named_modules()}
     calls = 0
 
-    def called(submodule: torch.nn.Module, _: Any) -> None:
+    def before_call(submodule: torch.nn.Module, _: Any) -> None:
         nonlocal calls
         if threading.get_ident() == me and submodule in names:
             calls += 1
             name = names[submodule]
             progress(f"call {calls} of a module, {name}" if name else f"call {calls} of a module")
 
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(called)
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(before_call)
     try:
         yield
     finally:

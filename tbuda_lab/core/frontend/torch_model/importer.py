@@ -13,7 +13,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, Folded, lookup
+from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, FoldedValue, lookup
 from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, known_shape
 from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
@@ -167,9 +167,9 @@ class _TorchImporter:
             values[position] = self._input(path, tensor)
         for position, spec in enumerate(specs):
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-                values[position] = self._stored(str(spec.target), spec.persistent, tied)
+                values[position] = self._stored_value(str(spec.target), spec.persistent, tied)
             elif spec.kind is InputKind.CONSTANT_TENSOR:
-                values[position] = Folded(self.program.constants[str(spec.target)], str(spec.target))
+                values[position] = FoldedValue(self.program.constants[str(spec.target)], str(spec.target))
             elif spec.kind in (InputKind.CUSTOM_OBJ, InputKind.TOKEN):
                 values[position] = None  # a random generator, say; the op that draws from it is refused
             elif spec.kind is not InputKind.USER_INPUT:
@@ -183,16 +183,16 @@ class _TorchImporter:
             name = self.emit.op(Cast("bool"), name, name=self.graph.unique(f"{name}.cast"))
         return AtenValue(name, tensor.dtype)
 
-    def _stored(
+    def _stored_value(
         self, target: str, persistent: bool | None, tied: dict[tuple[Any, ...], AtenValue]
-    ) -> AtenValue | Folded:
+    ) -> AtenValue | FoldedValue:
         """A parameter or buffer. Buffers of integers or truth values are constants: nobody trains them. On the meta
         device they have no values, and none that matter to where ops are placed: zeros stand for them."""
         source = self.program.constants if persistent is False else self.program.state_dict
         tensor = source[target]
         has_data = tensor.device.type != "meta" and not isinstance(tensor, torch._subclasses.FakeTensor)
         if not tensor.is_floating_point():
-            return Folded(tensor if has_data else torch.zeros(tuple(tensor.shape), dtype=tensor.dtype), target)
+            return FoldedValue(tensor if has_data else torch.zeros(tuple(tensor.shape), dtype=tensor.dtype), target)
         key = (tensor.data_ptr() if has_data else id(tensor), tuple(tensor.shape), tuple(tensor.stride()))
         if key in tied and tensor.numel():
             return tied[key]
@@ -214,7 +214,7 @@ class _TorchImporter:
                 values[node] = next(incoming)
             elif node.op == "get_attr":
                 attribute = operator.attrgetter(str(node.target))(module)
-                values[node] = Folded(attribute, node.name) if isinstance(attribute, torch.Tensor) else attribute
+                values[node] = FoldedValue(attribute, node.name) if isinstance(attribute, torch.Tensor) else attribute
             elif node.op == "call_function":
                 values[node] = self._call(
                     node, *pytree.tree_map_only(torch.fx.Node, values.get, (node.args, node.kwargs))
@@ -270,7 +270,7 @@ class _TorchImporter:
             self._check_kinds(target, leaves)
         meta = node.meta["val"]
         if isinstance(meta, torch.Tensor) and math.prod(known_shape(meta) or (1,)) == 0:  # nothing computes it
-            return Folded(torch.empty(known_shape(meta) or (0,), dtype=meta.dtype), node.name)
+            return FoldedValue(torch.empty(known_shape(meta) or (0,), dtype=meta.dtype), node.name)
         call = Call(target, by_name(target, args, kwargs), node.meta["val"], self.emit)
         host_has_it = target._schema.name.split("::")[-1] in HOST_FORMS
         count = len(self.graph.nodes)
@@ -297,23 +297,23 @@ class _TorchImporter:
             del self.graph.nodes[name]
         return host_call(call)
 
-    def _blank(self, source: torch.fx.Node) -> Folded:
+    def _blank(self, source: torch.fx.Node) -> FoldedValue:
         """A tensor of the right shape and type, for an op that reads nothing else of it."""
         meta = source.meta["val"]
-        return Folded(torch.zeros(known_shape(meta) or (), dtype=meta.dtype), source.name)
+        return FoldedValue(torch.zeros(known_shape(meta) or (), dtype=meta.dtype), source.name)
 
     def _fold(self, node: torch.fx.Node, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose operands are all known is made now, by torch itself."""
         if _is_random(target):
             self.emit.origin = origin_of(node.meta, target)
             return self._refuse(node, RANDOM)
-        plain_args, plain_kwargs = pytree.tree_map_only(Folded, lambda f: f.tensor, (args, kwargs))
+        plain_args, plain_kwargs = pytree.tree_map_only(FoldedValue, lambda f: f.tensor, (args, kwargs))
         if isinstance(plain_kwargs.get("device"), torch.device):  # a model on the meta device makes its constants too
             plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
         result = target(*plain_args, **plain_kwargs)
         origin = origin_of(node.meta, target)
         label = f"{origin.module}.{node.name}" if origin.module else node.name
-        return pytree.tree_map_only(torch.Tensor, lambda t: Folded(t, label), result)
+        return pytree.tree_map_only(torch.Tensor, lambda t: FoldedValue(t, label), result)
 
     def _item(self, node: torch.fx.Node, values: Any, position: int) -> Any:
         if isinstance(values, _Poison):
@@ -333,7 +333,7 @@ class _TorchImporter:
         dtypes = [
             v.dtype if isinstance(v, AtenValue) else v.tensor.dtype
             for v in operands
-            if isinstance(v, AtenValue | Folded)
+            if isinstance(v, AtenValue | FoldedValue)
         ]
         if len({d.is_floating_point for d in dtypes}) > 1:
             origin = self.emit.origin
@@ -347,10 +347,12 @@ class _TorchImporter:
         """Node names as values with torch's dtypes; the shapes we inferred must be torch's."""
         meta = node.meta["val"]
         if isinstance(result, tuple):
-            return tuple(None if r is None else self._checked(node, r, m) for r, m in zip(result, meta, strict=False))
-        return self._checked(node, result, meta)
+            return tuple(
+                None if r is None else self._check_value(node, r, m) for r, m in zip(result, meta, strict=False)
+            )
+        return self._check_value(node, result, meta)
 
-    def _checked(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> AtenValue:
+    def _check_value(self, node: torch.fx.Node, name: str, meta: torch.Tensor) -> AtenValue:
         ours, theirs = tuple(self.graph[name].shape), known_shape(meta)
         if theirs is not None and meta.is_complex():
             theirs = *theirs, 2
@@ -385,7 +387,7 @@ class _TorchImporter:
         paths = _output_paths(self.program.call_spec.out_spec, len(selected))
         count = 0
         for value, path in zip(selected, paths, strict=True):
-            if isinstance(value, Folded):
+            if isinstance(value, FoldedValue):
                 if not value.tensor.numel():
                     shape = tuple(value.tensor.shape)
                     raise UnsupportedOp(f"output {path or count} of the model is empty, of shape {shape}; leave it out")
@@ -412,7 +414,7 @@ def _is_complex(node: torch.fx.Node, operands: list[Any]) -> bool:
     """Whether a call reads or makes complex numbers."""
     results = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
     values = [v.dtype for v in operands if isinstance(v, AtenValue)]
-    values += [v.tensor.dtype for v in operands if isinstance(v, Folded)]
+    values += [v.tensor.dtype for v in operands if isinstance(v, FoldedValue)]
     return any(dtype.is_complex for dtype in [*values, *(t.dtype for t in results)])
 
 

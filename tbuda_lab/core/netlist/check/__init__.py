@@ -22,7 +22,7 @@ from tbuda_lab.core.netlist.check.registry import (
     Rule,
     describe,
     facts_of,
-    ordered,
+    ordered_rules,
 )
 from tbuda_lab.core.netlist.check.run import CheckCache, check
 
@@ -40,7 +40,7 @@ __all__ = [
     "formats",
     "fused",
     "graphs",
-    "ordered",
+    "ordered_rules",
     "placement",
     "programs",
     "queues",

@@ -38,12 +38,12 @@ class CheckContext(Tables):
         return self.graph_of[op.name].input_count
 
     @cached_property
-    def linked(self) -> list[tuple[str, ...]]:
+    def linked_graphs(self) -> list[tuple[str, ...]]:
         """`epochs.linked_graphs` of the netlist."""
         return linked_graphs(self.n)
 
     @cached_property
-    def merged(self) -> list[tuple[str, ...]]:
+    def merged_graphs(self) -> list[tuple[str, ...]]:
         """`epochs.merged_graphs` of the netlist."""
         return merged_graphs(self.n)
 

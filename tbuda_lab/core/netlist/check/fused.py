@@ -22,7 +22,7 @@ def sub_ops(f: FusedOp) -> Iterator[tuple[Place, list[SubOp], int]]:
             yield ("schedules", str(s), sub.name), schedule, k
 
 
-def indexed(name: str, prefix: str) -> int | None:
+def index_after(name: str, prefix: str) -> int | None:
     """N of `inputN` or `intermedN`."""
     digits = name[len(prefix):] if name.startswith(prefix) else ""
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else None
@@ -77,13 +77,13 @@ def _complete(f: FusedOp, place: Place, sub: SubOp) -> Iterator[Issue]:
             yield (*place, key), f"{key} is not written" if values == (-1, -1) else f"{key} {list(values)}", \
                 "write positive numbers"
     for name in sub.inputs:
-        n, m = indexed(name, "input"), indexed(name, "intermed")
+        n, m = index_after(name, "input"), index_after(name, "intermed")
         if name != "dest" and n is None and m is None:
             yield (*place, "inputs"), f"input {name!r}", "inputs are inputN, intermedN and dest"
         elif (n is not None and n >= f.inputs) or (m is not None and m >= f.intermediates):
             yield (*place, "inputs"), f"{name} does not exist", \
                 f"there are {f.inputs} inputs and {f.intermediates} intermediates"
-    m = indexed(sub.output, "intermed")
+    m = index_after(sub.output, "intermed")
     if sub.output not in ("dest", "output") and m is None:
         yield (*place, "output"), f"output {sub.output!r}" if sub.output else "no output", \
             "outputs are dest, intermedN and output"
@@ -101,9 +101,9 @@ def matmul_place(c: CheckContext, f: FusedOp) -> Issues:
         if k + 1 < len(schedule):
             yield place, f"{sub.type} is not the last sub-op of its schedule", "start a new schedule after it"
         passes = whole(sub, "m_k", 1)
-        if passes > 1 and indexed(sub.output, "intermed") is None:
+        if passes > 1 and index_after(sub.output, "intermed") is None:
             yield (*place, "output"), f"{sub.type} with m_k {passes} writes {sub.output}", "write an intermediate"
-        if sub.type == "matmul" and passes > 1 and len(sub.inputs) > 1 and indexed(sub.inputs[1], "input") is None:
+        if sub.type == "matmul" and passes > 1 and len(sub.inputs) > 1 and index_after(sub.inputs[1], "input") is None:
             yield (*place, "inputs"), f"input 1 of a matmul with m_k {passes} is {sub.inputs[1]}", \
                 "input 1 must be an input of the fused op, or m_k 1"
 
@@ -164,7 +164,7 @@ def dims(c: CheckContext, f: FusedOp) -> Issues:
             axis = 0 if rows else 1
             if word(sub, "dim") in ("r", "c") and (sub.mblock[axis], sub.ublock[axis]) != (1, 1):
                 yield (*place, "mblock"), f"a reduce over {word(sub, 'dim')} gives one tile there", "write 1 and 1"
-        if sub.output == "dest" or indexed(sub.output, "intermed") is not None:
+        if sub.output == "dest" or index_after(sub.output, "intermed") is not None:
             sizes[sub.output] = sub
 
 
@@ -278,7 +278,7 @@ def broadcasts(c: CheckContext, f: FusedOp) -> Issues:
             dims = {dim for tm in tms if tm.name == "broadcast" for dim, _ in tm.args}
             if {"r", "c"} <= dims:
                 yield at, "broadcast over r and c at once", "broadcast in two sub-ops"
-        if indexed(sub.output, "intermed") is not None:
+        if index_after(sub.output, "intermed") is not None:
             producers[sub.output] = sub
 
 
@@ -290,7 +290,7 @@ def _tm(sub: SubOp, n: int, source: str, tm: Tm, maker: SubOp | None, at: Place)
     if tm.name != "broadcast":
         yield at, f"{tm.name} inside a fused op", "only broadcast and tile_broadcast are legal there"
         return
-    if indexed(source, "intermed") is None:
+    if index_after(source, "intermed") is None:
         yield at, f"broadcast of {source or 'no input'}", \
             "broadcast an intermediate: let a sub-op write it to intermedN first"
         return
@@ -335,7 +335,7 @@ def intermediates(c: CheckContext, f: FusedOp) -> Issues:
     for place, schedule, k in sub_ops(f):
         sub, s = schedule[k], int(place[1])
         for name in dict.fromkeys(sub.inputs):
-            if indexed(name, "intermed") is None:
+            if index_after(name, "intermed") is None:
                 continue
             if name not in live:
                 yield (*place, "inputs"), f"{name} is read, but not written before or popped already", \
@@ -345,7 +345,7 @@ def intermediates(c: CheckContext, f: FusedOp) -> Issues:
         yield from _pops(sub, place)
         for name in (*(sub.pop or ()), *(sub.pop_last or ())):
             live.pop(name, None)
-        if indexed(sub.output, "intermed") is not None:
+        if index_after(sub.output, "intermed") is not None:
             if sub.output in live:
                 yield (*place, "output"), f"{sub.output} is written again before it was popped", \
                     f"pop it where it is read last after sub-op {live[sub.output].sub.name!r}"
@@ -367,7 +367,7 @@ def _pops(sub: SubOp, place: Place) -> Iterator[Issue]:
         for name in names or ():
             if name not in sub.inputs:
                 yield (*place, key), f"{key} of {name}, which is not an input", f"inputs are {', '.join(sub.inputs)}"
-            if key == "pop_last" and indexed(name, "intermed") is None:
+            if key == "pop_last" and index_after(name, "intermed") is None:
                 yield (*place, key), f"pop_last of {name}", "only intermediates can be popped last"
     both = set(sub.pop or ()) & set(sub.pop_last or ())
     if both:

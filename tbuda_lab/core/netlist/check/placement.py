@@ -139,7 +139,7 @@ def _spans(c: CheckContext) -> list[_Span]:
     return sorted(out)
 
 
-def _crowded(spans: list[_Span]) -> bool:
+def _overlap(spans: list[_Span]) -> bool:
     """Whether any two spans, sorted, share bytes."""
     memory, end = None, 0
     for span in spans:
@@ -180,7 +180,7 @@ def _same_bytes(a: Queue, b: Queue) -> bool:
 def dram_overlap(c: CheckContext) -> Issues:
     """No two queues share bytes of DRAM or host memory at the same time, but for the views of one ram."""
     spans = _spans(c)
-    if not _crowded(spans):
+    if not _overlap(spans):
         return
     lives = _together(c)
     rank = {name: k for k, name in enumerate(c.n.queues)}

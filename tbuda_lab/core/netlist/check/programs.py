@@ -126,7 +126,7 @@ def settings_complete(c: CheckContext, p: Program) -> Issues:
                 yield str(k), f"no setting for queue {name!r}, which graph {graph.name!r} reads", \
                     f"write `{name}: {{rd_ptr_local: ..., rd_ptr_global: ...}}`"
         for op in graph.ops.values():
-            for queue in c.written.get(op.name, ()) if op.gradient_op else ():
+            for queue in c.queues_by_writer.get(op.name, ()) if op.gradient_op else ():
                 if queue.name not in settings:
                     yield str(k), f"no setting for {queue.type} {queue.name!r}, which gradient op {op.name!r} writes", \
                         f"write `{queue.name}: {{prologue: true, epilogue: true, zero: ..., ...}}`"
@@ -221,27 +221,27 @@ def variables(c: CheckContext, p: Program) -> Issues:
                             "declare it before the loop"
                     declared[name] = kind
                     if value is not None:
-                        yield from _used(value, declared, str(k), f"the value of {name!r}")
+                        yield from _check_value(value, declared, str(k), f"the value of {name!r}")
             case VarInst(out, opcode, args):
                 if opcode == "set" and isinstance(out, str) and out.startswith("$"):
                     declared.setdefault(out, "var")  # set declares what is not declared yet
-                yield from _used(out, declared, str(k), "varinst", variable=True)
+                yield from _check_value(out, declared, str(k), "varinst", variable=True)
                 for value in args:
-                    yield from _used(value, declared, str(k), f"varinst {opcode}")
+                    yield from _check_value(value, declared, str(k), f"varinst {opcode}")
                 if opcode == "incwrap" and len(args) == 2 and isinstance(args[1], (int, float)) and args[1] < 1:
                     yield str(k), f"incwrap modulo {args[1]}", "wrap at a positive number"
             case Loop(count):
                 loop_counts.append(counts.get(k) if isinstance(count, str) else count)
-                yield from _used(count, declared, str(k), "the loop count")
+                yield from _check_value(count, declared, str(k), "the loop count")
             case EndLoop():
                 del loop_counts[-1:]
             case Execute(_, settings):
                 for queue, setting in (settings or {}).items():
                     for key, value in setting.fields.items():
-                        yield from _used(value, declared, (str(k), "queue_settings", queue, key), key)
+                        yield from _check_value(value, declared, (str(k), "queue_settings", queue, key), key)
 
 
-def _used(value: Value, declared: dict[str, str], where: str | tuple[str, ...], what: str, *,
+def _check_value(value: Value, declared: dict[str, str], where: str | tuple[str, ...], what: str, *,
           variable: bool = False) -> Iterator[Issue]:
     if isinstance(value, float):
         yield where, f"{what}: {value} is not a whole number", "write a whole number or a variable"

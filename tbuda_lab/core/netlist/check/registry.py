@@ -60,7 +60,7 @@ def rule(id: str, scope: str, stage: str = "verify",
     return register
 
 
-def ordered() -> list[Rule]:
+def ordered_rules() -> list[Rule]:
     """All rules, stage by stage as the backend works, within a stage file by file in the order of `FILES`."""
     def place(r: Rule) -> tuple[int, int]:
         return STAGES.index(r.stage), FILES.index(r.check.__module__.rpartition(".")[2])
@@ -88,7 +88,7 @@ def describe() -> list[dict[str, Any]]:
     texts = [{"id": id, "scope": "text", "stage": "parse", "profile": "backend", "doc": doc}
              for id, doc in TEXT_RULES.items()]
     return texts + [{"id": r.id, "scope": r.scope, "stage": r.stage, "profile": r.profile, "doc": r.doc}
-                    for r in ordered()]
+                    for r in ordered_rules()]
 
 
 ARCHS = ("grayskull", "wormhole", "wormhole_b0", "blackhole")

@@ -134,7 +134,7 @@ def shared_outputs(c: CheckContext) -> Issues:
                 whole = False
             else:
                 readers.append((edge.reader, verdict))
-        for q in c.written.get(op.name, ()):
+        for q in c.queues_by_writer.get(op.name, ()):
             if op.untilize_output or not _sound(q):
                 whole = False
                 continue
@@ -183,14 +183,14 @@ def kernel_inputs(c: CheckContext, op: NetOp) -> Issues:
 def has_readers(c: CheckContext, g: NetGraph) -> Issues:
     """What an op makes is read by an op or held by a queue."""
     for op in g.ops.values():
-        if op.type != "drainer" and not c.readers.get(op.name) and not c.written.get(op.name):
+        if op.type != "drainer" and not c.readers.get(op.name) and not c.queues_by_writer.get(op.name):
             yield op.name, f"nothing reads op {op.name!r}", "give it a queue, or drop it"
 
 
 @rule("N15", "netlist", "route")
 def queue_buffers(c: CheckContext) -> Issues:
     """Of a queue that graphs of an epoch read they read every buffer, and each by at most 255 pipes."""
-    for group in c.merged:
+    for group in c.merged_graphs:
         by_queue: dict[str, list[EdgeVerdict]] = {}
         unknown: set[str] = set()
         for op in (op for name in group for op in c.n.graphs[name].ops.values()):
@@ -297,7 +297,7 @@ def empty_graphs(c: CheckContext) -> Issues:
     """Where ops of an epoch read or write DRAM of a chip, the epoch has a graph on that chip, if an empty one."""
     if c.facts.grayskull:
         return
-    for group in c.merged:
+    for group in c.merged_graphs:
         graphs = [c.n.graphs[name] for name in group]
         present = set().union(*(_devices(g.target_device) for g in graphs))
         missing: dict[int, str] = {}
@@ -316,7 +316,9 @@ def empty_graphs(c: CheckContext) -> Issues:
 
 def _dram_of(c: CheckContext, op: NetOp) -> list[Queue]:
     """The queues in DRAM that an op reads or writes."""
-    queues = [c.n.queues[i.source] for i in op.inputs if i.source in c.n.queues] + list(c.written.get(op.name, ()))
+    queues = [c.n.queues[i.source] for i in op.inputs if i.source in c.n.queues] + list(
+        c.queues_by_writer.get(op.name, ())
+    )
     return [q for q in queues if q.loc == "dram"]
 
 
@@ -325,7 +327,7 @@ def ethernet_streams(c: CheckContext) -> Issues:
     """What crosses between two chips in an epoch needs at most 7 streams for each ethernet core that joins them."""
     if c.facts.grayskull:
         return
-    for group in c.merged:
+    for group in c.merged_graphs:
         crossing: Counter[tuple[int, int]] = Counter()
         for name in group:
             graph = c.n.graphs[name]
@@ -355,7 +357,7 @@ def _crossing(c: CheckContext, op: NetOp, chip: int) -> Counter[tuple[int, int]]
         if edge is not None and isinstance(source, int):
             seen = view(edge.reader, shape_after(edge.source.shape, edge.steps, edge.unpad, edge.pad))
             crossing[min(source, chip), max(source, chip)] += int(seen.grid[0]) * int(seen.grid[1])
-    for q in c.written.get(op.name, ()):
+    for q in c.queues_by_writer.get(op.name, ()):
         if q.loc == "dram" and isinstance(q.target_device, int) and q.target_device != chip:
             crossing[min(q.target_device, chip), max(q.target_device, chip)] += q.grid_size[0] * q.grid_size[1]
     return crossing

@@ -19,7 +19,7 @@ from tbuda_lab.core.netlist.check.registry import (
     Rule,
     facts_of,
     leading_arch,
-    ordered,
+    ordered_rules,
 )
 from tbuda_lab.core.netlist.expand import expand
 from tbuda_lab.core.netlist.schema import Finding, Netlist, NetOp, Queue, QueueBuffer
@@ -108,11 +108,11 @@ class Near(CheckContext):
 @dataclasses.dataclass(frozen=True)
 class OpFindings:
     """What the rules found in an op, by number of the rule; `beyond`: those that have to run again. sources (with the
-    fused op that it runs), preloaded, count (inputs of its graph): what else was looked at."""
+    fused op that it runs), preloaded_queues, count (inputs of its graph): what else was looked at."""
 
     op: NetOp
     sources: tuple[Any, ...]
-    preloaded: frozenset[str]
+    preloaded_queues: frozenset[str]
     count: int
     issues: tuple[tuple[int, tuple[Issue, ...]], ...]
     beyond: tuple[int, ...]
@@ -143,7 +143,7 @@ class CheckCache:
                 sources += (c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))),)
             seen = c.preloads(op), c.input_count(op)
             entry = self._findings.get(op.name)
-            if entry is None or entry.op is not op or (entry.preloaded, entry.count) != seen \
+            if entry is None or entry.op is not op or (entry.preloaded_queues, entry.count) != seen \
                     or not _same(entry.sources, sources):
                 entry = _look(c, rules, op, sources, queues, *seen)
             findings[op.name] = entry
@@ -255,8 +255,8 @@ def _archs(
 
 def _run(c: CheckContext, profile: str, cache: CheckCache | None = None) -> Iterator[Finding]:
     elements = _elements(c)
-    rules = ordered()
-    selected = {} if cache is None else _selected(c, rules, cache)
+    rules = ordered_rules()
+    selected = {} if cache is None else _findings_by_rule(c, rules, cache)
     for rule in rules:
         severity = rule.severity(profile)
         if rule.id in selected:
@@ -267,7 +267,7 @@ def _run(c: CheckContext, profile: str, cache: CheckCache | None = None) -> Iter
             yield from _findings(c, rule, severity, prefix, rule.check(c, *arguments))
 
 
-def _selected(
+def _findings_by_rule(
     c: CheckContext, rules: list[Rule], cache: CheckCache
 ) -> dict[str, list[tuple[Where, NetOp, tuple[Issue, ...] | None]]]:
     """By op rule the ops that it has something to say of; None where it has to look again."""

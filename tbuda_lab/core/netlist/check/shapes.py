@@ -22,7 +22,7 @@ from tbuda_lab.core.netlist.tables import FULL_TILE
 _LABELS = ("z", "rows", "columns")
 
 
-def _sized(op: NetOp) -> bool:
+def _has_shape(op: NetOp) -> bool:
     """Whether the op declares a shape at all; if not, other rules say so."""
     return min(*op.grid_size, op.blocking.t, *op.blocking.mblock, *op.blocking.ublock) > 0
 
@@ -61,7 +61,7 @@ def tms_apply(c: CheckContext, op: NetOp) -> Issues:
 @rule("S2", "op", "shapes")
 def operands_fit(c: CheckContext, op: NetOp) -> Issues:
     """Operands, after their TMs, have the sizes that the op's own blocking asks for."""
-    expected = _expected_tiles(op) if _sized(op) else []
+    expected = _expected_tiles(op) if _has_shape(op) else []
     dims = c.input_tiles(op)
     for n, (want, got) in enumerate(zip(expected, operands(c, op), strict=False)):
         if got is None or (dims[n] != (op.tile_dim or FULL_TILE) and op.type not in ("matmul", "reduce")):
@@ -114,7 +114,7 @@ def _expected_tiles(op: NetOp) -> list[ExpectedTiles]:
 @rule("S3", "op", "shapes", "note")
 def longer_right_operand(c: CheckContext, op: NetOp) -> Issues:
     """The right operand of a matmul is no longer in z than the left; what is over would be ignored."""
-    if op.type != "matmul" or flag(op, "identity") or not _sized(op):
+    if op.type != "matmul" or flag(op, "identity") or not _has_shape(op):
         return
     want, got = _expected_tiles(op)[1][0], [*operands(c, op), None, None][1]
     if got is not None and want is not None and got[0] > want:
@@ -127,7 +127,7 @@ def queue_holds_output(c: CheckContext, q: Queue) -> Issues:
     """A queue holds exactly what the op that feeds it makes, after its own input TMs."""
     op = c.ops.get(q.input)
     shape = queue_shape(q)
-    if op is None or not _sized(op) or min(shape) < 1:
+    if op is None or not _has_shape(op) or min(shape) < 1:
         return
     try:
         result = apply_tms(output_shape(op), q.input_tms or ())
@@ -142,7 +142,7 @@ def queue_holds_output(c: CheckContext, q: Queue) -> Issues:
 @rule("S5", "op", "shapes")
 def reduced_to_one(c: CheckContext, op: NetOp) -> Issues:
     """A reduce over rows makes one row of tiles, one over columns one column."""
-    if op.type == "reduce" and _sized(op):
+    if op.type == "reduce" and _has_shape(op):
         _, rows, cols = output_shape(op)
         for dim, size in (("r", rows), ("c", cols)):
             if dim in word(op, "dim") and word(op, "dim") != "z" and size != 1:
@@ -152,7 +152,7 @@ def reduced_to_one(c: CheckContext, op: NetOp) -> Issues:
 @rule("S6", "op", "shapes", "strict")
 def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
     """A splice uses up all its inputs in the same number of turns, and its turns fill the output."""
-    if op.type != "splice" or not _sized(op):
+    if op.type != "splice" or not _has_shape(op):
         return
     by_slice = word(op, "granularity") == "t"
     (rows, cols), (rt, ct) = op.grid_size, op.blocking.ublock

@@ -12,7 +12,7 @@ def untilize_target(c: CheckContext, op: NetOp) -> Issues:
     """An op that untilizes feeds exactly one queue of grid 1x1, which no op reads, and no op."""
     if not op.untilize_output:
         return
-    queues = c.written.get(op.name, [])
+    queues = c.queues_by_writer.get(op.name, [])
     if len(queues) != 1:
         yield "untilize_output", f"an untilized output feeds {len(queues)} queues", "it must feed exactly one"
     for reader in c.readers.get(op.name, ())[:1]:

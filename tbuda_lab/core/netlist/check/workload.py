@@ -45,28 +45,28 @@ def constants(c: CheckContext, p: Program) -> Issues:
 
 def _links(c: CheckContext) -> dict[str, tuple[str, ...]]:
     """The linked group of each graph that has one."""
-    return {g: group for group in c.linked if len(group) > 1 for g in group}
+    return {g: group for group in c.linked_graphs if len(group) > 1 for g in group}
 
 
-def _merged(c: CheckContext) -> list[tuple[str, ...]]:
+def _implied_groups(c: CheckContext) -> list[tuple[str, ...]]:
     """The groups that only follow from the order of executes, on archs where that merges graphs."""
     if c.facts.grayskull:
         return []
-    linked = set(c.linked)
-    return [group for group in c.merged if group not in linked]
+    linked = set(c.linked_graphs)
+    return [group for group in c.merged_graphs if group not in linked]
 
 
 @rule("P12", "program", "workload")
 def epochs_whole(c: CheckContext, p: Program) -> Issues:
     """Graphs linked op to op are executed together, none twice; between them only graphs that run at the same time."""
-    beside = {} if c.facts.grayskull else {g: frozenset(group) for group in c.merged for g in group}
+    beside = {} if c.facts.grayskull else {g: frozenset(group) for group in c.merged_graphs for g in group}
     yield from _whole(p, _links(c), beside, "linked")
 
 
 @rule("P12.merged", "program", "workload", "strict")
 def merged_whole(c: CheckContext, p: Program) -> Issues:
     """Graphs that one program runs side by side (neighbours on different chips) run together in every program."""
-    groups = {g: group for group in _merged(c) for g in group}
+    groups = {g: group for group in _implied_groups(c) for g in group}
     if any(isinstance(item, Execute) and item.graph in groups for item in p.instructions):
         yield from _whole(p, groups, {}, "merged")
 
@@ -100,7 +100,7 @@ def _whole(p: Program, links: dict[str, tuple[str, ...]], beside: dict[str, froz
 @rule("G5.group", "netlist", "workload")
 def epoch_members(c: CheckContext) -> Issues:
     """Graphs linked op to op have one input_count and a chip of their own each."""
-    for group in c.linked:
+    for group in c.linked_graphs:
         graphs = [c.n.graphs[g] for g in group]
         if len({g.input_count for g in graphs}) > 1:
             yield ("graphs", graphs[-1].name, "input_count"), "linked graphs have different input_count: " + \
@@ -116,7 +116,7 @@ def epoch_members(c: CheckContext) -> Issues:
 @rule("G5.merged", "netlist", "workload", "strict")
 def merged_members(c: CheckContext) -> Issues:
     """Graphs that run side by side, as neighbours in a program on different chips, have one input_count."""
-    for group in _merged(c):
+    for group in _implied_groups(c):
         graphs = [c.n.graphs[g] for g in group]
         odd = next((g for g in graphs if g.input_count != graphs[0].input_count), None)
         if odd is not None:

@@ -53,7 +53,7 @@ class NetlistReader:
             else:
                 self.problem(key, where, rule, f"a key of {what} is {kind_of(key)}", "keys are plain names")
 
-    def named(self, node: Node, where: Where, what: str, rule: str) -> Iterator[tuple[str, Node]]:
+    def named_entries(self, node: Node, where: Where, what: str, rule: str) -> Iterator[tuple[str, Node]]:
         """The entries of a map of named things; every further one of the same name is refused under `rule`."""
         seen: dict[str, int] = {}
         for name, key, value in self.items(node, where, f"the map of {what}s"):

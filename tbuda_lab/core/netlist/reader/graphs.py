@@ -28,7 +28,7 @@ def read_graphs(r: NetlistReader, node: Node) -> dict[str, NetGraph]:
     where = ("graphs",)
     names: dict[str, str] = {}  # op names are global over all graphs
     return {name: _read_graph(r, name, item, (*where, name), names)
-            for name, item in r.named(node, where, "graph", "G2")}
+            for name, item in r.named_entries(node, where, "graph", "G2")}
 
 
 def _read_graph(r: NetlistReader, name: str, node: Node, where: Where, names: dict[str, str]) -> NetGraph:
@@ -121,7 +121,7 @@ def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
         input_buf_min_size_tiles=ints("input_buf_min_size_tiles"),
         input_dram_io_buf_size_tiles=ints("input_dram_io_buf_size_tiles"),
         untilize_output=r.truth(f, "untilize_output", where), gradient_op=r.truth(f, "gradient_op", where),
-        forked_dram_inputs=_forked(r, f, where),
+        forked_dram_inputs=_forked_inputs(r, f, where),
         attributes=read_attributes(r, f["attributes"], (*where, "attributes"), op_type, ATTRIBUTES)
         if "attributes" in f else {},
     )
@@ -139,7 +139,7 @@ def _grid_loc(r: NetlistReader, f: dict[str, Node], where: Where, op_type: str) 
     return None
 
 
-def _forked(r: NetlistReader, f: dict[str, Node], where: Where) -> list[dict[str, str]] | None:
+def _forked_inputs(r: NetlistReader, f: dict[str, Node], where: Where) -> list[dict[str, str]] | None:
     if "forked_dram_inputs" not in f:
         return None
     place = (*where, "forked_dram_inputs")
@@ -224,7 +224,10 @@ _SUB_OP_FIELDS = frozenset(SUB_OP_FIELDS)
 def read_fused_ops(r: NetlistReader, node: Node) -> dict[str, FusedOp]:
     """The section `fused_ops`, by name. What is wrong is noted in the reader (rules F...)."""
     where = ("fused_ops",)
-    return {name: _read_fused(r, name, item, (*where, name)) for name, item in r.named(node, where, "fused op", "F1")}
+    return {
+        name: _read_fused(r, name, item, (*where, name))
+        for name, item in r.named_entries(node, where, "fused op", "F1")
+    }
 
 
 def _read_fused(r: NetlistReader, name: str, node: Node, where: Where) -> FusedOp:

@@ -144,7 +144,7 @@ def _read_execute(r: NetlistReader, node: Node, where: Where) -> Execute | None:
         return Execute(graph)
     place = (*where, "queue_settings")
     settings = {}
-    for name, value in r.named(f["queue_settings"], place, "queue setting", "P3"):
+    for name, value in r.named_entries(f["queue_settings"], place, "queue setting", "P3"):
         at = (*place, name)
         fields = r.fields(value, at, "a queue setting", _SETTINGS, "P3")
         settings[name] = QueueSetting({key: r.scalar(item, (*at, key), "P3", scalars.parse_value, 0)

@@ -86,7 +86,9 @@ _FIELDS = frozenset(QUEUE_FIELDS)
 def read_queues(r: NetlistReader, node: Node) -> dict[str, Queue]:
     """The section `queues`, by name. What is wrong is noted in the reader (rules Q...)."""
     where = ("queues",)
-    return {name: _read_queue(r, name, item, (*where, name)) for name, item in r.named(node, where, "queue", "Q2")}
+    return {
+        name: _read_queue(r, name, item, (*where, name)) for name, item in r.named_entries(node, where, "queue", "Q2")
+    }
 
 
 def _read_queue(r: NetlistReader, name: str, node: Node, where: Where) -> Queue:

@@ -51,7 +51,7 @@ def _read_root(root: Node, out: Netlist) -> None:
         what = "names no arch" if is_null(root) else f"is {kind_of(root)}, not a map of sections"
         r.problem(root, ("devices", "arch"), "D2", f"the file {what}", "write devices, queues, graphs and programs")
     else:
-        for name, node in r.named(root, (), "section", "Y2"):
+        for name, node in r.named_entries(root, (), "section", "Y2"):
             out.order.append(name)
             _read_section(r, name, node, out)
     out.source = r.source

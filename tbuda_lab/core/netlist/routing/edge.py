@@ -11,7 +11,7 @@ from tbuda_lab.core.netlist.routing import tilelists
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, OperandView, Source, Step, shape_after, view
 from tbuda_lab.core.netlist.routing.oprules import MOST_IN_PIECE, buffer_rule, order_rule, parser_rule, piece_rule
 from tbuda_lab.core.netlist.routing.rules import RouteRule
-from tbuda_lab.core.netlist.routing.stacks import chain_of, phased, phases
+from tbuda_lab.core.netlist.routing.stacks import chain_of, phases, sent_in_phases
 
 MOST_DRAM_OUTPUTS = 8
 MOST_DRAM_INPUTS = 8
@@ -39,7 +39,7 @@ class RoutedEdge:
 class EdgeVerdict:
     """The first rule that an edge breaks, and what it takes: streams out of the fullest producer core (`fan_out`),
     producer cores that the widest pipe reads (`fan_in`), and what the edge asks of the producer's output buffer
-    (`granule` and `cut`, see `tilelists`). read: which producer cores it reads; empty where no lists were looked at,
+    (`granule` and `cut`, see `tile_lists`). read: which producer cores it reads; empty where no lists were looked at,
     for an earlier refusal or because they are too long (`huge`)."""
 
     rule: RouteRule
@@ -100,7 +100,7 @@ def _judge_lists(edge: RoutedEdge, seen: OperandView, after: tuple[int, int, int
     source, reader = edge.source, edge.reader
     slots = int(source.slots(edge.input_count))
     chain = chain_of(edge.steps)
-    in_phases = bool(phased(chain, source.t, slots))
+    in_phases = bool(sent_in_phases(chain, source.t, slots))
     steps = (1, 1)
     times = max(1, slots // int(source.t))
     whole = source.shape[0] * source.shape[1] * source.shape[2]
@@ -132,7 +132,7 @@ def _judge_lists(edge: RoutedEdge, seen: OperandView, after: tuple[int, int, int
     granule = tilelists.granularity(pipes)
     fan_out = int(link.sum(axis=1).max(initial=0))
     several = steps[0] * steps[1] > 1
-    cut = tilelists.scattered(pipes, source, granule, cores, several)
+    cut = tilelists.cut_in_pieces(pipes, source, granule, cores, several)
     fan_in = int(link.sum(axis=0).max(initial=0))
     read = tuple(bool(x) for x in np.atleast_1d(link.any(axis=1)))
     verdict = EdgeVerdict(RouteRule.OK, fan_out, fan_in, granule, cut, read)

@@ -39,7 +39,7 @@ class Chain:
     sorted_steps: bool
 
     @property
-    def stacked(self) -> bool:
+    def has_stack(self) -> bool:
         return self.reordered and self.across * self.down > 1
 
 
@@ -62,7 +62,7 @@ def chain_of(steps: Sequence[Step]) -> Chain:
                 across, by_rows = across * n, down == 1
             else:
                 down, by_rows = down * n, across > 1
-    return Chain(across, down, cut, reordered, by_rows, _sorted([step[0] for step in steps]))
+    return Chain(across, down, cut, reordered, by_rows, _is_sorted([step[0] for step in steps]))
 
 
 def breaking_step(rule: RouteRule, steps: Sequence[Step]) -> Step | None:
@@ -106,7 +106,7 @@ def step_text(step: Step) -> str:
     return " ".join(map(str, words))
 
 
-def _sorted(names: Sequence[str]) -> bool:
+def _is_sorted(names: Sequence[str]) -> bool:
     last = ("hstack", "vstack", "pad")
     first = next((i for i, name in enumerate(names) if name in last), len(names))
     tail = names[first:]
@@ -122,10 +122,10 @@ def either(a: Ints, b: Ints) -> Bools:
     return either
 
 
-def phased(chain: Chain, t: Ints, slots: Ints) -> Bools:
+def sent_in_phases(chain: Chain, t: Ints, slots: Ints) -> Bools:
     """Whether the edge is sent in phases; t and slots (mblocks that a reader may address) of the producer."""
     slots, t = np.asarray(slots), np.asarray(t)
-    phased: Bools = np.asarray(chain.stacked) & (slots % (chain.across * chain.down) != 0) & (slots % t != 0)
+    phased: Bools = np.asarray(chain.has_stack) & (slots % (chain.across * chain.down) != 0) & (slots % t != 0)
     return phased
 
 

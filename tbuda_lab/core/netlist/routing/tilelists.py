@@ -77,13 +77,13 @@ def places(source: Source, tiles: I64) -> tuple[I64, I64]:
 
 @dataclasses.dataclass(frozen=True)
 class Pipes:
-    """The lists of an edge, cut where the producer's buffer ends. core, index: (pipes, length); kept: how many of each
-    row's tiles count, 0 where there is no pipe. period: tiles that a reader takes in one t; repeated: how often the
-    list of one input was written down. reach: tiles that may be addressed in one core."""
+    """The lists of an edge, cut where the producer's buffer ends. core, index: (pipes, length); lengths: how many of
+    each row's tiles count, 0 where there is no pipe. period: tiles that a reader takes in one t; repeated: how often
+    the list of one input was written down. reach: tiles that may be addressed in one core."""
 
     core: I64
     index: I64
-    kept: I64
+    lengths: I64
     period: int
     reach: int
     block: int
@@ -91,7 +91,7 @@ class Pipes:
     @property
     def inside(self) -> Bools:
         """(pipes, length): which tiles count."""
-        inside: Bools = np.arange(self.core.shape[1]) < self.kept[:, None]
+        inside: Bools = np.arange(self.core.shape[1]) < self.lengths[:, None]
         return inside
 
 
@@ -144,14 +144,14 @@ def kernel_broadcast_rule(pipes: Pipes, source: Source, reader: EdgeReader, slot
 def padding_rule(pipes: Pipes) -> RouteRule:
     """No pipe may consist of padding only."""
     real = (pipes.core != PADDING) & pipes.inside
-    return RouteRule.PAD_ONLY if bool(((pipes.kept > 0) & ~real.any(axis=1)).any()) else RouteRule.OK
+    return RouteRule.PAD_ONLY if bool(((pipes.lengths > 0) & ~real.any(axis=1)).any()) else RouteRule.OK
 
 
 def unfed_rule(pipes: Pipes, grid: tuple[int, int], steps: tuple[int, int], by_rows: bool) -> RouteRule:
     """Every core of the view must be a destination. steps: rows and columns that a phased pipe goes through."""
     gr, gc = grid
     rows, columns = steps
-    own = np.flatnonzero(pipes.kept > 0)
+    own = np.flatnonzero(pipes.lengths > 0)
     s = np.arange(rows * columns)
     step_r, step_c = (s // columns, s % columns) if by_rows else (s % rows, s // rows)
     to_r = own[:, None] // gc + (step_r * gr // rows)[None, :]
@@ -174,10 +174,10 @@ def granularity(pipes: Pipes) -> int:
     # a run ends where the next begins: positions of starts differ by lengths
     position = np.broadcast_to(np.arange(core.shape[1]), core.shape)[starts]
     g = math.gcd(g, int(np.gcd.reduce(position, initial=0)))
-    return math.gcd(g, int(np.gcd.reduce(pipes.kept, initial=0)))
+    return math.gcd(g, int(np.gcd.reduce(pipes.lengths, initial=0)))
 
 
-def scattered(pipes: Pipes, source: Source, granule: int, cores: int, several: bool) -> bool:
+def cut_in_pieces(pipes: Pipes, source: Source, granule: int, cores: int, several: bool) -> bool:
     """Whether the output buffer is cut in pieces: some reader does not take a core's tiles in their plain order to
     itself. several: pipes with more than one destination."""
     inside = pipes.inside

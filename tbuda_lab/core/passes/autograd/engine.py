@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, counted
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, quantity
 from tbuda_lab.core.graph import Graph, Node, NodeKind, Shape
 from tbuda_lab.core.ops import Add, BroadcastTo, ReduceSum
 from tbuda_lab.core.ops.base import NdOp
@@ -154,4 +154,4 @@ def _refuse_without_rule(graph: Graph, names: Collection[str]) -> None:
             )
         )
     if findings:
-        raise UnsupportedOp(f"{counted(len(findings), 'op')} on the way back to trainable values", findings, refused)
+        raise UnsupportedOp(f"{quantity(len(findings), 'op')} on the way back to trainable values", findings, refused)

@@ -169,7 +169,7 @@ def write_update(
     _STEPS[optimizer.kind](update, optimizer, lr)
 
 
-def clipped(graph: Graph, gradients: dict[str, str], max_norm: float, options: CompileOptions) -> dict[str, str]:
+def clip_gradients(graph: Graph, gradients: dict[str, str], max_norm: float, options: CompileOptions) -> dict[str, str]:
     """Gradients times min(1, max_norm / (norm + 1e-6)), norm over all of them (torch's `clip_grad_norm_`).
 
     gradients: by weight the node of its gradient. Returns the same with the scaled nodes.
@@ -190,7 +190,7 @@ def clipped(graph: Graph, gradients: dict[str, str], max_norm: float, options: C
     return {weight: b.multiply(gradient, scale) for weight, gradient in gradients.items()}
 
 
-def _decayed(u: Update, weight_decay: float | str) -> str:
+def _add_weight_decay(u: Update, weight_decay: float | str) -> str:
     """The gradient with the weight's share added."""
     if not weight_decay:
         return u.gradient
@@ -200,7 +200,7 @@ def _decayed(u: Update, weight_decay: float | str) -> str:
 def _sgd(u: Update, o: OptimizerOptions, lr: str) -> None:
     """p - lr g; with momentum m = momentum m + g takes the place of g (nesterov: g + momentum m)."""
     b = u.b
-    step = _decayed(u, u.number(o, "weight_decay"))
+    step = _add_weight_decay(u, u.number(o, "weight_decay"))
     momentum = u.number(o, "momentum")
     if momentum:
         velocity = u.state("momentum", u.shape, 0.0)
@@ -227,7 +227,7 @@ def _adam(u: Update, o: OptimizerOptions, lr: str) -> None:
     b = u.b
     decoupled = o.kind == "adamw"
     decay = u.number(o, "weight_decay")
-    mean, variance = _moments(u, o, u.gradient if decoupled else _decayed(u, decay))
+    mean, variance = _moments(u, o, u.gradient if decoupled else _add_weight_decay(u, decay))
     root = b.op(Sqrt(), variance)
     if o["bias_correction"]:
         mean = b.multiply(mean, u.corrections.factor(u.weight, "beta1", float(o["beta1"])))
@@ -261,7 +261,7 @@ def _lars(u: Update, o: OptimizerOptions, lr: str) -> None:
     below = b.add(b.add(gradient_norm, b.multiply(weight_norm, decay)), float(o["epsilon"]))
     ratio = b.multiply(b.multiply(weight_norm, float(o["lars_coeff"])), b.op(Reciprocal(), below))
     local = u.one_where_zero(ratio, gradient_norm, weight_norm)
-    step = b.multiply(_decayed(u, decay), b.multiply(local, lr))
+    step = b.multiply(_add_weight_decay(u, decay), b.multiply(local, lr))
     velocity = u.state("momentum", u.shape, 0.0)
     moved = b.add(b.multiply(velocity, float(o["momentum"])), step)
     u.write(velocity, moved)

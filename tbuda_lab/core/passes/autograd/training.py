@@ -13,7 +13,7 @@ from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.norm import BatchnormTraining, GroupNorm
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.passes.autograd.engine import differentiate, make_differentiable
-from tbuda_lab.core.passes.autograd.optimizers import BiasCorrections, clipped, write_update
+from tbuda_lab.core.passes.autograd.optimizers import BiasCorrections, clip_gradients, write_update
 from tbuda_lab.core.passes.base import Pass, Report
 
 
@@ -93,7 +93,7 @@ class Autograd(Pass):
         if plan.optimizer is not None or own:
             steps = accumulators
             if plan.max_grad_norm is not None:
-                steps = clipped(graph, accumulators, plan.max_grad_norm, self.options)
+                steps = clip_gradients(graph, accumulators, plan.max_grad_norm, self.options)
             corrections = BiasCorrections(graph, self.options)
             for name, step in steps.items():
                 own_name = _own_name(graph[name])

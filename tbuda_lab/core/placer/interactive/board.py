@@ -244,7 +244,7 @@ class Board:
         rows, cols = self.device.rows, self.device.cols
         if row < 0 or col < 0 or area.end.row > rows or area.end.col > cols:
             text = f"{height}x{width} cores at ({row}, {col}) leave the {rows}x{cols} grid"
-            harvested = self._harvested(where.chip)
+            harvested = self._harvested_rows(where.chip)
             if harvested and area.end.row > rows:
                 text += f"; physical rows {', '.join(map(str, harvested))} of chip {where.chip} are harvested"
             return Refusal("upstream_rows", text, fix, nearest=nearest)
@@ -335,7 +335,7 @@ class Board:
             return "no epoch of this device can hold it"
         return "this epoch has no free rectangle of that size"
 
-    def _harvested(self, chip: int) -> tuple[int, ...]:
+    def _harvested_rows(self, chip: int) -> tuple[int, ...]:
         return self.device.harvested_by_chip[self.device.chips.index(chip)]
 
     def _with(self, state: State, at: int, name: str, shape: GridShape, area: CoordRange, turned: bool) -> State:

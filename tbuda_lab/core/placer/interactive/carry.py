@@ -17,23 +17,24 @@ from tbuda_lab.core.placer.model.segment import Segment
 
 
 @dataclasses.dataclass(frozen=True)
-class Regraphed:
+class RegraphResult:
     """The same epochs with the inserted nops among them.
 
-    changed: ops whose candidates or neighbours differ, and the nops; anew: those of them that have no candidate yet (an
-    arbitrary one stands in `segments`, on an arbitrary place); remade: epochs (indices) with other ops than before.
+    changed_epochs: ops whose candidates or neighbours differ, and the nops; anew: those of them that have no candidate
+    yet (an arbitrary one stands in `segments`, on an arbitrary place); remade: epochs (indices) with other ops than
+    before.
     """
 
     problem: Problem
     segments: tuple[Segment, ...]
-    changed: frozenset[int]
+    changed_epochs: frozenset[int]
     anew: frozenset[int]
     remade: frozenset[int]
 
 
-def regraphed(
+def regraph(
     problem: Problem, segments: Sequence[Segment], graph: Graph, models: Mapping[str, OpModels]
-) -> Regraphed:
+) -> RegraphResult:
     """`segments` of a problem carried over to an edited copy of its graph, with the candidates there are now. A nop
     stands in the epoch of its first reader, right before it; one that only feeds the host behind its source."""
     before, after = _homes(problem, graph)
@@ -47,8 +48,8 @@ def regraphed(
         spans.append((first, len(order)))
         if len(order) - first != segment.last - segment.first:
             remade.add(index)
-    updated = problem.regraphed(graph, models, order)
-    changed, anew = _changed(problem, updated)
+    updated = problem.regraph(graph, models, order)
+    changed, anew = _changed_ops(problem, updated)
     placed = {
         problem.order[op]: (row, spot)
         for s in segments
@@ -68,7 +69,7 @@ def regraphed(
             spots.append(spot)
         carried = dataclasses.replace(segment, first=first, last=last, rows=tuple(rows), spots=tuple(spots))
         segments_now.append(segment if carried == segment else carried)
-    return Regraphed(updated, tuple(segments_now), frozenset(changed), frozenset(anew), frozenset(remade))
+    return RegraphResult(updated, tuple(segments_now), frozenset(changed), frozenset(anew), frozenset(remade))
 
 
 def _homes(problem: Problem, graph: Graph) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -94,7 +95,7 @@ def _homes(problem: Problem, graph: Graph) -> tuple[dict[str, list[str]], dict[s
     return before, after
 
 
-def _changed(old: Problem, new: Problem) -> tuple[set[int], set[int]]:
+def _changed_ops(old: Problem, new: Problem) -> tuple[set[int], set[int]]:
     """(ops whose candidates, operands or readers differ, and the new ones; the new ones)."""
     changed: set[int] = set()
     added: set[int] = set()
@@ -124,17 +125,17 @@ def _same_row(table: OpModels, old: OpModels, row: int) -> int | None:
 
 
 # -- to another order --------------------------------------------------------------------------------------------------
-class Carried(NamedTuple):
-    """moved: ops that changed the epoch; touched: epochs (indices) with other ops than before."""
+class CarryResult(NamedTuple):
+    """moved_ops: ops that changed the epoch; touched_epochs: epochs (indices) with other ops than before."""
 
     problem: Problem
     segments: Sequence[Segment]
     chips: Sequence[int]
-    moved: frozenset[int] = frozenset()
-    touched: frozenset[int] = frozenset()
+    moved_ops: frozenset[int] = frozenset()
+    touched_epochs: frozenset[int] = frozenset()
 
 
-def carried(problem: Problem, segments: Sequence[Segment], chips: Sequence[int], order: Sequence[str]) -> Carried:
+def carry(problem: Problem, segments: Sequence[Segment], chips: Sequence[int], order: Sequence[str]) -> CarryResult:
     """As many ops as possible stay in their epochs. One that goes later joins the op behind it, one that goes earlier
     the op before it. They lie where they lay, possibly over others, and the cycles of epochs with other ops are those
     of before: both wait to be made again. An epoch that loses all its ops is gone.
@@ -181,7 +182,7 @@ def carried(problem: Problem, segments: Sequence[Segment], chips: Sequence[int],
         )
         placed_on.append(chips[index])
         first = last
-    return Carried(updated, moved_segments, placed_on, frozenset(moved), frozenset(touched))
+    return CarryResult(updated, moved_segments, placed_on, frozenset(moved), frozenset(touched))
 
 
 def longest_rising(values: Sequence[int]) -> set[int]:

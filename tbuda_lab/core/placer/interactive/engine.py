@@ -1,8 +1,8 @@
 """Edits placed into the epochs that there are: what no edit touches stays where it is.
 
-An `IncrementalPlacer` is the placement of a whole model. `edited` places the difference between its overrides and
-others: an epoch with a touched op is made again, the rest is taken over. It is a function of the whole placement and
-the overrides, not of the order in which edits were made, so that undo, replay and a second session come to the same
+An `IncrementalPlacer` is the placement of a whole model. `with_overrides` places the difference between its overrides
+and others: an epoch with a touched op is made again, the rest is taken over. It is a function of the whole placement
+and the overrides, not of the order in which edits were made, so that undo, replay and a second session come to the same
 result. A session drives it; so may a script (`place`, then `edit`).
 """
 
@@ -19,12 +19,12 @@ from tbuda_lab.core.errors import Cancelled, PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
-from tbuda_lab.core.placer.interactive.carry import Carried, carried, regraphed
-from tbuda_lab.core.placer.interactive.placed import Placed, placed_as
+from tbuda_lab.core.placer.interactive.carry import CarryResult, carry, regraph
+from tbuda_lab.core.placer.interactive.placed import PlacedOps, placed_as
 from tbuda_lab.core.placer.interactive.replacement import EpochReplacement
 from tbuda_lab.core.placer.model.bounds import carry_runs
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.model.schedule import constrained
+from tbuda_lab.core.placer.model.schedule import constrain_order
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows
 from tbuda_lab.core.placer.place import Outcome, pins_and_breaks, place_and_repair
 from tbuda_lab.core.placer.validate import chip_breaks, unmatched_targets
@@ -45,7 +45,7 @@ class IncrementalPlacer:
         self._whole = placed_as(outcome, overrides)
         self._replaced: dict[Hashable, list[Segment]] = {}
         self.new_epochs = 0  # epochs that edits placed again
-        self._carried: tuple[tuple[str, ...], Carried] | None = None
+        self._carried: tuple[tuple[str, ...], CarryResult] | None = None
 
     @classmethod
     def place(
@@ -55,27 +55,27 @@ class IncrementalPlacer:
         models = op_models(graph, device, options, overrides)
         return cls(device, overrides, place_and_repair(graph, models, device, options, overrides))
 
-    def edit(self, overrides: tuple[Override, ...], cancel: threading.Event | None = None) -> Placed | None:
-        """`edited`, with the candidates that these overrides leave. They may be what somebody placed by hand asks for
-        (`InteractivePlacer.as_overrides`)."""
+    def edit(self, overrides: tuple[Override, ...], cancel: threading.Event | None = None) -> PlacedOps | None:
+        """`with_overrides`, with the candidates that these overrides leave. They may be what somebody placed by hand
+        asks for (`InteractivePlacer.as_overrides`)."""
         models = op_models(self.graph, self.device, self._whole.problem.options, overrides)
-        return self.edited(models, overrides, cancel)
+        return self.with_overrides(models, overrides, cancel)
 
-    def whole(self) -> Placed:
+    def whole(self) -> PlacedOps:
         """The placement itself."""
         return self._whole
 
-    def edited(
+    def with_overrides(
         self, models: Mapping[str, OpModels], overrides: tuple[Override, ...], cancel: threading.Event | None = None
-    ) -> Placed | None:
+    ) -> PlacedOps | None:
         """The placement with these overrides instead; None where the edit needs the whole model placed anew (it moves
         ops between chips, or an op fits nowhere near). Raises `OverrideError` for a pin that cannot be honoured."""
         whole = self.whole()
         unmatched_targets(self.graph, overrides)
-        order = constrained(self.graph, whole.problem.order, overrides)
-        carried_over = Carried(whole.problem, whole.segments, whole.chips)
+        order = constrain_order(self.graph, whole.problem.order, overrides)
+        carried_over = CarryResult(whole.problem, whole.segments, whole.chips)
         if order != whole.problem.order:
-            carried_over = self._resequenced(order)
+            carried_over = self._resequence(order)
         base, segments_now, chips_now, resorted, remade = carried_over
         pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides, base.order)
         problem = base.with_candidates(models, pins, breaks)
@@ -101,13 +101,13 @@ class IncrementalPlacer:
             return None
         if base is not whole.problem or len(self.device.chips) > 1:
             # another order numbers the ops otherwise; on several chips one epoch more moves others to another time
-            return Placed(problem, *edited, overrides, whole.policy, parts=self._parts)
-        return Placed(
+            return PlacedOps(problem, *edited, overrides, whole.policy, parts=self._parts)
+        return PlacedOps(
             problem, *edited, overrides, whole.policy, parts=self._parts, limits=lambda: self._limits(overrides),
             base=whole,
         )  # fmt: skip
 
-    def regraphed(
+    def regraph(
         self,
         graph: Graph,
         models: Mapping[str, OpModels],
@@ -115,17 +115,17 @@ class IncrementalPlacer:
         cancel: threading.Event | None = None,
     ) -> IncrementalPlacer | None:
         """The whole placement of an edited copy of its graph, with these overrides: its own and the edits. None where
-        the whole model has to be placed anew. Raises what `edited` raises."""
+        the whole model has to be placed anew. Raises what `with_overrides` raises."""
         whole = self.whole()
-        now = regraphed(whole.problem, whole.segments, graph, models)
+        now = regraph(whole.problem, whole.segments, graph, models)
         pins, breaks = pins_and_breaks(graph, models, self.device, overrides, now.problem.order)
-        if constrained(graph, now.problem.order, overrides) != now.problem.order or breaks != whole.problem.breaks:
+        if constrain_order(graph, now.problem.order, overrides) != now.problem.order or breaks != whole.problem.breaks:
             return None
         problem = now.problem.with_candidates(models, pins, breaks)
         if self._other_chips(problem, overrides):
             return None
-        carry_runs(problem, whole.problem, now.changed)
-        again = _Replacements(problem, set(now.changed), set(now.anew), set(now.remade), set(), {})
+        carry_runs(problem, whole.problem, now.changed_epochs)
+        again = _Replacements(problem, set(now.changed_epochs), set(now.anew), set(now.remade), set(), {})
         result = again.run(now.segments, whole.chips, cancel)
         self.new_epochs += again.new_epochs
         if result is None:
@@ -135,15 +135,15 @@ class IncrementalPlacer:
         limits = (lambda: self._limits(overrides)) if same else (lambda: None)
         output = copy.copy(self)
         output.overrides, output.graph = overrides, graph
-        output._whole = Placed(problem, *result, overrides, whole.policy, parts=self._parts, limits=limits)
+        output._whole = PlacedOps(problem, *result, overrides, whole.policy, parts=self._parts, limits=limits)
         output._replaced, output._carried, output.new_epochs = {}, None, 0
         return output
 
-    def _resequenced(self, order: tuple[str, ...]) -> Carried:
-        """`resequence.carried` for an order, kept for the edits that follow."""
+    def _resequence(self, order: tuple[str, ...]) -> CarryResult:
+        """`carry` for an order, kept for the edits that follow."""
         if self._carried is None or self._carried[0] != order:
             whole = self.whole()
-            self._carried = order, carried(whole.problem, whole.segments, whole.chips, order)
+            self._carried = order, carry(whole.problem, whole.segments, whole.chips, order)
             self._replaced = {}
         return self._carried[1]
 

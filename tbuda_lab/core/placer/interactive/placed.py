@@ -118,7 +118,7 @@ class EpochFacts:
         return entry
 
 
-class Placed:
+class PlacedOps:
     """Rows and spots of all ops, epoch by epoch; `placement()` adds queues, addresses and the report."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Placed:
         placement: Placement | None = None,
         parts: Parts | None = None,
         limits: Callable[[], Bounds | None] = lambda: None,
-        base: Placed | None = None,
+        base: PlacedOps | None = None,
     ) -> None:
         """limits: bounds that hold for it, asked for when it is reported. base: a placement of the same graph on the
         same chips, from which what is the same is taken over."""
@@ -182,7 +182,7 @@ class Placed:
             placement = self.placement()
             planner = plan_queues(self.problem, placement.ops, self.overrides)
             planner.plan()
-            self._before = Before(self.segments, placement.ops, placement.epochs, planner.planned(placement.queues))
+            self._before = Before(self.segments, placement.ops, placement.epochs, planner.plan_queues(placement.queues))
         return self._before
 
     def epoch(self, index: int) -> EpochFacts:
@@ -225,7 +225,7 @@ class Placed:
         return self._placement
 
 
-def placed_as(outcome: Outcome, overrides: tuple[Override, ...]) -> Placed:
+def placed_as(outcome: Outcome, overrides: tuple[Override, ...]) -> PlacedOps:
     """What came out of placing a whole model, epoch by epoch."""
     placement, problem = outcome.placement, outcome.problem
     segments = []
@@ -239,4 +239,4 @@ def placed_as(outcome: Outcome, overrides: tuple[Override, ...]) -> Placed:
         segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
         at = last
     policy = placement.report.policy if placement.report is not None else ""
-    return Placed(problem, segments, [e.chip for e in placement.epochs], overrides, policy, placement)
+    return PlacedOps(problem, segments, [e.chip for e in placement.epochs], overrides, policy, placement)

@@ -61,19 +61,19 @@ class EpochReplacement:
         breaks = [op for op in range(first + 1, last) if self.problem.order[op] in self.problem.breaks]
         cuts = [first, *breaks, last]
         if len(self.old) > 1:
-            return self._joined(cuts)
+            return self._join_epochs(cuts)
         parts: list[Segment] = []
         for a, b in itertools.pairwise(cuts):
             fixed = self._hold(a, b)
             if fixed is None:
                 parts += self._squeeze(a, b)
             else:
-                parts.append(self._polished(fixed) if breaks else fixed)
+                parts.append(self._use_spare_cores(fixed) if breaks else fixed)
             for part in parts:
-                self._settled(part)
+                self._record_rows(part)
         return parts
 
-    def _joined(self, cuts: Sequence[int]) -> list[Segment]:
+    def _join_epochs(self, cuts: Sequence[int]) -> list[Segment]:
         """A break was taken away: one epoch where that costs no more than the old ones."""
         parts: list[Segment] = []
         for a, b in itertools.pairwise(cuts):
@@ -81,7 +81,7 @@ class EpochReplacement:
             together = self._fit(a, b)
             apart = self._cost(inner)
             if together is not None:
-                together = self._polished(together)
+                together = self._use_spare_cores(together)
             if together is not None and self._cost([together]) <= apart:
                 parts.append(together)
             elif any(op in self.changed for op in range(a, b)) or not inner:
@@ -91,13 +91,13 @@ class EpochReplacement:
                     fixed = self._hold(segment.first, segment.last)
                     parts += [fixed] if fixed is not None else self._squeeze(segment.first, segment.last)
             for part in parts:
-                self._settled(part)
+                self._record_rows(part)
         return parts
 
     def _cost(self, parts: Sequence[Segment]) -> float:
         return sum(epoch_cost(self.problem, s) for s in parts)
 
-    def _settled(self, segment: Segment) -> None:
+    def _record_rows(self, segment: Segment) -> None:
         self.upstream_rows.update(zip(range(segment.first, segment.last), segment.rows, strict=True))
 
     # -- rows ------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class EpochReplacement:
             return [together]
         together = self._fit(first, last)
         if together is not None:
-            together = self._polished(together)
+            together = self._use_spare_cores(together)
             if self._cost([together]) <= self._cost(self.old) * _WORTH:
                 return [together]
         apart = self._split(first, last, together is not None) if last - first > 1 else None
@@ -242,9 +242,9 @@ class EpochReplacement:
                 f"{name} fits no epoch",
                 [Diagnostic("error", name, "no-epoch", "it cannot be placed here", "remove its pin or its size")],
             )
-        return [self._polished(part) for part in apart]
+        return [self._use_spare_cores(part) for part in apart]
 
-    def _polished(self, segment: Segment) -> Segment:
+    def _use_spare_cores(self, segment: Segment) -> Segment:
         """Cores that are left go to the op that limits the epoch."""
         return polish(self.problem, segment, self.upstream_rows, _ROUNDS)
 

@@ -42,7 +42,7 @@ class Addresses:
 
     def of(self, plans: Sequence[QueuePlacement]) -> dict[str, QueuePlacement]:
         """Planned queues with their addresses, in their order. Raises `PlacementError` and `OverrideError`."""
-        fixed = self._fixed(plans) if self.overrides else {}
+        fixed = self._user_places(plans) if self.overrides else {}
         dram: list[BufferRequest] = []
         host: list[BufferRequest] = []
         algorithm = self.options.dram_placement_algorithm
@@ -67,10 +67,10 @@ class Addresses:
             leader = leaders.get(q.name, q.name)
             chip = fixed[leader][0] if leader in fixed else q.chip
             alias = leader if leader != q.name else ""
-            result[q.name] = self._placed(q, chip, buffers[leader], addresses.lifetimes.get(q.name), alias)
+            result[q.name] = self._queue_placement(q, chip, buffers[leader], addresses.lifetimes.get(q.name), alias)
         return result
 
-    def _placed(
+    def _queue_placement(
         self, q: QueuePlacement, chip: int, buffers: tuple[tuple[int, int], ...], lifetime: tuple[int, int] | None,
         alias: str,
     ) -> QueuePlacement:  # fmt: skip
@@ -131,7 +131,7 @@ class Addresses:
             np.add.at(total, buffer, hops(self.device, chip, cores + np.array(spot.start)))
         return total
 
-    def _fixed(self, plans: Sequence[QueuePlacement]) -> dict[str, tuple[int, int | None]]:
+    def _user_places(self, plans: Sequence[QueuePlacement]) -> dict[str, tuple[int, int | None]]:
         """(chip, channel) that the user chose, by queue."""
         names = [q.name for q in plans]
         by_name, leaders = {q.name: q for q in plans}, _leaders(plans)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, PlacementError, counted, need_known
+from tbuda_lab.core.errors import Diagnostic, PlacementError, need_known, quantity
 
 ALGORITHMS = ("ROUND_ROBIN", "ROUND_ROBIN_FLIP_FLOP", "GREATEST_CAPACITY", "CLOSEST")
 
@@ -154,7 +154,7 @@ class _Allocator:
             self.chips[request.chip][channel].give(address, size)
 
     def _one(self, request: BufferRequest, nth: int, size: int, channels: list[_Channel]) -> tuple[int, int] | None:
-        for channel in self._tried(request, nth, channels):
+        for channel in self._channel_order(request, nth, channels):
             address = channels[channel].take(size)
             if address is not None:
                 if request.channel is None:
@@ -171,7 +171,7 @@ class _Allocator:
             self.used[key] = np.zeros(self.device.dram_channels, dtype=np.int64)
         return self.used[key]
 
-    def _tried(self, request: BufferRequest, nth: int, channels: list[_Channel]) -> list[int]:
+    def _channel_order(self, request: BufferRequest, nth: int, channels: list[_Channel]) -> list[int]:
         """Channels in the order in which they are tried."""
         count = len(channels)
         every = list(range(count))
@@ -212,13 +212,13 @@ def allocate(requests: list[BufferRequest], device: DeviceSpec, algorithm: str =
     # where little room is left, the largest buffers go first: one finds no room in the ends of several channels
     by_buffer = sorted(requests, key=lambda r: (-r.size, r.name))
     for order in (largest_first, by_buffer):
-        reusing = _reused(order, lifetimes, _Allocator(device, algorithm))
+        reusing = _allocate_in_order(order, lifetimes, _Allocator(device, algorithm))
         if not reusing.failed:
             return Allocation({r.name: reusing.placed[r.name] for r in requests}, lifetimes)
     raise _full(device, requests, lifetimes, reusing.failed)
 
 
-def _reused(
+def _allocate_in_order(
     order: Sequence[BufferRequest], lifetimes: Mapping[str, tuple[int, int]], allocator: _Allocator
 ) -> _Allocator:
     """Queues that stay take their places in this order; those with a lifetime epoch by epoch, what is freed soonest
@@ -262,7 +262,7 @@ def _full(
                 f"chip {chip} needs {peak} bytes and has {room}, {peak - room} too few; the largest queues: {names}"
             )
     text = "; ".join(texts) or "there are bytes enough, but not in blocks that large"
-    return PlacementError(f"the DRAM of {device.name} has no room for {counted(len(failed), 'queue')}: {text}", failed)
+    return PlacementError(f"the DRAM of {device.name} has no room for {quantity(len(failed), 'queue')}: {text}", failed)
 
 
 def allocate_host(requests: list[BufferRequest], device: DeviceSpec) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -287,7 +287,7 @@ def allocate_host(requests: list[BufferRequest], device: DeviceSpec) -> dict[str
                             "error",
                             request.name,
                             "host-full",
-                            f"{request.size} bytes find no room in {counted(device.sysmem_channels, 'host channel')}",
+                            f"{request.size} bytes find no room in {quantity(device.sysmem_channels, 'host channel')}",
                             "use a smaller microbatch or queues in DRAM",
                         )
                     ],

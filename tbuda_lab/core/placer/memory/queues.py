@@ -19,7 +19,15 @@ from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement,
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import ACCUMULATES, RAM, WRITES, direction_of, inputs_of_run, phases, written
+from tbuda_lab.core.graph.phases import (
+    ACCUMULATES,
+    RAM,
+    WRITES,
+    direction_of,
+    inputs_of_run,
+    phases,
+    writes_by_parameter,
+)
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
@@ -68,7 +76,7 @@ class QueuePlanner:
         self.users = graph.users() if planned is None else planned.users
         self.first_chip = device.chips[0]
         self.phase = phases(graph)
-        self.written = written(graph)
+        self.written = writes_by_parameter(graph)
         by_epoch = sorted({(p.epoch, p.chip) for p in placed.values()})
         self.stage = {chip: i for i, chip in enumerate(dict.fromkeys(chip for _, chip in by_epoch))}
         self.before = planned if planned is not None and planned.stages == tuple(self.stage) else None
@@ -102,7 +110,7 @@ class QueuePlanner:
         self.plans = dict(self.before.plans)
         self.plans.update((node.name, self._of(node)) for node in map(graph.__getitem__, near))
 
-    def planned(self, queues: Mapping[str, QueuePlacement]) -> PlannedQueues:
+    def plan_queues(self, queues: Mapping[str, QueuePlacement]) -> PlannedQueues:
         """What is known now. queues: those of `run`."""
         planned = {q.name: (q, queues[q.name]) for plans in self.plans.values() for q in plans}
         return PlannedQueues(self.plans, planned, self.users, tuple(self.stage))
@@ -116,7 +124,7 @@ class QueuePlanner:
             if node.name not in self.written:
                 self._parameter(node)
         elif node.kind is NodeKind.OUTPUT and WRITES in node.attrs:
-            self._written(node)
+            self._written_ram(node)
         elif node.kind is NodeKind.OUTPUT:
             self._output(node)
         elif node.kind is NodeKind.OP:
@@ -351,7 +359,7 @@ class QueuePlanner:
             layout="untilized",
         )
 
-    def _written(self, node: Node) -> None:
+    def _written_ram(self, node: Node) -> None:
         """The ram that an op writes, in the blocks in which that op makes it. It lies on the writer's chip; a grayskull
         chip reads its own DRAM only, so there it lies on the chip of its readers. Readers of other programs preload it
         where their streams suffice for the buffers that the writer makes."""

@@ -105,7 +105,7 @@ def _time_bound(problem: Problem) -> float:
         bound, path = _cheapest(runs, takes, switch)
         todo = [run for run in path if run not in done]
         if not todo or len(known) >= most:
-            return _filled(problem, takes, path) if fills and path else bound
+            return _filling_bound(problem, takes, path) if fills and path else bound
         for first, at in todo:
             last = first + int(runs[first][0][at])
             alike = problem.structure(first, last)
@@ -116,7 +116,7 @@ def _time_bound(problem: Problem) -> float:
             done.add((first, at))
 
 
-def _filled(problem: Problem, takes: list[np.ndarray], path: list[tuple[int, int]]) -> float:
+def _filling_bound(problem: Problem, takes: list[np.ndarray], path: list[tuple[int, int]]) -> float:
     """The bound when runs on the best path take as much more as `FillingBound` says, as long as there are runs on it of
     which that is not known, and as many ops are looked at as is worth it. takes: see `_least_takes`; path: the best one
     so far. takes is changed."""
@@ -124,7 +124,7 @@ def _filled(problem: Problem, takes: list[np.ndarray], path: list[tuple[int, int
     switch = problem.options.epoch_switch_cycles / problem.options.inputs_counted
     shares = [problem.share(op) / problem.inputs(op) for op in range(len(runs))]
     filling = FillingBound(problem, _MOST_FILLED * max(takes[first][at] / problem.share(first) for first, at in path))
-    known: dict[tuple[object, ...], _Filled] = {}
+    known: dict[tuple[object, ...], _FillingCycles] = {}
     more = np.full(len(runs) + 1, _FIRST_GUESS)  # by first op, what runs from near there were found to take more
     looked_at = 0
     while looked_at < _MOST_OPS:
@@ -137,7 +137,7 @@ def _filled(problem: Problem, takes: list[np.ndarray], path: list[tuple[int, int
             if run is None:
                 slowest = relaxed.least(first, last, float(runs[first][1][at]))
                 quick = max(takes[first][at] / shares[first], problem.inputs(first) * slowest)
-                run = known[alike] = _Filled(quick)
+                run = known[alike] = _FillingCycles(quick)
             if run.most > _NEAR * run.least:
                 settled, looked_at = False, looked_at + last - first
                 run.ask(float(more[first]), functools.partial(filling.excludes, first, last))
@@ -149,7 +149,7 @@ def _filled(problem: Problem, takes: list[np.ndarray], path: list[tuple[int, int
     return _cheapest(runs, takes, switch)[0]
 
 
-class _Filled:
+class _FillingCycles:
     """Cycles of a batch of a run: quick: without what filling costs; least: are not enough; most: may be."""
 
     def __init__(self, quick: float) -> None:

@@ -73,7 +73,7 @@ def _must_cross_dram(problem: Problem) -> int:
     total = 0
     may_preload: dict[tuple[str, int], bool] = {}
 
-    def preloaded(op: int, port: int) -> bool:
+    def can_preload(op: int, port: int) -> bool:
         """Whether an op has a legal candidate that preloads an operand."""
         table = problem.tables[op]
         key = table.signature, port
@@ -89,7 +89,7 @@ def _must_cross_dram(problem: Problem) -> int:
         if node.kind is NodeKind.INPUT:
             streamed = any(problem.facts[op].queue_place[port] == DRAM for op, port in readers)
         else:
-            streamed = bool(readers) and not any(preloaded(op, port) for op, port in readers)
+            streamed = bool(readers) and not any(can_preload(op, port) for op, port in readers)
         if streamed:
             z, rt, ct = tile_shape(node.shape)
             df = node.df or problem.options.data_format
@@ -290,12 +290,12 @@ class _BoundRuns:
 
 @dataclasses.dataclass
 class _ProblemBounds:
-    """What is known of a problem. edited: runs of the problem that this one is an edited copy of, and the ops that
-    differ."""
+    """What is known of a problem. original_runs: runs of the problem that this one is an edited copy of, and the ops
+    that differ."""
 
     runs: _BoundRuns | None = None
-    relaxed: NoPacking | None = None
-    edited: tuple[_BoundRuns, frozenset[int]] | None = None
+    no_packing: NoPacking | None = None
+    original_runs: tuple[_BoundRuns, frozenset[int]] | None = None
 
 
 _BOUNDS: weakref.WeakKeyDictionary[Problem, _ProblemBounds] = weakref.WeakKeyDictionary()
@@ -310,15 +310,15 @@ def carry_runs(problem: Problem, old: Problem, changed: frozenset[int]) -> None:
     ops (whose candidates, operands or readers differ, and the new ones) stands."""
     runs = _bounds_of(old).runs
     if runs is not None:
-        _bounds_of(problem).edited = runs, changed
+        _bounds_of(problem).original_runs = runs, changed
 
 
-def _carried(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+def _original_runs(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """By first op, the runs that are those of the problem this one is an edited copy of."""
     bounds = _bounds_of(problem)
-    if bounds.edited is None:
+    if bounds.original_runs is None:
         return {}
-    (existing, changed), bounds.edited = bounds.edited, None
+    (existing, changed), bounds.original_runs = bounds.original_runs, None
     if not np.array_equal(existing.targets, targets):
         return {}
     at = {name: i for i, name in enumerate(existing.order)}
@@ -339,10 +339,10 @@ def _least_runs(problem: Problem) -> _BoundRuns:
     """The cycles that every run of ops takes at least. Worked out once per problem, and once for equal layers."""
     bounds = _bounds_of(problem)
     if bounds.runs is None:
-        relaxed = bounds.relaxed = NoPacking(problem)
+        relaxed = bounds.no_packing = NoPacking(problem)
         equal = _equal_runs(problem, relaxed.targets)
         result = _BoundRuns([], problem.order, relaxed.targets)
-        carried = _carried(problem, relaxed.targets)
+        carried = _original_runs(problem, relaxed.targets)
         for first in range(len(problem.order)):
             if first in carried:
                 result.runs.append(carried[first])
@@ -383,7 +383,7 @@ def least_runs(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
 def relaxed_runs(problem: Problem) -> NoPacking:
     """What `least_runs` rests on."""
     _least_runs(problem)
-    relaxed = _bounds_of(problem).relaxed
+    relaxed = _bounds_of(problem).no_packing
     assert relaxed is not None
     return relaxed
 

@@ -78,7 +78,7 @@ class EdgeCompatibility:
         refusal = self.refusal
         return None if refusal is None else refusal[2]
 
-    def seen(self, op: int) -> tuple[object, ...]:
+    def visible_rows(self, op: int) -> tuple[object, ...]:
         """Everything that `check` of an op, or of one of its producers, sees of the rows chosen so far."""
         facts = self.problem.facts
         near = {op, *(p for p in facts[op].producers if p >= 0)}
@@ -89,7 +89,7 @@ class EdgeCompatibility:
         rows, upstream_rows = self.rows, self.upstream_rows
         return (self.first, self.last, *(rows.get(at, upstream_rows.get(at, -1)) for at in sorted(near)))
 
-    def joined(self, reader: int, port: int) -> bool:
+    def streams_directly(self, reader: int, port: int) -> bool:
         """Whether an operand of an op of this epoch comes straight from another one."""
         return self.first <= reader < self.last and self.problem.facts[reader].by_noc(port, self.first, self.last)
 
@@ -97,7 +97,7 @@ class EdgeCompatibility:
         """The first op with more readers than an op may have, if any: readers here, and one queue for the rest."""
         for op in range(self.first, self.last):
             fact = self.problem.facts[op]
-            inside = sum(self.joined(r, p) for r, p in fact.readers)
+            inside = sum(self.streams_directly(r, p) for r, p in fact.readers)
             queues = int(inside < len(fact.readers)) + int(fact.host_output or fact.dram_output)
             if inside + queues > MAX_USERS:
                 return op
@@ -111,7 +111,7 @@ class EdgeCompatibility:
         for port, producer in enumerate(fact.producers):
             if producer < 0:
                 dram_in += 1
-            elif producer in self.rows and self.joined(op, port):
+            elif producer in self.rows and self.streams_directly(op, port):
                 cost = problem.edges(op, port).cost(self.rows[producer], row)
                 if cost.verdict is not EdgeReason.LEGAL:
                     self.refused = (producer, op, cost)
@@ -132,7 +132,7 @@ class EdgeCompatibility:
         for reader, port in fact.readers:
             if reader not in self.rows or not self.first <= reader < self.last:
                 continue
-            if not self.joined(reader, port):
+            if not self.streams_directly(reader, port):
                 if self._buffers(reader, {op: row}) > MAX_DRAM_IN_QUEUES:
                     self.refused = (op, reader, EdgeReason.DRAM_QUEUES)
                     return False
@@ -152,14 +152,14 @@ class EdgeCompatibility:
             row = new.get(producer, self.rows.get(producer, self.upstream_rows.get(producer)))
             if producer < 0:
                 total += 1
-            elif row is not None and not self.joined(op, port):
+            elif row is not None and not self.streams_directly(op, port):
                 total += self.problem.edges(op, port, True).cost(row, self.rows[op]).fan_in
         return total
 
     def _queues(self, op: int) -> int:
         """Queues that an op writes, each with a stream of its own: one for readers elsewhere, one for an output."""
         fact = self.problem.facts[op]
-        elsewhere = any(not self.joined(r, p) for r, p in fact.readers)
+        elsewhere = any(not self.streams_directly(r, p) for r, p in fact.readers)
         return int(elsewhere) + int(fact.host_output or fact.dram_output)
 
     def _streams_in(self, op: int, row: int) -> int:
@@ -171,7 +171,7 @@ class EdgeCompatibility:
         dram, gathers = 0, []
         for port, producer in enumerate(producers):
             p_row = self.rows.get(producer)
-            if p_row is not None and self.joined(op, port):
+            if p_row is not None and self.streams_directly(op, port):
                 gathers.append(self.problem.edges(op, port).cost(p_row, row).fan_in)
             else:
                 dram += 1
@@ -193,7 +193,7 @@ class EdgeCompatibility:
         """Streams and phases of a producer over all its readers, with one more."""
         fan_out, phases = cost.fan_out, cost.producer_phases
         for reader, port in self.problem.facts[producer].readers:
-            if (reader, port) != new and reader in self.rows and self.joined(reader, port):
+            if (reader, port) != new and reader in self.rows and self.streams_directly(reader, port):
                 other = self.problem.edges(reader, port).cost(p_row, self.rows[reader])
                 fan_out += other.fan_out
                 phases += other.producer_phases

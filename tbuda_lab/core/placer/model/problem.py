@@ -35,8 +35,9 @@ class FixedPlace:
 @dataclasses.dataclass(frozen=True)
 class OpFacts:
     """One op of the schedule. `producers[p]`: number of the op that feeds operand p, or -1 for a queue, whose place is
-    `queue_place[p]`. `readers`: (number, operand) of the ops that read it. `queued`: operands that come through a DRAM
-    queue although their producer may run beside the op; `queued_out`: whether a reader takes it from such a queue."""
+    `queue_place[p]`. `readers`: (number, operand) of the ops that read it. `queued_in`: operands that come through a
+    DRAM queue although their producer may run beside the op; `queued_out`: whether a reader takes it from such a
+    queue."""
 
     name: str
     producers: tuple[int, ...]
@@ -44,7 +45,7 @@ class OpFacts:
     readers: tuple[tuple[int, int], ...]
     host_output: bool
     dram_output: bool
-    queued: tuple[int, ...] = ()
+    queued_in: tuple[int, ...] = ()
     queued_out: bool = False
     transports: dict[tuple[int, bool], tuple[tuple[str, ...], str]] = dataclasses.field(
         default_factory=dict, compare=False, repr=False
@@ -65,7 +66,7 @@ class OpFacts:
 
     def _places(self, near: int, inside: bool) -> tuple[tuple[str, ...], str]:
         where = tuple(
-            place if p < 0 else (NOC if near >> port & 1 and port not in self.queued else DRAM)
+            place if p < 0 else (NOC if near >> port & 1 and port not in self.queued_in else DRAM)
             for port, (p, place) in enumerate(zip(self.producers, self.queue_place, strict=True))
         )
         if self.dram_output or self.queued_out or not inside:
@@ -74,20 +75,20 @@ class OpFacts:
             return where, HOST
         return where, NOC if self.readers else ""
 
-    def moved(self, at: int) -> OpFacts:
+    def after_insertion(self, at: int) -> OpFacts:
         """The same where an op is inserted at a place of the schedule."""
         if max(self.producers, default=-1) < at and (not self.readers or self.readers[-1][0] < at):
             return self
         producers = tuple([p + (p >= at) for p in self.producers])
         readers = tuple([(reader + (reader >= at), port) for reader, port in self.readers])
         return OpFacts(
-            self.name, producers, self.queue_place, readers, self.host_output, self.dram_output, self.queued,
+            self.name, producers, self.queue_place, readers, self.host_output, self.dram_output, self.queued_in,
             self.queued_out,
         )  # fmt: skip
 
     def by_noc(self, port: int, first: int, last: int) -> bool:
         """Whether an operand comes straight from an op when [first, last) is one epoch."""
-        return first <= self.producers[port] < last and port not in self.queued
+        return first <= self.producers[port] < last and port not in self.queued_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,15 +120,17 @@ class Schedule:
         only what the nop changes is worked out."""
         at, before = self.number[reader], self.number[source]
         order = (*self.order[:at], nop, *self.order[at:])
-        facts = [fact.moved(at) for fact in self.facts]
+        facts = [fact.after_insertion(at) for fact in self.facts]
         ports = tuple(port for port, p in enumerate(facts[at].producers) if p == before)
         read = tuple((at + 1, port) for port in ports)
         others = tuple(use for use in facts[before].readers if use not in read)
         takes = facts[at]
         producers = tuple(at if port in ports else p for port, p in enumerate(takes.producers))
         facts[at] = dataclasses.replace(takes, producers=producers, transports={})
-        facts.insert(at, OpFacts(nop, (before,), (DRAM,), read, False, False, (), bool(set(ports) & set(takes.queued))))
-        queued_out = any(port in facts[use].queued for use, port in others)
+        facts.insert(
+            at, OpFacts(nop, (before,), (DRAM,), read, False, False, (), bool(set(ports) & set(takes.queued_in)))
+        )
+        queued_out = any(port in facts[use].queued_in for use, port in others)
         facts[before] = dataclasses.replace(
             facts[before], readers=tuple(sorted((*others, (at, 0)))), queued_out=queued_out, transports={}
         )
@@ -143,7 +146,7 @@ class Schedule:
 class Problem:
     """A lowered graph with its candidate tables, in schedule order, for one device.
 
-    Frozen: a problem that differs is another one, made by `with_candidates`, `regraphed` or `dataclasses.replace`, and
+    Frozen: a problem that differs is another one, made by `with_candidates`, `regraph` or `dataclasses.replace`, and
     shares the costs. overrides: what the user asked for, as far as stall repair has to know. deadline: when a search
     has to end (seconds of `time.monotonic`), None without. refusals: (first, last) -> why that run of ops is no epoch;
     policies add to it.
@@ -247,7 +250,7 @@ class Problem:
             self, models=models, pins=dict(pins), breaks=breaks | first_of_each(self.order, self.phase), refusals={}
         )
 
-    def regraphed(self, graph: Graph, models: Mapping[str, OpModels], order: Sequence[str]) -> Problem:
+    def regraph(self, graph: Graph, models: Mapping[str, OpModels], order: Sequence[str]) -> Problem:
         """An edited copy of the graph in this order, with the same pins and breaks."""
         schedule = Schedule.of(graph, order, self.device, self.options)
         breaks = self.breaks | first_of_each(order, schedule.phase)
@@ -345,7 +348,7 @@ class Problem:
                 len(fact.readers),
                 fact.host_output,
                 fact.dram_output,
-                fact.queued,
+                fact.queued_in,
                 BETWEEN in self.graph[name].attrs,
             )
         )

@@ -56,14 +56,14 @@ def outputs_last(graph: Graph, order: tuple[str, ...]) -> tuple[str, ...]:
     return (*(n for n in order if n not in ends), *(n for n in order if n in ends))
 
 
-def constrained(graph: Graph, order: tuple[str, ...], overrides: Sequence[Override]) -> tuple[str, ...]:
+def constrain_order(graph: Graph, order: tuple[str, ...], overrides: Sequence[Override]) -> tuple[str, ...]:
     """The order with the user's constraints kept: `schedule_constraint` names ops that are to run in the order given.
 
     Every other op stays as early as it was, as far as producers and constraints allow. Raises `OverrideError` for names
     that are no ops and for an order that no schedule can have.
     """
     pairs = constraint_pairs(order, overrides)
-    return _reordered(graph, order, pairs) if pairs else order
+    return _reorder(graph, order, pairs) if pairs else order
 
 
 def constraint_pairs(order: Sequence[str], overrides: Sequence[Override]) -> list[tuple[str, str]]:
@@ -90,7 +90,7 @@ def constraint_pairs(order: Sequence[str], overrides: Sequence[Override]) -> lis
     return pairs
 
 
-def _reordered(graph: Graph, order: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, ...]:
+def _reorder(graph: Graph, order: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, ...]:
     number = {name: i for i, name in enumerate(order)}
     before: dict[str, set[str]] = {n: {s for s in graph[n].sources if s in number} for n in order}
     for first, second in pairs:

@@ -134,17 +134,17 @@ def _repair(
 
     options = rows(op)
     others = {p: rows(p) for p in dict.fromkeys(problem.facts[op].producers) if p in book.rows}
-    key = (op, picked, tuple(options), tuple(map(tuple, others.values())), book.seen(op))
+    key = (op, picked, tuple(options), tuple(map(tuple, others.values())), book.visible_rows(op))
     entry = book.repairs.get(key)
     if entry is None:
-        entry = _repaired(problem, book, op, picked, options, others), book.refused
+        entry = _repair_rows(problem, book, op, picked, options, others), book.refused
         book.repairs[key] = entry
     best, book.refused = entry
     book.rows.update(best)
     return bool(best)
 
 
-def _repaired(
+def _repair_rows(
     problem: Problem, book: EdgeCompatibility, op: int, picked: int, options: list[int], others: Mapping[int, list[int]]
 ) -> dict[int, int]:
     """The rows that `_repair` changes, none where nothing helps. options: rows of the op; others: of its producers."""

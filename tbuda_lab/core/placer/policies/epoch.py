@@ -234,11 +234,11 @@ def fill(
     upstream_rows: dict[int, int] = {}
     narrow = Narrow(problem)
 
-    def allowed(op: int) -> Iterable[int]:
+    def allowed_rows(op: int) -> Iterable[int]:
         return narrow.rows(op, preference(op))
 
     while (first := result[-1].last if result else 0) < n:
-        epoch = OpenEpoch(problem, first, upstream_rows, allowed)
+        epoch = OpenEpoch(problem, first, upstream_rows, allowed_rows)
         while epoch.last < n and not (one_op and epoch.last > first) and epoch.add(epoch.last):
             pass
         if epoch.last == first:

@@ -124,7 +124,7 @@ def repeated_path(
     """
     dense, count = _dense(costs), len(costs)
     ahead, behind = _least_before(dense)[: count + 1], _least_behind(dense)
-    ways = [way for layers in stretches if (way := _repeated(dense, ahead, behind, layers))]
+    ways = [way for layers in stretches if (way := _repeat_layer(dense, ahead, behind, layers))]
     total = free = float(ahead[-1])
     chosen: list[list[tuple[int, int]]] = []
     for cost, runs in sorted(ways):
@@ -142,7 +142,7 @@ def repeated_path(
     return (path, cost) if np.isfinite(cost) else ([], np.inf)
 
 
-def _repeated(
+def _repeat_layer(
     dense: np.ndarray, ahead: np.ndarray, behind: np.ndarray, layers: Layers
 ) -> tuple[float, list[tuple[int, int]]] | None:
     """What a way through all ops costs that repeats in one stretch and is cheapest elsewhere, and its runs in the

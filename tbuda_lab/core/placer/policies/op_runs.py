@@ -29,7 +29,7 @@ KERNEL_WEIGHT = 1.0
 are free to be slow; but the limits are estimates, a larger batch lifts them, and then the kernels are what is left."""
 
 
-def weighed(segment: Segment) -> float:
+def policy_cost(segment: Segment) -> float:
     """What an epoch costs the policy beside the switch to it: cycles of its limiter, its stall_cycles once it is
     priced, and a part of the cycles of its slowest kernel."""
     return segment.limiter_cycles + segment.stall_cycles + KERNEL_WEIGHT * segment.kernel_cycles
@@ -69,8 +69,8 @@ class SearchMemory:
     ends: dict[bool, EqualRuns[dict[int, CostBound]]] = dataclasses.field(
         default_factory=lambda: {near: EqualRuns() for near in (False, True)}
     )
-    finished: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
-    streamed: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
+    finished_epochs: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
+    streaming_epochs: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
     flowing: dict[tuple[object, ...], Segment] = dataclasses.field(default_factory=dict)
 
 
@@ -195,7 +195,7 @@ class RunBounds:
             hosted += [op] if uses_host(problem, op) else []
             slow = [flat_cycles, *(needs.flat_cycles for needs in current.values())]
             link = link_cycles(problem, hosted, first, last, self._needs, self.memory.links)
-            bound = self._bound(use, slow, gathered, link, inputs)
+            bound = self._bound_of_use(use, slow, gathered, link, inputs)
             if bound is not None:
                 sweep[last] = bound
                 if cuts is not None and cuts.far_behind(first, last, bound.cost):
@@ -204,7 +204,7 @@ class RunBounds:
                 break
         return sweep, last - first
 
-    def _bound(
+    def _bound_of_use(
         self, use: np.ndarray, cycles: Sequence[np.ndarray], waits: RunStalls, link: np.ndarray | None, inputs: int
     ) -> CostBound | None:
         """The cheapest level and target of ops that together use so much, None if the device has it at no target: with
@@ -262,7 +262,7 @@ class RunBounds:
         hosted = [op for op in range(first, last) if uses_host(self.problem, op)]
         link = link_cycles(self.problem, hosted, first, last, lambda op, first, last: needs[op - first])
         inputs = self.problem.inputs(first)
-        return self._bound(use, [n.flat_cycles for n in needs], gathered, link, inputs)
+        return self._bound_of_use(use, [n.flat_cycles for n in needs], gathered, link, inputs)
 
     def _chip(self, op: int) -> int | None:
         """The chip an op is pinned to."""
@@ -296,7 +296,7 @@ class RunEstimate:
     """By how much runs turn out to cost more than their bound says, and than they did when they were placed."""
 
     bound: float
-    placed: float
+    placement: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,9 +354,9 @@ class RunCosts:
         if segment is None:
             self._placed[at] = self._priced[at] = np.inf
         elif priced:
-            self._priced[at] = self._share[at] * weighed(segment)
+            self._priced[at] = self._share[at] * policy_cost(segment)
         else:
-            self._placed[at] = self._share[at] * (weighed(segment) + self._stalls[at])
+            self._placed[at] = self._share[at] * (policy_cost(segment) + self._stalls[at])
 
     def costs(self, guess: RunEstimate | None) -> list[tuple[np.ndarray, np.ndarray]]:
         """By first op: where epochs from there may end, and what each costs with the switch to it: as priced, else as
@@ -364,7 +364,7 @@ class RunCosts:
         counts."""
         cycles = np.where(np.isnan(self._priced), np.inf, self._priced)
         if guess is not None:
-            guessed = np.where(np.isnan(self._placed), self._bound * guess.bound, self._placed * guess.placed)
+            guessed = np.where(np.isnan(self._placed), self._bound * guess.bound, self._placed * guess.placement)
             cycles = np.where(np.isnan(self._priced), guessed, self._priced)
         return list(zip(self._ends, self._by_first(cycles + self._switch), strict=True))
 

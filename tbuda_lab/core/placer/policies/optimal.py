@@ -42,9 +42,9 @@ from tbuda_lab.core.placer.policies.op_runs import (
     RunCosts,
     RunEstimate,
     RunRefusal,
-    weighed,
+    policy_cost,
 )
-from tbuda_lab.core.placer.policies.pipelining import pipelined, without_full_buffers
+from tbuda_lab.core.placer.policies.pipelining import pipeline_epoch, without_full_buffers
 from tbuda_lab.core.placer.policies.portfolio import CutoffReached
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
@@ -123,7 +123,7 @@ class Optimal:
             segment = entry.at(first, last)
             if entry.refusal is not None:
                 self.problem.refusals[first, last] = entry.refusal.text(self.problem, first)
-            if segment is not None and (best is None or weighed(segment) < weighed(best)):
+            if segment is not None and (best is None or policy_cost(segment) < policy_cost(best)):
                 best = segment
             if best is not None:
                 break
@@ -169,7 +169,7 @@ class Optimal:
         first, last = segment.first, segment.last
         for price in _DRAM_PRICES:
             bound = self.runs.bound(first, last, price)
-            if bound is None or bound.cost >= weighed(segment):
+            if bound is None or bound.cost >= policy_cost(segment):
                 continue
             for step in _NEAR:
                 if (target := bound.target + step) >= len(self.runs.targets):
@@ -178,7 +178,7 @@ class Optimal:
                 if result is None:
                     continue
                 result = polish(self.problem, result, upstream_rows)
-                if result.limiter_cycles <= segment.limiter_cycles and weighed(result) < weighed(segment):
+                if result.limiter_cycles <= segment.limiter_cycles and policy_cost(result) < policy_cost(segment):
                     segment = result
                 break
         return segment
@@ -265,7 +265,7 @@ class Optimal:
 
     def run(self, most: float = np.inf) -> list[Segment]:
         """Epochs in order. Raises `PlacementError` naming an op that not even an epoch of its own can hold, and
-        `CutoffReached` once they are thought to cost more than `most` (`weighed`, and switches)."""
+        `CutoffReached` once they are thought to cost more than `most` (`policy_cost`, and switches)."""
         problem = self.problem
         self.layer(most)  # what equal layers turn out to cost decides where to cut what is before and behind them
         n = len(problem.order)
@@ -324,10 +324,10 @@ class Optimal:
         if segment is None:
             segment = self.realise(first, last)
             if segment is not None:
-                self.slack[0].append((weighed(segment) + stall_cycles) / bound - 1.0)
+                self.slack[0].append((policy_cost(segment) + stall_cycles) / bound - 1.0)
         else:
             ready = self._finish(segment)
-            self.slack[1].append(weighed(ready) / max(1.0, weighed(segment) + stall_cycles) - 1.0)
+            self.slack[1].append(policy_cost(ready) / max(1.0, policy_cost(segment) + stall_cycles) - 1.0)
             segment = ready
             self.finished.add((first, last))
         self._keep(first, last, segment)
@@ -336,16 +336,16 @@ class Optimal:
         """The epoch with the cores that are left, and priced; once for equal ones."""
         first, last = segment.first, segment.last
         key = self.problem.structure(first, last), segment.rows
-        ready = self.runs.memory.finished.get(key)
+        ready = self.runs.memory.finished_epochs.get(key)
         if ready is None:
-            ready = self.runs.memory.finished[key] = self.ready(segment, {})
+            ready = self.runs.memory.finished_epochs[key] = self.ready(segment, {})
         return dataclasses.replace(ready, first=first, last=last)
 
     def ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch with the cores that are left, and priced. Where full buffers hold it up all the same, it is also
         tried with ops that do not take turns with their readers: with cores left for nops, and if that does not help
         with all cores."""
-        ready = with_stall_cycles(self.problem, self._polished(segment, upstream_rows), upstream_rows)
+        ready = with_stall_cycles(self.problem, self._use_spare_cores(segment, upstream_rows), upstream_rows)
         if not is_held_up(self.problem, ready, upstream_rows):
             return ready
         nops = nop_cores(self.problem, ready)
@@ -356,14 +356,14 @@ class Optimal:
             other = self.apart(segment, spare, upstream_rows)
             if other is None:
                 continue
-            other = self._polished(other, upstream_rows, spare)
-            if weighed(with_least_stall_cycles(self.problem, other)) < weighed(best):
-                best = min(best, with_stall_cycles(self.problem, other, upstream_rows), key=weighed)
+            other = self._use_spare_cores(other, upstream_rows, spare)
+            if policy_cost(with_least_stall_cycles(self.problem, other)) < policy_cost(best):
+                best = min(best, with_stall_cycles(self.problem, other, upstream_rows), key=policy_cost)
         return best
 
-    def _polished(self, segment: Segment, upstream_rows: dict[int, int], nops: int = 0) -> Segment:
+    def _use_spare_cores(self, segment: Segment, upstream_rows: dict[int, int], nops: int = 0) -> Segment:
         """An epoch with the cores that are left, but for those of nops. Of a long schedule only the epochs that are
-        taken in the end get those cores (`pipelined`), half of the epochs that are priced."""
+        taken in the end get those cores (`pipeline_epoch`), half of the epochs that are priced."""
         polished = polish(self.problem, segment, upstream_rows, spare=nops)
         if not nops:
             polished = self.lighter(polished, upstream_rows)
@@ -405,21 +405,23 @@ class Optimal:
                 parts = [self.ready(again, upstream_rows)] if again is not None else self._split(first, last,
                     upstream_rows)
             for part in parts:
-                part = self.flowing(self.pipelined(part, upstream_rows), upstream_rows)
+                part = self.flowing(self.pipeline_epoch(part, upstream_rows), upstream_rows)
                 result.append(part)
                 upstream_rows.update(zip(range(part.first, part.last), part.rows, strict=True))
         return result
 
-    def pipelined(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+    def pipeline_epoch(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch of the result with rows that stream together, where that is cheaper; once for equal ones."""
         problem, first, last = self.problem, segment.first, segment.last
         if not self.runs.waiting.counts_fill:
             return segment
         key = problem.structure(first, last), segment.rows
-        result = self.runs.memory.streamed.get(key)
+        result = self.runs.memory.streaming_epochs.get(key)
         if result is None:
             full = use_spare_cores(problem, segment, {}) if self._long else segment
-            result = self.runs.memory.streamed[key] = with_stall_cycles(problem, pipelined(problem, full, {}))
+            result = self.runs.memory.streaming_epochs[key] = with_stall_cycles(
+                problem, pipeline_epoch(problem, full, {})
+            )
         return self._cheaper(result, segment, upstream_rows)
 
     def flowing(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:

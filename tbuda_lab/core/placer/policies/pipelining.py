@@ -40,13 +40,14 @@ _HOP, _READY = _CONSTANTS.noc_latency, _CONSTANTS.dram_latency
 
 @dataclasses.dataclass(frozen=True)
 class PromisingRows:
-    """Rows of one op that are tried, the cheapest first: cores, cycles, of them until the first tiles leave (`begun`),
-    parts of each operand that have to be there by then (ports, rows), and the number of the streaming."""
+    """Rows of one op that are tried, the cheapest first: cores, cycles, of them until the first tiles leave
+    (`first_tiles`), parts of each operand that have to be there by then (ports, rows), and the number of the
+    streaming."""
 
     row: np.ndarray
     cores: np.ndarray
     cycles: np.ndarray
-    begun: np.ndarray
+    first_tiles: np.ndarray
     needs: np.ndarray
     streaming: np.ndarray
 
@@ -64,7 +65,7 @@ class _Beginnings:
     cores: np.ndarray
 
 
-def pipelined(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]) -> Segment:
+def pipeline_epoch(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int]) -> Segment:
     """The epoch with the rows that make a batch of it shortest; the epoch as it is where none do."""
     if segment.last - segment.first < 2:
         return segment
@@ -244,14 +245,14 @@ def _longer(
     """The best beginnings with one op more, with no more cores than `left`."""
     mine, first, last = tried[op], book.first, book.last
     # (beginnings, rows of the op) each
-    depths = np.repeat((_READY + mine.begun)[None], len(beginnings.rows), axis=0)
+    depths = np.repeat((_READY + mine.first_tiles)[None], len(beginnings.rows), axis=0)
     for port, p in enumerate(book.problem.facts[op].producers):
         if not first <= p < last:
             continue
         took = tried[p].cycles[beginnings.at[:, p - first]]
-        came = np.maximum(mine.needs[port] * took[:, None], mine.begun)
+        came = np.maximum(mine.needs[port] * took[:, None], mine.first_tiles)
         np.maximum(depths, beginnings.depth[:, p - first, None] + came + _HOP, out=depths)
-    ends = np.maximum(beginnings.end[:, None], depths + mine.cycles - mine.begun)
+    ends = np.maximum(beginnings.end[:, None], depths + mine.cycles - mine.first_tiles)
     cores = beginnings.cores[:, None] + mine.cores
     # the op's own way is what comes next; the end alone would not tell two of them apart
     flat = np.where(cores <= left, 0.5 * (depths + ends) + per_core * cores, np.inf).reshape(-1)

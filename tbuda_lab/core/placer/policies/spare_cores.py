@@ -45,19 +45,19 @@ _Change = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class _Shapes:
-    """Rows of one op that are worth a look: cores, cycles per input, of them until the first tiles leave (`begun`), and
-    parts of each operand that have to be there by then (ports, rows)."""
+    """Rows of one op that are worth a look: cores, cycles per input, of them until the first tiles leave
+    (`first_tiles`), and parts of each operand that have to be there by then (ports, rows)."""
 
     row: np.ndarray
     cores: np.ndarray
     cycles: np.ndarray
-    begun: np.ndarray
+    first_tiles: np.ndarray
     needs: np.ndarray
 
     @functools.cached_property
     def numbers(self) -> tuple[list[float], list[float], list[list[float]]]:
         """(cycles, begun, needs) as Python's numbers, which are quicker to take one by one."""
-        return self.cycles.tolist(), self.begun.tolist(), self.needs.tolist()
+        return self.cycles.tolist(), self.first_tiles.tolist(), self.needs.tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,13 +87,13 @@ class _Ways:
         self.op, self.begins = np.arange(len(shapes)).repeat(self._counts), self._counts.cumsum() - self._counts
         self.cores = np.concatenate([s.cores for s in shapes.values()])
         self._cycles = np.concatenate([s.cycles for s in shapes.values()])
-        self._begun = np.concatenate([s.begun for s in shapes.values()])
+        self._begun = np.concatenate([s.first_tiles for s in shapes.values()])
         self._start = np.array([ready[op] for op in shapes])[self.op] + self._begun
-        self._before = self._ranked(before)
-        self._after = self._ranked({op: [(port, r) for r, port in readers] for op, readers in after.items()})
+        self._before = self._rank(before)
+        self._after = self._rank({op: [(port, r) for r, port in readers] for op, readers in after.items()})
         self._needs = [np.concatenate([shapes[op].needs[port] for op, port, _ in n.uses]) for n in self._before]
 
-    def _ranked(self, neighbours: Mapping[int, Sequence[tuple[int, int]]]) -> list[_Neighbours]:
+    def _rank(self, neighbours: Mapping[int, Sequence[tuple[int, int]]]) -> list[_Neighbours]:
         ranked = []
         for n in range(max(map(len, neighbours.values()), default=0)):
             uses = [(op, *others[n]) for op, others in neighbours.items() if len(others) > n]
@@ -180,7 +180,7 @@ class SpareCoreFill:
         part: of the cores that it counts on; drawn: where choices are to be disturbed. changes: those on the way to a
         proposal with more cores, where it is known; those on the way to this one take their place."""
         rows = self._shorter(limit, kernel, int(part * self.cores), drawn, [] if changes is None else changes)
-        return None if rows is None or rows == self.now else self._placed(rows, upstream_rows, limit, kernel)
+        return None if rows is None or rows == self.now else self._place(rows, upstream_rows, limit, kernel)
 
     def even(self, upstream_rows: Mapping[int, int], limit: float, kernel: float) -> Segment | None:
         """The same with every op asked to stay within the same cycles, the fewest for which there are cores."""
@@ -200,12 +200,12 @@ class SpareCoreFill:
         fits = np.flatnonzero((total <= self.cores) & (rows != rows_now).any(axis=1))
         for step in fits[::-1][:_TRIES]:
             chosen = dict(zip(self.now, rows[step].tolist(), strict=True))
-            even = self._placed(chosen, upstream_rows, limit, kernel)
+            even = self._place(chosen, upstream_rows, limit, kernel)
             if even is not None:
                 return even
         return None
 
-    def _placed(
+    def _place(
         self, rows: Mapping[int, int], upstream_rows: Mapping[int, int], limit: float, kernel: float
     ) -> Segment | None:
         """The epoch with these rows, or those that edges ask for, None where it is slower or does not pack."""
@@ -226,7 +226,7 @@ class SpareCoreFill:
         shapes = {op: self._shapes(op, limit, kernel) for op in range(self.first, self.last)}
         if not all(len(s.row) for s in shapes.values()):
             return None
-        at = {op: int(np.lexsort((s.begun, s.cores))[0]) for op, s in shapes.items()}
+        at = {op: int(np.lexsort((s.first_tiles, s.cores))[0]) for op, s in shapes.items()}
         free = most - sum(int(shapes[op].cores[i]) for op, i in at.items())
         if free < 0:
             return None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, polish
-from tbuda_lab.core.placer.policies.op_runs import CostBound, weighed
+from tbuda_lab.core.placer.policies.op_runs import CostBound, policy_cost
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughputs
 from tbuda_lab.core.placer.stalls.stall_repair import with_least_stall_cycles, with_stall_cycles
@@ -34,12 +34,12 @@ Pairs = Sequence[tuple[str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Improved:
-    """problem: with the order as changed. moved: names of ops that changed epochs. steps: trials made real."""
+class SwapResult:
+    """problem: with the order as changed. moved_ops: names of ops that changed epochs. steps: trials made real."""
 
     problem: Problem
     segments: tuple[Segment, ...]
-    moved: tuple[str, ...] = ()
+    moved_ops: tuple[str, ...] = ()
     steps: int = 0
 
 
@@ -50,7 +50,7 @@ def improve(
     pairs: Pairs = (),
     check: Callable[[float], None] = lambda fraction: None,
     still: Collection[str] = (),
-) -> Improved:
+) -> SwapResult:
     """Local search by moves over the cuts between neighbouring epochs; the first that pays is made.
 
     steps: how many trials may be made real; the same input and steps give the same result, unless the time of the
@@ -58,7 +58,7 @@ def improve(
     their cuts are the stages of a pipeline.
     """
     if steps < 1 or len(segments) < 2 or len(problem.device.chips) > 1:
-        return Improved(problem, tuple(segments))
+        return SwapResult(problem, tuple(segments))
     return SwapSearch(problem, segments, steps, pairs, check, still, problem.options.inputs_counted > 1).run()
 
 
@@ -96,7 +96,7 @@ class SwapSearch:
     def over(self) -> bool:
         return self.left <= 0 or self.bounds <= 0 or self.problem.late
 
-    def run(self) -> Improved:
+    def run(self) -> SwapResult:
         """Makes moves that pay, cut by cut, until none does or all steps are used."""
         moved: dict[str, None] = {}
         pays = True
@@ -106,26 +106,26 @@ class SwapSearch:
                 while not self.over and (names := self.better(cut)):
                     moved |= dict.fromkeys(names)
                     pays = True
-        return Improved(self.problem, tuple(self.segments), tuple(moved), self.steps - self.left)
+        return SwapResult(self.problem, tuple(self.segments), tuple(moved), self.steps - self.left)
 
     def _cuts(self) -> list[int]:
         """Numbers of the first of two neighbouring epochs, the costliest pairs first."""
-        cost = [weighed(a) + weighed(b) for a, b in itertools.pairwise(self.segments)]
+        cost = [policy_cost(a) + policy_cost(b) for a, b in itertools.pairwise(self.segments)]
         return sorted(range(len(cost)), key=lambda i: (-cost[i], i))
 
     # -- moves -----------------------------------------------------------------------------------------------
     def better(self, cut: int) -> tuple[str, ...]:
         """Makes the first move over a cut that pays; the names of what was moved, none if no move pays."""
         first, second = self.segments[cut : cut + 2]
-        cost = weighed(first) + weighed(second)
-        most = min(cost, self._promised(first, second)) if self.promising else cost
+        cost = policy_cost(first) + policy_cost(second)
+        most = min(cost, self._bound_cost(first, second)) if self.promising else cost
         alike = self.problem.structure(first.first, second.last), first.last - first.first, most
         for down, up in self._moves(first, second):
             if self.over:
                 return ()
             order = self._order(first, second, down, up)
             key = order[first.first : second.last], len(down) - len(up)
-            if key in self.tried or not self._allowed(order, down, second.first):
+            if key in self.tried or not self._allows(order, down, second.first):
                 continue
             self.tried.add(key)
             self.check(1 - self.left / self.steps)
@@ -184,7 +184,7 @@ class SwapSearch:
         middle = [order[op] for op in (*one, *up, *head, *down, *two[len(head) :])]
         return (*order[: first.first], *middle, *order[second.last :])
 
-    def _allowed(self, order: tuple[str, ...], down: Sequence[int], head: int) -> bool:
+    def _allows(self, order: tuple[str, ...], down: Sequence[int], head: int) -> bool:
         """Whether the order keeps what the user asked for, and an op that begins an epoch reads nothing that would come
         after it."""
         facts = self.problem.facts[head]
@@ -196,7 +196,7 @@ class SwapSearch:
         return all(at[a] < at[b] for a, b in self.pairs)
 
     # -- trials ----------------------------------------------------------------------------------------------
-    def _promised(self, first: Segment, second: Segment) -> float:
+    def _bound_cost(self, first: Segment, second: Segment) -> float:
         """What two epochs cost by their bounds as they are."""
         bounds = [self.policy.runs.bound(s.first, s.last) for s in (first, second)]
         return sum(math.inf if bound is None else bound.cost for bound in bounds)
@@ -207,7 +207,7 @@ class SwapSearch:
         """The policy for another order, with the bounds of both epochs when the cut is at `middle`; None where they
         come to `most`."""
         first, last = self.segments[cut].first, self.segments[cut + 1].last
-        policy = self.policy.on(reordered(self.problem, order), range(first, last))
+        policy = self.policy.on(reorder(self.problem, order), range(first, last))
         self.bounds -= 1
         bounds: dict[tuple[int, int], CostBound] = {}
         for a, b in ((first, middle), (middle, last)):
@@ -237,16 +237,16 @@ class SwapSearch:
             upstream_rows.update(zip(range(a, b), result.rows, strict=True))
         was = sum(s.limiter_cycles for s in self.segments[cut : cut + 2])
         guess = sum(bound.stall_cycles for bound in bounds.values())
-        if sum(weighed(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
+        if sum(policy_cost(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
             return None
         throughputs([(problem, part) for part in parts], problem.overrides)  # side by side
-        least = [weighed(with_least_stall_cycles(problem, part)) for part in parts]
+        least = [policy_cost(with_least_stall_cycles(problem, part)) for part in parts]
         rows_before = self._rows(self.segments[:cut])
         for i, part in enumerate(parts):
             if sum(least) >= cost:
                 return None
             parts[i] = with_stall_cycles(problem, part, rows_before)
-            least[i] = weighed(parts[i])
+            least[i] = policy_cost(parts[i])
             rows_before.update(zip(range(part.first, part.last), part.rows, strict=True))
         if sum(least) >= cost:
             return None
@@ -261,7 +261,7 @@ class SwapSearch:
         return {op: row for s in segments for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
 
 
-def reordered(problem: Problem, order: tuple[str, ...]) -> Problem:
+def reorder(problem: Problem, order: tuple[str, ...]) -> Problem:
     """The same ops in another order."""
     number = {name: i for i, name in enumerate(order)}
     facts = tuple(problem.facts[problem.number[name]] for name in order)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.types import OpPlacement
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, PlacementError, counted, need_known
+from tbuda_lab.core.errors import Diagnostic, PlacementError, need_known, quantity
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import phases
@@ -425,7 +425,7 @@ def check_reach(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceS
         fix = "pin its readers to one chip, put a nop before those on the other one, or give every chip a copy of it"
         wrong.append(Diagnostic("error", name, "queue-chips", text, fix))
     if wrong:
-        raise PlacementError(f"{counted(len(wrong), 'tensor')} would be out of reach of a grayskull chip", wrong)
+        raise PlacementError(f"{quantity(len(wrong), 'tensor')} would be out of reach of a grayskull chip", wrong)
 
 
 POLICIES = ("MMIO_LAST", "SNAKE")

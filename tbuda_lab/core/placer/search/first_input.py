@@ -32,28 +32,28 @@ Feed = tuple[int, int, int]
 
 @dataclasses.dataclass(frozen=True)
 class RowSteps:
-    """Rows of one op. row, cores, cycles: (rows,); done, before: (rows, steps) cycles of all steps up to each, and of
+    """Rows of one op. row, cores, cycles: (rows,); after, before: (rows, steps) cycles of all steps up to each, and of
     those before it; a row of fewer steps repeats its last one."""
 
     row: np.ndarray
     cores: np.ndarray
     cycles: np.ndarray
-    done: np.ndarray
+    after: np.ndarray
     before: np.ndarray
 
     def only(self, at: Sequence[int]) -> RowSteps:
         """Some of the rows alone."""
-        return RowSteps(self.row[at], self.cores[at], self.cycles[at], self.done[at], self.before[at])
+        return RowSteps(self.row[at], self.cores[at], self.cycles[at], self.after[at], self.before[at])
 
     def ends(self, arrival: np.ndarray) -> np.ndarray:
         """(rows, steps) when each is over, if it cannot begin before its arrival."""
-        ends: np.ndarray = self.done + np.maximum.accumulate(arrival - self.before, axis=1)
+        ends: np.ndarray = self.after + np.maximum.accumulate(arrival - self.before, axis=1)
         return ends
 
     def left(self, behind: np.ndarray) -> np.ndarray:
         """(rows, steps) cycles from the end of each until all is done. behind: what is left behind the readers that
         wait for just this step."""
-        left: np.ndarray = np.maximum.accumulate((behind + self.done)[:, ::-1], axis=1)[:, ::-1] - self.done
+        left: np.ndarray = np.maximum.accumulate((behind + self.after)[:, ::-1], axis=1)[:, ::-1] - self.after
         return left
 
 
@@ -99,7 +99,7 @@ class FirstInput:
             fact = problem.facts[op]
             inside = [(port, p) for port, p in enumerate(fact.producers) if first <= p < last]
             queue, hop = 2 * _CONSTANTS.dram_latency, _CONSTANTS.noc_latency
-            self.feeds[op] = [(port, p, queue if port in fact.queued else hop) for port, p in inside]
+            self.feeds[op] = [(port, p, queue if port in fact.queued_in else hop) for port, p in inside]
             for port, p, latency in self.feeds[op]:
                 self.readers[p].append((op, port, latency))
         self.late = {
@@ -168,9 +168,9 @@ class FirstInput:
     def arrival(self, op: int, steps: RowSteps, rows: Mapping[int, int], ends: Mapping[int, np.ndarray]) -> np.ndarray:
         """(rows, steps) when all is there that each step of an op reads. rows: of its producers; ends: (steps,) when
         each of their steps is over."""
-        arrival = np.full(steps.done.shape, float(self.ready[op]))
+        arrival = np.full(steps.after.shape, float(self.ready[op]))
         for port, p, latency in self.feeds[op]:
-            wait = self._stacked([self.waits(p, rows[p], op, port, row) for row in steps.row.tolist()], steps)
+            wait = self._stack_waits([self.waits(p, rows[p], op, port, row) for row in steps.row.tolist()], steps)
             np.maximum(arrival, np.where(wait >= 0, ends[p][wait] + latency, 0.0), out=arrival)
         return arrival
 
@@ -184,7 +184,7 @@ class FirstInput:
     ) -> np.ndarray:
         """(rows, steps) what is left behind the readers' steps that wait for just this one. rows: of its readers; left:
         (steps,) from the start of each of their steps; but: readers that do not count."""
-        behind = np.full(steps.done.shape, -np.inf)
+        behind = np.full(steps.after.shape, -np.inf)
         behind[:, -1] = self.late[op]
         for reader, port, latency in self.readers[op]:
             if reader not in but:
@@ -193,9 +193,9 @@ class FirstInput:
                 np.maximum.at(behind, (at, wait[at, step]), latency + left[reader][step])
         return behind
 
-    def _stacked(self, waits: Sequence[np.ndarray], steps: RowSteps) -> np.ndarray:
+    def _stack_waits(self, waits: Sequence[np.ndarray], steps: RowSteps) -> np.ndarray:
         """(rows, steps) of waits, those of a row of fewer steps filled up with its last one."""
-        most = steps.done.shape[1]
+        most = steps.after.shape[1]
         return np.stack([w if len(w) == most else np.append(w, np.repeat(w[-1:], most - len(w))) for w in waits])
 
     # -- of all ops ------------------------------------------------------------------------------------------
@@ -213,11 +213,11 @@ class FirstInput:
         left: dict[int, np.ndarray] = {}
         for op in reversed(range(self.first, self.last)):
             one = steps[op]
-            left[op] = (one.left(self.behind(op, one, rows, left)) + one.done - one.before)[0]
+            left[op] = (one.left(self.behind(op, one, rows, left)) + one.after - one.before)[0]
         return left
 
 
-def unhindered(problem: Problem, segment: Segment, cache: WaitCache) -> float:
+def cycles_without_stalls(problem: Problem, segment: Segment, cache: WaitCache) -> float:
     """Cycles of a batch of an epoch in which no buffer is ever full: its first input is through, and every other one
     comes its slowest op later."""
     filling = SpareCoreFill(problem, segment)

@@ -29,7 +29,7 @@ from tbuda_lab.core.errors import InputError, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph, Node, TileShape
 from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.fused_steps import plan, unsaved
+from tbuda_lab.core.lowering.fused_steps import plan, steps_without_gain
 from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.problem import Problem
@@ -57,9 +57,9 @@ class Pattern:
 
     ops: their names; members: every op inside, all groups in one list; steps: the types.
     as_one, apart: core-cycles per input of one of them, each at the legal shape with the fewest, and of its steps as
-    ops of their own. ends: steps whose value gains nothing by staying inside, by number. tried: `cycles` of the whole
-    model (as one op, cut), None where no epochs were chosen for it; of one of its equal layers where `by_layer`. share:
-    what groups that may be cut take of all core-cycles, in epochs that wait for kernels and not for data.
+    ops of their own. ends: steps whose value gains nothing by staying inside, by number. trial_cycles: `cycles` of the
+    whole model (as one op, cut), None where no epochs were chosen for it; of one of its equal layers where `by_layer`.
+    share: what groups that may be cut take of all core-cycles, in epochs that wait for kernels and not for data.
     """
 
     ops: tuple[str, ...]
@@ -69,7 +69,7 @@ class Pattern:
     apart: int
     ends: tuple[int, ...] = ()
     share: float = 0.0
-    tried: tuple[int, int] | None = None
+    trial_cycles: tuple[int, int] | None = None
     cut: bool = False
     by_layer: bool = False
 
@@ -81,14 +81,14 @@ class Pattern:
         count = f" ({len(self.ops)} alike)" if len(self.ops) > 1 else ""
         if not self.as_one:
             return f"{chain}{count}: cut: no shape of the whole op fits the cores"
-        if self.tried is None:
+        if self.trial_cycles is None:
             if not self.ends:
                 return f"{chain}{count}: {price}; fused: every intermediate stays in dest"
             return (
                 f"{chain}{count}: {price}; fused: with {self.share:.1%} of all core-cycles, in "
                 "epochs bound by kernels, it is too small to price both ways"
             )
-        fused, cut = (f"{n:,}" for n in self.tried)
+        fused, cut = (f"{n:,}" for n in self.trial_cycles)
         verdict = "cut" if self.cut else "fused"
         what = "a layer" if self.by_layer else "the model"
         return f"{chain}{count}: {price}; by its epochs {what} takes {fused} cycles with it, {cut} cut: {verdict}"
@@ -102,7 +102,7 @@ class Fusion:
     lowered: Graph
     patterns: tuple[Pattern, ...] = ()
     ends: frozenset[str] = frozenset()
-    begun: StartedPlacement | None = None
+    start: StartedPlacement | None = None
 
 
 def decide(
@@ -118,7 +118,7 @@ def decide(
     graph, ends = lowered, _too_large(lowered, patterns)
     if ends:
         graph = lower(passed, device, options, ends=ends)
-    if not undecided(graph, device, options):
+    if not has_undecided_groups(graph, device, options):
         return Fusion(graph, patterns, ends)
     try:
         begun = begin(graph)
@@ -131,18 +131,18 @@ def decide(
         cut = lower(passed, device, options, ends=more)
         try:
             trial = begin(cut)
-            tried, better, by_layer = _compared(begun, trial)
+            tried, better, by_layer = _compare(begun, trial)
             if better:
                 trial.segments  # noqa: B018 - whether there are epochs for all of it
         except (PlacementError, OverrideError):
             continue
-        shares[index] = dataclasses.replace(shares[index], tried=tried, cut=better, by_layer=by_layer)
+        shares[index] = dataclasses.replace(shares[index], trial_cycles=tried, cut=better, by_layer=by_layer)
         if better:
             graph, ends, begun = cut, more, trial
     return Fusion(graph, tuple(shares), ends, begun)
 
 
-def _compared(begun: StartedPlacement, trial: StartedPlacement) -> tuple[tuple[int, int], bool, bool]:
+def _compare(begun: StartedPlacement, trial: StartedPlacement) -> tuple[tuple[int, int], bool, bool]:
     """What two placements take, whether the second takes less, and whether that is of one layer alone."""
     if begun.layer is not None and trial.layer is not None:
         first, second = _layer_time(begun.problem, begun.layer), _layer_time(trial.problem, trial.layer)
@@ -151,12 +151,12 @@ def _compared(begun: StartedPlacement, trial: StartedPlacement) -> tuple[tuple[i
     return (cycles(begun), cycles(trial)), cycles(trial) < cycles(begun) and _time(trial) <= _time(begun), False
 
 
-def undecided(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> bool:
+def has_undecided_groups(lowered: Graph, device: DeviceSpec, options: CompileOptions) -> bool:
     """Whether there are groups for which epochs have to be chosen."""
     ops = list(lowered.ops)
     if options.op_names_manual_fuse or len(device.chips) > 1 or len(ops) > MAX_OPS:
         return False
-    return any(isinstance(n.op, HwFused) and unsaved(n.op, device.arch) for n in ops)
+    return any(isinstance(n.op, HwFused) and steps_without_gain(n.op, device.arch) for n in ops)
 
 
 def cycles(begun: StartedPlacement) -> int:
@@ -182,7 +182,7 @@ def _layer_time(problem: Problem, layer: LayerEpochs) -> float:
 
 def to_record(fusion: Fusion) -> dict[str, Any]:
     """What was decided, as JSON holds it."""
-    decided = [[p.as_one, p.apart, p.share, p.tried, p.cut, p.by_layer] for p in fusion.patterns]
+    decided = [[p.as_one, p.apart, p.share, p.trial_cycles, p.cut, p.by_layer] for p in fusion.patterns]
     return {"ends": sorted(fusion.ends), "patterns": decided}
 
 
@@ -203,7 +203,9 @@ def from_record(
         for value in (cut, by_layer):
             if not isinstance(value, bool):
                 raise InputError(f"a record with {value!r} where true or false belongs")
-        patterns.append(dataclasses.replace(pattern, share=number(share), tried=both, cut=cut, by_layer=by_layer))
+        patterns.append(
+            dataclasses.replace(pattern, share=number(share), trial_cycles=both, cut=cut, by_layer=by_layer)
+        )
     graph = lower(passed, device, options, ends=ends) if ends else lowered
     return Fusion(graph, tuple(patterns), ends)
 
@@ -217,7 +219,7 @@ def _too_large(lowered: Graph, patterns: Sequence[Pattern]) -> frozenset[str]:
             node = lowered[name]
             assert isinstance(node.op, HwFused)
             steps = enumerate(plan(node.op, "wormhole_b0"))
-            cut = {~node.op.steps[k][1][port] for k, step in steps for port in step.widened} | set(node.op.sums)
+            cut = {~node.op.steps[k][1][port] for k, step in steps for port in step.wide_operands} | set(node.op.sums)
             result.update(_step_names(node)[k] for k in cut)
     return frozenset(result)
 
@@ -257,7 +259,7 @@ def _patterns(
                 tuple(name for n in nodes for name in n.attrs["fused"]),
                 tuple(fn for fn, _, _, _ in op.steps),
                 *price,
-                unsaved(op, device.arch),
+                steps_without_gain(op, device.arch),
             )
         )
     return tuple(patterns)

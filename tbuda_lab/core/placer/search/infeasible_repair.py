@@ -16,7 +16,7 @@ from tbuda_lab.core.balancer.types import Epoch, OpPlacement
 from tbuda_lab.core.device import CROSSING_STREAMS, DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.graph.phases import written
+from tbuda_lab.core.graph.phases import writes_by_parameter
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hwops import tile_shape
 from tbuda_lab.core.lowering.legalise import MAX_READERS
@@ -79,7 +79,7 @@ def hops(
                 notes.append(Diagnostic("note", name, "repair", text, "pin its readers to one chip to avoid it"))
     if not edits and device.arch == "grayskull" and len(device.chips) > 1:
         users = graph.users()
-        for name, write in written(graph).items():
+        for name, write in writes_by_parameter(graph).items():
             (writer,) = write.sources
             chips = [placed[user].chip for user, _ in users.get(name, ()) if user in placed]
             if chips and writer in placed and abs(chips[0] - placed[writer].chip) > 1:

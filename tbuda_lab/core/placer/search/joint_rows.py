@@ -80,12 +80,12 @@ class JointRows:
         tried = [dict(zip(epoch.rows, rows, strict=True)) for rows in epoch.together(changes_so_far, base)]
         together = zip(self._times(epoch, tried).tolist(), tried, strict=True)
         better = sorted((pair for pair in (*together, *alone) if pair[0] < now), key=lambda pair: pair[0])
-        return epoch.placed(rows for _, rows in better)
+        return epoch.place_first(rows for _, rows in better)
 
     @staticmethod
     def _times(epoch: _Epoch, trials: Sequence[Mapping[int, int]]) -> np.ndarray:
         problem = epoch.problem
-        return batch_times([(problem, epoch.unplaced(rows)) for rows in trials], problem.overrides)
+        return batch_times([(problem, epoch.without_places(rows)) for rows in trials], problem.overrides)
 
 
 class _Epoch:
@@ -103,7 +103,7 @@ class _Epoch:
         """Limiter cycles of every row of an op's table."""
         return self.problem.row_limits(op, *self.problem.places(op, self.first, self.last), self.load)
 
-    def unplaced(self, rows: Mapping[int, int]) -> Segment:
+    def without_places(self, rows: Mapping[int, int]) -> Segment:
         """The epoch with other rows, for the simulator alone, which does not ask where ops stand."""
         return dataclasses.replace(self.segment, rows=tuple(rows.values()))
 
@@ -237,7 +237,7 @@ class _Epoch:
                 return None
         return tuple(book.rows[op] for op in self.rows) if free >= 0 else None
 
-    def placed(self, trials: Iterable[Mapping[int, int]]) -> list[Segment]:
+    def place_first(self, trials: Iterable[Mapping[int, int]]) -> list[Segment]:
         """Those of the first few that pack."""
         placed: list[Segment] = []
         for rows in trials:

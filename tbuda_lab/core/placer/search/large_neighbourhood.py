@@ -170,7 +170,7 @@ class _Search:
         least = _LEAST_HOPE * sum(hopes.values()) / len(hopes)
         return drawn.choices(list(hopes), [max(least, hope) for hope in hopes.values()])[0]
 
-    def _drawn(self, drawn: random.Random, count: int) -> int:
+    def _draw_window(self, drawn: random.Random, count: int) -> int:
         """The first epoch of a window of `count`: the more it costs, the sooner."""
         cost = [epoch_cost(self.problem, s) for s in self.segments]
         weights = [sum(cost[i : i + count]) for i in range(len(cost) - count + 1)]
@@ -181,7 +181,7 @@ class _Search:
         """Other cuts of a window of epochs. New epochs that nearly do are worked at, as the present ones were: what
         they come to is known when they are drawn again."""
         count = min(drawn.choice(_WIDTHS), len(self.segments))
-        at = self._drawn(drawn, count)
+        at = self._draw_window(drawn, count)
         window = self.segments[at : at + count]
         share, worked = drawn.choice(STALL_SHARES), self.value / self.curve[0][1]
         now = {(s.first, s.last): s for s in window}
@@ -216,7 +216,7 @@ class _Search:
     # -- other shapes ----------------------------------------------------------------------------------------
     def _shape(self, drawn: random.Random) -> bool:
         """One epoch for another load of DRAM, another share of kernels, or another target."""
-        at = self._drawn(drawn, 1)
+        at = self._draw_window(drawn, 1)
         first, last = self.segments[at].first, self.segments[at].last
         policy = self.policy
         level = drawn.randrange(len(policy.runs.levels))
@@ -234,7 +234,7 @@ class _Search:
 
     def _fill(self, drawn: random.Random) -> bool:
         """One epoch so that its first input is through sooner, for another limit; then what it preloads is settled."""
-        at = self._drawn(drawn, 1)
+        at = self._draw_window(drawn, 1)
         segment, upstream_rows = self.segments[at], self._outside(at)
         limit, kernel = segment.limiter_cycles * drawn.choice(_LIMITS), segment.kernel_cycles * drawn.choice(_LIMITS)
         part = drawn.choice((1.0, 0.97, 0.94, 0.9))
@@ -247,7 +247,7 @@ class _Search:
 
     def _stream(self, drawn: random.Random) -> bool:
         """Rows of one epoch chosen together so that they stream, for another limit and price of a core."""
-        at = self._drawn(drawn, 1)
+        at = self._draw_window(drawn, 1)
         segment, upstream_rows = self.segments[at], self._outside(at)
         key = self.problem.structure(segment.first, segment.last), segment.rows
         if key not in self._seen:  # at first each of a few limits and prices as they are
@@ -262,7 +262,7 @@ class _Search:
 
     def _window(self, drawn: random.Random) -> bool:
         """Rows of a few neighbouring ops of an epoch chosen together so that they stream, the others as they are."""
-        at = self._drawn(drawn, 1)
+        at = self._draw_window(drawn, 1)
         segment, upstream_rows = self.segments[at], self._outside(at)
         size = drawn.choice(_WINDOW_SIZES)
         start = segment.first + drawn.randrange(max(1, segment.last - segment.first - size + 1))
@@ -276,7 +276,7 @@ class _Search:
 
     def _joint(self, drawn: random.Random) -> bool:
         """Rows of many ops of an epoch changed together, by what each change alone is known to do."""
-        at = self._drawn(drawn, 1)
+        at = self._draw_window(drawn, 1)
         other = self._joint_of(self.segments[at], self._outside(at), drawn)
         return other is not None and self._take(at, 1, [other])
 
@@ -290,7 +290,7 @@ class _Search:
 
     def _sooner(self, drawn: random.Random) -> bool:
         """Rows of one op, or of an op and its reader, after the other, so that the first input is through sooner."""
-        at = self._drawn(drawn, 1)
+        at = self._draw_window(drawn, 1)
         other = self._sooner_of(self.segments[at], self._outside(at), drawn)
         return other is not None and self._take(at, 1, [other])
 
@@ -321,7 +321,7 @@ class _Search:
     # -- candidates of single ops ----------------------------------------------------------------------------
     def _rows(self, drawn: random.Random) -> bool:
         """Other candidates for one to three ops of an epoch, those of edges that hold it up the sooner."""
-        problem, at = self.problem, self._drawn(drawn, 1)
+        problem, at = self.problem, self._draw_window(drawn, 1)
         segment, upstream_rows = self.segments[at], self._outside(at)
         first, last = segment.first, segment.last
         rows = dict(zip(range(first, last), segment.rows, strict=True))
@@ -389,7 +389,7 @@ class _Search:
         moves = self._moves
         moves.problem, moves.segments, moves.policy = self.problem, list(self.segments), self.policy
         moves.allow(1)
-        if not moves.better(self._drawn(drawn, 2)) or self._value(moves.segments) >= self.value - _LESS:
+        if not moves.better(self._draw_window(drawn, 2)) or self._value(moves.segments) >= self.value - _LESS:
             return False
         self.problem, self.segments = moves.problem, list(moves.segments)
         self.policy = self.policy.on(self.problem)
@@ -436,10 +436,10 @@ class _Search:
         shifts = [shift for shift in shifts if self._alike(parts, shift)]
         together = self.segments
         for shift in shifts:
-            together = _replaced(together, parts, shift)
+            together = _replace(together, parts, shift)
         if shifts and not self._accept(together, 0):
             for shift in shifts:
-                self._accept(_replaced(self.segments, parts, shift), 0)
+                self._accept(_replace(self.segments, parts, shift), 0)
 
     def _alike(self, parts: Sequence[Segment], shift: int) -> bool:
         """Whether epochs that end where these would stand `shift` ops later, are of equal ops and cost more."""
@@ -452,7 +452,7 @@ class _Search:
         return sum(epoch_cost(problem, p) for p in parts) < sum(epoch_cost(problem, s) for s in there) - _LESS
 
 
-def _replaced(segments: Sequence[Segment], parts: Sequence[Segment], shift: int) -> list[Segment]:
+def _replace(segments: Sequence[Segment], parts: Sequence[Segment], shift: int) -> list[Segment]:
     """Epochs with `parts`, `shift` ops later, in the place of those that hold their ops; the same epochs where none of
     them begins or ends there, as after an overlapping stretch was replaced."""
     first, last = parts[0].first + shift, parts[-1].last + shift

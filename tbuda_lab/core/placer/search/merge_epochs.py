@@ -27,7 +27,7 @@ _TARGETS = 6  # target cycles tried for the epoch of both
 
 
 @dataclasses.dataclass(frozen=True)
-class _Refused:
+class _Refusal:
     """Why an op does not follow into the epoch before it, and the operands that a queue would have to bring."""
 
     reason: str
@@ -46,7 +46,7 @@ def merge_epochs(
     at = 0
     while at + 1 < len(result):
         check(at / len(result))
-        merged = _merged(problem, result, at)
+        merged = _merge(problem, result, at)
         if merged is None:
             at += 1
             continue
@@ -56,7 +56,7 @@ def merge_epochs(
     return RepairedPlacement(problem, tuple(result), tuple(edits), tuple(notes))
 
 
-def _merged(
+def _merge(
     problem: Problem, segments: Sequence[Segment], at: int
 ) -> tuple[Problem, Segment, tuple[Override, ...], Diagnostic] | None:
     """Epochs `at` and `at` + 1 as one: (problem, epoch, queues, note), or None where they stay apart."""
@@ -66,7 +66,7 @@ def _merged(
     if len(problem.device.chips) > 1 and len(set(chips_of(problem, segments)[at : at + 2])) > 1:
         return None
     upstream_rows = {op: row for s in segments[:at] for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
-    refused = _refused(problem, first, second.first, upstream_rows)
+    refused = _refusal(problem, first, second.first, upstream_rows)
     if refused is None:
         return None
     before = epoch_cost(problem, first) + epoch_cost(problem, second)
@@ -82,7 +82,7 @@ def _merged(
         return None
     best: Segment | None = None
     for rows in _row_choices(result, first, second):
-        segment = _placed(result, first.first, second.last, rows, upstream_rows)
+        segment = _place(result, first.first, second.last, rows, upstream_rows)
         if segment is not None and (best is None or epoch_cost(result, segment) < epoch_cost(result, best)):
             best = segment
     if best is None or not epoch_cost(result, best) < _WORTH * before:
@@ -100,7 +100,7 @@ def _merged(
     return result, best, edits, note
 
 
-def _refused(problem: Problem, segment: Segment, op: int, upstream_rows: Mapping[int, int]) -> _Refused | None:
+def _refusal(problem: Problem, segment: Segment, op: int, upstream_rows: Mapping[int, int]) -> _Refusal | None:
     """Why no candidate of the op behind an epoch may read from it; None where one may, or where it reads nothing."""
     fact = problem.facts[op]
     inside = [p for p in range(len(fact.producers)) if fact.by_noc(p, segment.first, op)]
@@ -113,7 +113,7 @@ def _refused(problem: Problem, segment: Segment, op: int, upstream_rows: Mapping
         return None
     producer, _, reason = book.refusal
     chosen = [p for p in inside if fact.producers[p] == producer] or inside
-    return _Refused(refusal_text(problem, producer, op, reason), fact.producers[chosen[0]], tuple(chosen))
+    return _Refusal(refusal_text(problem, producer, op, reason), fact.producers[chosen[0]], tuple(chosen))
 
 
 def _shapes(problem: Problem, op: int) -> list[int]:
@@ -141,7 +141,7 @@ def _row_choices(problem: Problem, first: Segment, second: Segment) -> Iterator[
             yield picked
 
 
-def _placed(
+def _place(
     problem: Problem, first: int, last: int, targets: Mapping[int, int], upstream_rows: Mapping[int, int]
 ) -> Segment | None:
     """The run as one epoch with these candidates, or others where an edge asks for them."""

@@ -16,7 +16,7 @@ from tbuda_lab.core.placer.policies.layers import cheapest_path
 from tbuda_lab.core.placer.policies.op_runs import CostBound
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.search.chip_stages import overhead
-from tbuda_lab.core.placer.search.first_input import WaitCache, unhindered
+from tbuda_lab.core.placer.search.first_input import WaitCache, cycles_without_stalls
 
 STALL_SHARES = (0.1, 0.4)
 """Of what a run that is not placed yet is thought to wait for full buffers, how much is believed: repairs often take
@@ -99,7 +99,9 @@ class Recut:
             result = self._bold[share].realise(first, last)
             if result is not None:
                 inputs = self.problem.inputs(first)
-                filling = max(0.0, unhindered(self.problem, result, self.cache) / inputs - result.limiter_cycles)
+                filling = max(
+                    0.0, cycles_without_stalls(self.problem, result, self.cache) / inputs - result.limiter_cycles
+                )
                 result = dataclasses.replace(result, stall_cycles=filling)
             self._begun[key] = result
         begun = self._begun[key]
@@ -113,7 +115,7 @@ class Recut:
         self._finished.add(key)
         policy, bound = self._bold[share], self._bold[share].bounds[first][last].cost
         plain = dataclasses.replace(begun, stall_cycles=0.0)
-        result = policy.flowing(policy.pipelined(policy.ready(plain, {}), {}), {})
+        result = policy.flowing(policy.pipeline_epoch(policy.ready(plain, {}), {}), {})
         for over, of in zip(self._over, (bound, _interval(begun)), strict=True):
             over.append(_interval(result) / max(1.0, of))
         self.note(result)

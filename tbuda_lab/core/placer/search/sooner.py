@@ -84,7 +84,7 @@ class Sooner:
         """Works out the way of the first input with the rows as they are."""
         self.ends, self.left = self.way.ends(self.steps), self.way.left(self.steps)
         self.through = {
-            op: float((self.ends[op] + self.left[op] - (one.done - one.before)[0]).max())
+            op: float((self.ends[op] + self.left[op] - (one.after - one.before)[0]).max())
             for op, one in self.steps.items()
         }
         self.total = max(self.through.values())

@@ -18,7 +18,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.build import Built, build
+from tbuda_lab.core.epochsim.build import BuiltNetwork, build
 from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, event_graph
 from tbuda_lab.core.epochsim.fork_join_stalls import critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import EpochConstants
@@ -133,7 +133,7 @@ def batch_cycles(problem: Problem, segment: Segment, overrides: tuple[Override, 
     key = ("whole batch", *_key(problem, segment, overrides))
     entry = problem.costs.answers.get(key)
     if not isinstance(entry, float):
-        entry = problem.costs.answers[key] = float(_run([(problem, segment)], overrides, batch).done(0)[-1])
+        entry = problem.costs.answers[key] = float(_run([(problem, segment)], overrides, batch).finish_times(0)[-1])
     return entry
 
 
@@ -147,8 +147,8 @@ def batch_times(
         counted = some[0][0].inputs(some[0][1].first)
         run = _run(some, overrides, min(_INPUTS, counted))
         for at, epoch in enumerate(run.epochs):
-            if not epoch.built.tight and not run.deadlocks_of(at):
-                times[start + at] = _extended(run.done(at), counted)[0]
+            if not epoch.network.tight and not run.deadlocks_of(at):
+                times[start + at] = _extend(run.finish_times(at), counted)[0]
     return times
 
 
@@ -156,7 +156,7 @@ def batch_times(
 class _EpochRun:
     """One epoch in a run of several: where its ops and edges stand among all."""
 
-    built: Built
+    network: BuiltNetwork
     ops: range
     edges: range
 
@@ -170,30 +170,30 @@ class _Run:
     schedule: SolvedSchedule
     deadlocks: tuple[Deadlock, ...]
 
-    def done(self, at: int) -> np.ndarray:
+    def finish_times(self, at: int) -> np.ndarray:
         """(inputs,) when all results of an input of an epoch are in their place in DRAM or with the host."""
         epoch = self.epochs[at]
-        last = self.graph.base[epoch.ops.start + 1 : epoch.ops.start + len(epoch.built.parts) + 1] - 1
+        last = self.graph.base[epoch.ops.start + 1 : epoch.ops.start + len(epoch.network.parts) + 1] - 1
         ends = self.schedule.start[last] + self.graph.duration[last][:, None]
-        late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in epoch.built.costs])
-        done: np.ndarray = (ends + late[[part.op for part in epoch.built.parts]][:, None]).max(axis=0)
+        late = np.array([_CONSTANTS.dram_latency if c.output in (DRAM, HOST) else 0 for c in epoch.network.costs])
+        done: np.ndarray = (ends + late[[part.op for part in epoch.network.parts]][:, None]).max(axis=0)
         return done
 
     def deadlocks_of(self, at: int) -> list[list[FullEdge]]:
         """Of each deadlock of an epoch the full buffers."""
         epoch = self.epochs[at]
         mine = [deadlock for deadlock in self.deadlocks if deadlock.edges[0] in epoch.edges]
-        return [[_full_edge(epoch.built, index - epoch.edges.start) for index in one.edges] for one in mine]
+        return [[_full_edge(epoch.network, index - epoch.edges.start) for index in one.edges] for one in mine]
 
     def full(self, at: int) -> list[FullEdge]:
         """Edges of the chain of waits that decides when an epoch is done with its last input, and of its forks that
         stall; the most cycles first."""
         epoch = self.epochs[at]
-        network = epoch.built.network
+        network = epoch.network.network
         graph = self.graph.part(epoch.ops, epoch.edges.start)
         nodes = slice(self.graph.base[epoch.ops.start], self.graph.base[epoch.ops.stop])
-        waiting = waits(graph, SolvedSchedule(self.schedule.start[nodes], self.schedule.computed))
-        last = graph.base[1 : len(epoch.built.parts) + 1] - 1
+        waiting = waits(graph, SolvedSchedule(self.schedule.start[nodes], self.schedule.solved_inputs))
+        last = graph.base[1 : len(epoch.network.parts) + 1] - 1
         ends = self.schedule.start[nodes][last, -1] + graph.duration[last]
         chain = critical_chain(graph, waiting, int(ends.argmax()), self.schedule.start.shape[1])
         lost: dict[int, float] = dict.fromkeys(chain.full, 0.0)
@@ -202,9 +202,9 @@ class _Run:
         cycles: dict[FullEdge, float] = {}
         for index, spent in lost.items():
             edge = network.edges[index]
-            if edge.capacity is None or max(edge.producer, edge.consumer) >= len(epoch.built.parts):
+            if edge.capacity is None or max(edge.producer, edge.consumer) >= len(epoch.network.parts):
                 continue
-            full_edge = _full_edge(epoch.built, index)
+            full_edge = _full_edge(epoch.network, index)
             cycles[full_edge] = cycles.get(full_edge, 0.0) + spent
         return sorted(cycles, key=lambda edge: (-cycles[edge], edge))
 
@@ -221,7 +221,7 @@ def _run(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, .
     return _Run(tuple(runs), graph, solve(graph, inputs), tuple(deadlocks))
 
 
-def _extended(done: np.ndarray, counted: int) -> tuple[float, float]:
+def _extend(done: np.ndarray, counted: int) -> tuple[float, float]:
     """(cycles of a batch of `counted` inputs, cycles from one to the next) by the first inputs of it."""
     inputs = len(done)
     half = (inputs - 1) // 2
@@ -231,8 +231,8 @@ def _extended(done: np.ndarray, counted: int) -> tuple[float, float]:
 
 def _throughput(run: _Run, at: int, counted: int) -> Throughput:
     """What a run says of one of its epochs. counted: inputs of the batch."""
-    built = run.epochs[at].built
-    cycles, period = _extended(run.done(at), counted)
+    built = run.epochs[at].network
+    cycles, period = _extend(run.finish_times(at), counted)
     deadlocks = run.deadlocks_of(at)
     stuck = {*built.tight, *itertools.chain(*deadlocks)}
     count = len(built.tight) + len(deadlocks)
@@ -240,7 +240,7 @@ def _throughput(run: _Run, at: int, counted: int) -> Throughput:
     return Throughput(float("inf") if count else cycles, period, cycles, count, ordered)
 
 
-def _full_edge(built: Built, index: int) -> FullEdge:
+def _full_edge(built: BuiltNetwork, index: int) -> FullEdge:
     """An edge of an epoch's network by the epoch's ops."""
     edge, names = built.network.edges[index], built.names
     ops = built.network.ops
@@ -254,13 +254,13 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
     for op, row, (top, left, turned) in zip(span, segment.rows, segment.spots, strict=True):
         rows, cols = row_tiles(problem, op, row).grid
         name = problem.order[op]
-        placed[name] = _placed(name, 0, top, left, *((cols, rows) if turned else (rows, cols)), turned, row)
+        placed[name] = _op_placement(name, 0, top, left, *((cols, rows) if turned else (rows, cols)), turned, row)
     epoch = Epoch(0, 0, 0, tuple(placed), problem.direction(segment.first))
     for op in span:  # readers in later epochs, so that it is known where outputs go
         for reader, _ in problem.facts[op].readers:
             name = problem.order[reader]
             if name not in placed:
-                placed[name] = _placed(name, 1, 0, 0, 1, 1, False, 0)
+                placed[name] = _op_placement(name, 1, 0, 0, 1, 1, False, 0)
     placement = Placement(
         placed,
         (epoch,),
@@ -275,7 +275,9 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
 
 
 @functools.lru_cache(1 << 14)
-def _placed(name: str, epoch: int, top: int, left: int, rows: int, cols: int, turned: bool, row: int) -> OpPlacement:
+def _op_placement(
+    name: str, epoch: int, top: int, left: int, rows: int, cols: int, turned: bool, row: int
+) -> OpPlacement:
     """The trials of an epoch have most of their ops in common."""
     return OpPlacement(name, epoch, 0, (top, left), (rows, cols), turned, row)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tbuda_lab.core.balancer.l1 import late_tiles
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
-from tbuda_lab.core.errors import Diagnostic, counted
+from tbuda_lab.core.errors import Diagnostic, quantity
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.edits import BETWEEN
 from tbuda_lab.core.placer.model.problem import Problem
@@ -62,7 +62,7 @@ _Ends = tuple[tuple[Step, ...], tuple[Step, ...]]
 
 def _of(problem: Problem, fork: int) -> list[Reconvergence]:
     facts = problem.facts
-    readers = [(r, p) for r, p in facts[fork].readers if p not in facts[r].queued]
+    readers = [(r, p) for r, p in facts[fork].readers if p not in facts[r].queued_in]
     if len({r for r, _ in readers}) < 2:
         return []
     result: list[Reconvergence] = []
@@ -76,13 +76,13 @@ def _of(problem: Problem, fork: int) -> list[Reconvergence]:
             break
         ways: dict[int, _Ends] = {}
         for port, producer in enumerate(facts[op].producers):
-            if port in facts[op].queued:
+            if port in facts[op].queued_in:
                 continue
             step: tuple[Step, ...] = ((op, port),)
             if producer == fork:
-                ways[op] = _merged(ways.get(op), (step, step))
+                ways[op] = _merge(ways.get(op), (step, step))
             for way, (short, long) in reached.get(producer, {}).items():
-                ways[way] = _merged(ways.get(way), ((*short, *step), (*long, *step)))
+                ways[way] = _merge(ways.get(way), ((*short, *step), (*long, *step)))
         if not ways:
             continue
         if len(ways) > 1:
@@ -102,7 +102,7 @@ def _of(problem: Problem, fork: int) -> list[Reconvergence]:
     return result
 
 
-def _merged(before: _Ends | None, new: _Ends) -> _Ends:
+def _merge(before: _Ends | None, new: _Ends) -> _Ends:
     if before is None:
         return new
     return min(before[0], new[0], key=len), max(before[1], new[1], key=len)
@@ -171,7 +171,7 @@ def _cores(profile: OpProfile, port: int, row: np.void) -> int:
 @dataclasses.dataclass(frozen=True)
 class RowTiles:
     """What a candidate takes and holds (placement.md#forks-and-joins). In tiles: volume, of its output; block, of one
-    core's block of it; buffered, of the output buffers of all cores; widest, by operand, of all of it; inputs, by
+    core's block of it; output_buffers, of the output buffers of all cores; widest, by operand, of all of it; inputs, by
     operand, of a core's input buffer. grid: rows and columns of cores; cores: by operand, that hold a different part of
     it.
 
@@ -186,7 +186,7 @@ class RowTiles:
     l1_total: int
     volume: int
     block: int
-    buffered: int
+    output_buffers: int
     passes: float
     widest: tuple[int, ...]
     inputs: tuple[int, ...]
@@ -275,7 +275,7 @@ def _pairs(epoch: _Epoch) -> list[ForkJoin]:
     problem, segment, tiles = epoch.problem, epoch.segment, epoch.tiles
     # by op, its operands from the epoch; a DRAM queue holds whatever has to wait there
     operands = {
-        op: [(port, p) for port, p in enumerate(fact.producers) if p >= segment.first and port not in fact.queued]
+        op: [(port, p) for port, p in enumerate(fact.producers) if p >= segment.first and port not in fact.queued_in]
         for op, fact in ((op, problem.facts[op]) for op in epoch.ops)
     }
     readers: dict[int, list[tuple[int, int]]] = {op: [] for op in epoch.ops}
@@ -294,7 +294,7 @@ def _pairs(epoch: _Epoch) -> list[ForkJoin]:
             arriving: dict[int, list[tuple[int, Branch, Branch]]] = {}
             for port, producer in operands[op]:
                 if producer == fork:
-                    start = Branch((), port, 0.0, tiles[fork].buffered / volume)
+                    start = Branch((), port, 0.0, tiles[fork].output_buffers / volume)
                     arriving.setdefault(branches.index((op, port)), []).append((port, start, start))
                 elif producer in reached:
                     for way, (most, least) in reached[producer].items():
@@ -308,7 +308,7 @@ def _pairs(epoch: _Epoch) -> list[ForkJoin]:
                     if longest.ops:  # what comes straight from the fork needs no more than the short branch holds
                         longest = longest._replace(needs=longest.needs + tiles[op].joins[longest.port])
                     if longest.needs > least.holds:
-                        pair = ForkJoin(fork, op, _scaled(least, volume), _scaled(longest, volume))
+                        pair = ForkJoin(fork, op, _scale(least, volume), _scale(longest, volume))
                         if pair.missing:
                             forks.setdefault((fork, op, least.port), pair)
                 merged = next(iter(ways))
@@ -347,7 +347,7 @@ def _past(epoch: _Epoch, op: int, ends: tuple[Branch, Branch]) -> tuple[Branch, 
     return further, Branch((*least.ops, op), least.port, needs, least.holds + passes)
 
 
-def _scaled(branch: Branch, volume: int) -> Branch:
+def _scale(branch: Branch, volume: int) -> Branch:
     return Branch(branch.ops, branch.port, branch.needs * volume, branch.holds * volume)
 
 
@@ -392,24 +392,24 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
     if widened:
         names = sorted(widened)
         text = (
-            f"input buffers of {counted(len(names), 'op')} enlarged so that the short branch of a fork does not stall: "
-            f"{_listed(names)}"
+            f"input buffers of {quantity(len(names), 'op')} enlarged so that the short branch of a fork does not stall: "
+            f"{_name_list(names)}"
         )
         message.append(
             Diagnostic("note", where, "fork-join", text, "a larger output buffer of the fork has the same effect")
         )
     if readers:
         text = (
-            f"input buffers of {counted(len(readers), 'op')} enlarged so that what streams to them need not wait: "
-            f"{_listed(sorted(readers))}"
+            f"input buffers of {quantity(len(readers), 'op')} enlarged so that what streams to them need not wait: "
+            f"{_name_list(sorted(readers))}"
         )
         message.append(Diagnostic("note", where, "stream-reader", text, "the L1 was free; nothing is to be done"))
     if unmet:
         missing, pair = max(unmet, key=lambda u: u[0])
         fork, join = problem.order[pair.fork], problem.order[pair.join]
-        through = _listed([problem.order[op] for op in pair.long.ops]) or "nothing"
+        through = _name_list([problem.order[op] for op in pair.long.ops]) or "nothing"
         text = (
-            f"{counted(len(unmet), 'fork')} may stall: {fork} -> {join} waits for {through}; its short branch lacks "
+            f"{quantity(len(unmet), 'fork')} may stall: {fork} -> {join} waits for {through}; its short branch lacks "
             f"buffer space for {missing} tiles, even with all free L1"
         )
         message.append(
@@ -443,7 +443,7 @@ def _widen_readers(epoch: _Epoch, room: dict[int, int], extra: dict[tuple[int, i
         if not profile.matmul_like:
             continue
         for port, producer in enumerate(problem.facts[op].producers):
-            if producer not in inside or port in problem.facts[op].queued or epoch.tiles[producer].t == 1:
+            if producer not in inside or port in problem.facts[op].queued_in or epoch.tiles[producer].t == 1:
                 continue
             share = 1.0 if profile.kind == "sparse_matmul" else min(1.0, 2.0 / tiles.t)
             least = tiles.inputs[port]
@@ -458,5 +458,5 @@ def _widen_readers(epoch: _Epoch, room: dict[int, int], extra: dict[tuple[int, i
     return readers
 
 
-def _listed(names: list[str]) -> str:
+def _name_list(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -142,7 +142,7 @@ class Repairs:
         if repair.kind == "buffer":
             rows[repair.producer] = repair.row
         elif repair.kind == "queue":
-            if repair.port in problem.facts[first + repair.reader].queued:
+            if repair.port in problem.facts[first + repair.reader].queued_in:
                 return None
             value = {"dest": (name,), "port": repair.port}
             edits = (Override("insert_queue", source, value, "placer"),)
@@ -228,8 +228,8 @@ def with_queues(problem: Problem, graph: Graph) -> Problem:
     facts = list(problem.facts)
     for at, name in enumerate(problem.order):
         ports = queued_ports(graph[name])
-        if ports != facts[at].queued:
-            facts[at] = dataclasses.replace(facts[at], queued=ports, transports={})
+        if ports != facts[at].queued_in:
+            facts[at] = dataclasses.replace(facts[at], queued_in=ports, transports={})
             for source in (facts[at].producers[port] for port in ports):
                 if source >= 0:
                     facts[source] = dataclasses.replace(facts[source], queued_out=True, transports={})

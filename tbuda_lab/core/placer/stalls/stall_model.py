@@ -33,10 +33,10 @@ _READY = EpochConstants().dram_latency
 @dataclasses.dataclass(frozen=True)
 class OpAt:
     """What the cheapest row of an op does at every level and target: (levels, targets) each. cycles: of one input;
-    begun: of them until its first tiles leave; the rest as in `FirstResults`."""
+    first_tiles: of them until its first tiles leave; the rest as in `FirstResults`."""
 
     cycles: np.ndarray
-    begun: np.ndarray
+    first_tiles: np.ndarray
     needs: tuple[np.ndarray, ...]
     out: np.ndarray
     spare: tuple[np.ndarray, ...]
@@ -55,7 +55,7 @@ class OpAt:
         key = port, id(producer)
         entry = self.arrivals.get(key)
         if entry is None:
-            cycles = np.maximum(self.needs[port] * producer.cycles, self.begun) + np.float32(_HOP)
+            cycles = np.maximum(self.needs[port] * producer.cycles, self.first_tiles) + np.float32(_HOP)
             entry = self.arrivals[key] = producer, cycles
         return entry[1]
 
@@ -162,7 +162,7 @@ class StallModel:
         before = fork
         for op, port in meeting.long:
             here = at[op]
-            late = late + np.maximum(here.needs[port] * before.cycles, here.begun) + _HOP
+            late = late + np.maximum(here.needs[port] * before.cycles, here.first_tiles) + _HOP
             free = free * (1 - here.needs[port])
             before = here
         room = fork.out.copy()
@@ -212,7 +212,7 @@ class RunStalls:
         depth = here.alone
         if here.loads:
             self._load = self._load + here.load
-            depth = here.begun + np.where(
+            depth = here.first_tiles + np.where(
                 here.load > 0, np.maximum(self._load, np.float32(_READY)), np.float32(_READY)
             )
         for port, producer in enumerate(self.waiting.problem.facts[op].producers):

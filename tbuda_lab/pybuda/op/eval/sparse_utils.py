@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.graph import TILE
-from tbuda_lab.pybuda.op.common import refused
+from tbuda_lab.pybuda.op.common import refusing
 from tbuda_lab.pybuda.op.nn_ops import sides, two
 
 
@@ -70,7 +70,7 @@ def create_conv2d_sparse_picker_matrix(
     """The (output pixels, input pixels) matrix of ones that picks, for every output pixel, the input pixel under one
     kernel tap; (y_shift, x_shift) is the tap's offset from the kernel's centre. tile_align rounds both sizes to 32."""
     if pad_x_only or sparse_r_pad or sparse_c_pad:
-        refused("eval.sparse_utils.create_conv2d_sparse_picker_matrix with extra padding")()
+        refusing("eval.sparse_utils.create_conv2d_sparse_picker_matrix with extra padding")()
     left, _, top, _ = padding
     oh, ow = calculate_conv2d_output_dimensions(y, x, (y_kernel, x_kernel), stride, padding, dilation)
     sh, sw = two(stride)

@@ -44,13 +44,13 @@ def register() -> bool:
         import comm
 
         manager = comm.get_comm_manager()
-        manager.register_target(TARGET, opened)
+        manager.register_target(TARGET, on_open)
         _beacon = comm.create_comm(target_name=TARGET, primary=False)
         manager.register_comm(_beacon)
     return True
 
 
-def opened(comm: Comm, message: Mapping[str, Any]) -> None:
+def on_open(comm: Comm, message: Mapping[str, Any]) -> None:
     """A page has opened a comm: `data["open"]` says for what. After a refusal the page closes it.
 
     (A close from here would make JupyterLab report an unknown comm: it doesn't know ours, see `comm.ts`.)

@@ -42,7 +42,7 @@ class SessionsFeed:
         self._closed = False
         self._watches = {hub.id: _Watch(self, hub) for hub in hubs()}
         self._forget = on_hub(self._session_began)
-        self._forget_sessions = on_session(self._started)
+        self._forget_sessions = on_session(self._on_start)
         for session in unseen().values():
             self._follow(session)
         comm.on_msg(self._receive)
@@ -59,7 +59,7 @@ class SessionsFeed:
         self._forget_sessions()
         self._watches.clear()
 
-    def changed(self) -> None:
+    def on_change(self) -> None:
         """Something in the list may be different now."""
         with self._lock:
             if self._closed or self._timer is not None:
@@ -74,11 +74,11 @@ class SessionsFeed:
 
     def _session_began(self, hub: Hub) -> None:
         self._watches[hub.id] = _Watch(self, hub)
-        self.changed()
+        self.on_change()
 
-    def _started(self, session: Session) -> None:
+    def _on_start(self, session: Session) -> None:
         self._follow(session)
-        self.changed()
+        self.on_change()
 
     def _follow(self, session: Session) -> None:
         """What a session without a view does is heard as long as this feed is there."""
@@ -87,7 +87,7 @@ class SessionsFeed:
         def listener(*_: Any) -> None:
             result = feed()
             if result is not None:
-                result.changed()
+                result.on_change()
 
         for event in ("compiled", "edited", "problem"):
             session.on(event, listener)
@@ -110,14 +110,14 @@ class SessionsFeed:
     def _receive(self, message: Mapping[str, Any]) -> None:
         content = message["content"]["data"]
         if isinstance(content, Mapping) and content.get("type") == "resync":
-            self.changed()
+            self.on_change()
         if not isinstance(content, Mapping) or content.get("type") != "command":
             return
         seq = content.get("seq")
 
         def answer(ok: bool, text: str, **more: Any) -> None:
             self.comm.send({"type": "answer", "seq": seq, "ok": ok, "text": text, **more})
-            self.changed()
+            self.on_change()
 
         command = COMMANDS.get(str(content.get("name")))
         if command is None:
@@ -137,7 +137,7 @@ class _Watch:
         hub.attach(self)
 
     def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
-        self.feed.changed()
+        self.feed.on_change()
 
     def selection_changed(self, selection: dict[str, Any]) -> None:
         """The list does not show it."""
