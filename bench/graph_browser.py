@@ -27,7 +27,7 @@ from playwright.sync_api import sync_playwright
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frames import Frame, graph_frame, session_frames
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary
 from tbuda_lab.widgets import BringUp, EpochGrid, GraphView, OpTable
 from tbuda_lab.widgets.protocol import FramePacket
 from tbuda_lab.widgets.views.workbench import BUNDLE, View

@@ -54,7 +54,7 @@ def session_of(name: str, device: str) -> Any:
 
 def edit_of(kind: str, session: Any, op: str, rng: random.Random) -> Any:
     """One edit of a kind, about an op; None where it has none."""
-    from tbuda_lab.core.lowering.dataformats import legal_fidelities, legal_formats
+    from tbuda_lab.core.lowering.data_formats import legal_fidelities, legal_formats
     from tbuda_lab.core.overrides import Override
     from tbuda_lab.core.session import EpochBreak, PlaceOp, QueueChannel, ResizeOp, SetUkt, StreamOp
     from tbuda_lab.core.session.commands import FormatOp, InsertNop, InsertQueue, SetOptions, SetOverride

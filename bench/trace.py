@@ -15,7 +15,7 @@ import machine
 import numpy as np
 
 from tbuda_lab.core.epochsim import Trace, TraceEpoch, TraceOp, simulate
-from tbuda_lab.core.frames.runframes import blocks, moment_frame, tile_frame
+from tbuda_lab.core.frames.run_frames import blocks, moment_frame, tile_frame
 from tbuda_lab.core.session import Session
 from tests.models import make
 from tests.session.models import encoder

@@ -31,7 +31,7 @@ def measure(chips: int, layers: int, tokens: int) -> None:
 
     from tbuda_lab.core.device import load_device
     from tbuda_lab.core.formats import DataFormat
-    from tbuda_lab.core.frames.graphframe import first_open
+    from tbuda_lab.core.frames.graph_frame import first_open
     from tbuda_lab.core.frames.hierarchy import hierarchy
     from tbuda_lab.core.options import CompileOptions
     from tbuda_lab.core.session import Session

@@ -156,7 +156,7 @@ def epoch_table(result: CompileResult) -> str:
 
 def modelled_cycles(result: CompileResult) -> int:
     """Kernel cycles per input: the slowest op of each epoch, epochs of one temporal number side by side on chips."""
-    from tbuda_lab.core.frames.opsframe import total_cycles
+    from tbuda_lab.core.frames.ops_frame import total_cycles
 
     placement = result.placement
     return int(total_cycles([epoch.temporal for epoch in placement.epochs], placement.epoch_cycles))

@@ -22,7 +22,7 @@ from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.runcontrol import RunControl
+from tbuda_lab.core.run_control import RunControl
 from tbuda_lab.sim import Executor
 
 

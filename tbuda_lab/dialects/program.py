@@ -34,7 +34,7 @@ from tbuda_lab.core.overrides import Override, from_json, to_json
 from tbuda_lab.core.passes.autograd.optimizers import check_optimizer
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti.weights import sample_of, without_weights
-from tbuda_lab.dialects.hostprogram import HostLoop, HostProgram, SetScalar, execute, steps_of
+from tbuda_lab.dialects.host_program import HostLoop, HostProgram, SetScalar, execute, steps_of
 from tbuda_lab.dialects.replicas import MODES, Replica, RunSchedule, SectionTime, schedule, sync_cycles
 
 SUFFIX = ".pef"

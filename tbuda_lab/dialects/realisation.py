@@ -14,7 +14,7 @@ from typing import Any
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.dialects.hostprogram import Collective, HostLoop, HostProgram, Step
+from tbuda_lab.dialects.host_program import Collective, HostLoop, HostProgram, Step
 
 KINDS = ("grid", "decomposed", "host", "program")
 """Of a realisation: one op of the device; several; in a queue's recipe; steps of the host program."""

@@ -39,7 +39,7 @@ _NAMES = {
         "set_device_pipeline", "shutdown", "sync", "update_device_parameters",
     ),
     "tbuda_lab.runtime.verify": ("VerifyConfig",),
-    "tbuda_lab.runtime.trainingloop": (
+    "tbuda_lab.runtime.training_loop": (
         "get_checkpoint_queue", "get_loss_queue", "run_backward", "run_optimizer", "run_schedulers", "run_training",
     ),
     "tbuda_lab.pybuda.optimizers": ("LAMB", "LARS", "SGD", "Adam", "AdamW"),

@@ -1,7 +1,7 @@
 """`pybuda.config`: the global compiler configuration and the overrides."""
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.runtime.compilerconfig import CompilerConfig
+from tbuda_lab.runtime.compiler_config import CompilerConfig
 from tbuda_lab.runtime.config import (
     _clear_global_compiler_config,
     _get_global_compiler_config,

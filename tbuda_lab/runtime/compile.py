@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.compiler.staged import StagedCompile, StageResult
+from tbuda_lab.core.compiler.pybuda_stages import StagedCompile, StageResult
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Tensor, with_loss
@@ -17,7 +17,7 @@ from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.runner import join_elements
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile_outputs import stops_early
-from tbuda_lab.runtime.compilerconfig import CompilerConfig
+from tbuda_lab.runtime.compiler_config import CompilerConfig
 from tbuda_lab.runtime.device import as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
 from tbuda_lab.runtime.judging import judge, judge_outputs, require

@@ -10,14 +10,14 @@ import yaml
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.staged import DEPTHS, StagedCompile, compile_until
+from tbuda_lab.core.compiler.pybuda_stages import DEPTHS, StagedCompile, compile_until
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.files.atomic import atomic_text
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.runtime.compilerconfig import CompilerConfig
+from tbuda_lab.runtime.compiler_config import CompilerConfig
 from tbuda_lab.runtime.enums import CompileDepth, PerfTraceLevel
 
 TRACED_INPUTS = {PerfTraceLevel.LIGHT: 1, PerfTraceLevel.VERBOSE: 8}

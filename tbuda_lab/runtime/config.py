@@ -12,8 +12,8 @@ from typing import Any
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.options import PrecisionRule
-from tbuda_lab.runtime import compilerconfig, query
-from tbuda_lab.runtime.compilerconfig import NO_EFFECT, CompilerConfig, OpNames
+from tbuda_lab.runtime import compiler_config, query
+from tbuda_lab.runtime.compiler_config import NO_EFFECT, CompilerConfig, OpNames
 from tbuda_lab.runtime.enums import DRAMPlacementAlgorithm, PerfTraceLevel
 from tbuda_lab.runtime.query import NodePredicateBuilder
 
@@ -31,7 +31,7 @@ def _set_global_compiler_config(config: CompilerConfig) -> None:
 
 
 def _clear_global_compiler_config() -> None:
-    compilerconfig.reset_warnings()
+    compiler_config.reset_warnings()
     _set_global_compiler_config(CompilerConfig())
 
 
@@ -116,7 +116,7 @@ def set_configuration_options(
         config.harvesting_mask = functools.reduce(operator.or_, config.harvesting_masks, 0)
     for name, value in values.items():
         if name in NO_EFFECT and value != getattr(CompilerConfig(), name, None):
-            compilerconfig.warn_once(name, NO_EFFECT[name])
+            compiler_config.warn_once(name, NO_EFFECT[name])
         field = RENAMED.get(name, name)
         if hasattr(config, field):
             setattr(config, field, value)

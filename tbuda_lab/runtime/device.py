@@ -15,7 +15,7 @@ from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Ten
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import LOSS, WRITES
-from tbuda_lab.runtime.compilerconfig import warn_once
+from tbuda_lab.runtime.compiler_config import warn_once
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.internals import DeviceInternals
 

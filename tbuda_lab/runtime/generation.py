@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.batchtime import sum_epochs
+from tbuda_lab.core.epochsim.batch_time import sum_epochs
 from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import direction_of, forward_part, is_cache
@@ -19,7 +19,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runnable, Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti import ImageFacts, load_image, loaded_of, model_facts, write_image
-from tbuda_lab.runtime.generationmodel import Sizes, generation_model
+from tbuda_lab.runtime.generation_model import Sizes, generation_model
 
 PROMPT, TOKEN = "run_fwd_0", "run_fwd_1"
 """The programs of an image: the prompt at once, and one token."""

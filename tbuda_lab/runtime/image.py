@@ -15,7 +15,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.tti import ImageFacts, LoadedImage, as_trained, load_image, loaded_of, module_facts, write_image
-from tbuda_lab.core.tti.loaded import loaded_sections, on_chips
+from tbuda_lab.core.tti.loaded_image import loaded_sections, on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, TTIDumpFormat

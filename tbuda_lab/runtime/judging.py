@@ -21,9 +21,9 @@ from tbuda_lab.core.graph.phases import ROLE
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session.opchecks import check_ops
+from tbuda_lab.core.session.op_checks import check_ops
 from tbuda_lab.core.verification import compare
-from tbuda_lab.runtime.compilerconfig import warn_once
+from tbuda_lab.runtime.compiler_config import warn_once
 
 LOG = logging.getLogger("tbuda_lab.pybuda.verify")
 

@@ -8,7 +8,7 @@ from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend import pybuda
 from tbuda_lab.core.frontend.pybuda import Module, SomeTensor, Tensor
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.compilerconfig import warn_once
+from tbuda_lab.runtime.compiler_config import warn_once
 from tbuda_lab.runtime.context import CONTEXT
 
 

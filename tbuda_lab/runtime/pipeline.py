@@ -13,7 +13,7 @@ from typing import Any
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
-from tbuda_lab.runtime import context, trainingloop
+from tbuda_lab.runtime import context, training_loop
 from tbuda_lab.runtime.compile_outputs import write_trace
 from tbuda_lab.runtime.context import CONTEXT, new_output_queue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
@@ -47,7 +47,7 @@ def run_inference(
     Raises `PipelineError` when there is nothing to run on, and the errors of compiling and running.
     """
     count = input_count if num_inputs is None else num_inputs
-    trainingloop.check_count("run_inference", "input_count", count)
+    training_loop.check_count("run_inference", "input_count", count)
     only_present = _sequential if sequential is None else sequential
     if module is not None:
         _place_alone(module)
@@ -117,7 +117,7 @@ def initialize_pipeline(
             if isinstance(device, TTDevice):
                 device.device_mode = _device_mode
     if training:
-        return trainingloop.initialize(
+        return training_loop.initialize(
             checkpoint_queue, output_queue, sample_inputs, sample_targets, microbatch_count, d2d_fwd_queues,
             d2d_bwd_queues, _verify_cfg,
         )  # fmt: skip
@@ -138,10 +138,10 @@ def initialize_pipeline(
 
 def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     """Run inputs that have been pushed; what is missing runs as it is pushed (0: any number)."""
-    trainingloop.check_count("run_forward", "input_count", input_count)
+    training_loop.check_count("run_forward", "input_count", input_count)
     _check_pipeline()
     if CONTEXT.training:
-        trainingloop.forward(input_count)
+        training_loop.forward(input_count)
         return
     out = _output_queue(None)
     present = len(CONTEXT.devices[0].inputs)
@@ -332,7 +332,7 @@ def run_generate(
     active one runs. write_index, tokens_per_iter and token_id: see `Device.generate`. Raises `PipelineError`
     where fewer inputs wait.
     """
-    trainingloop.check_count("run_generate", "input_count", input_count)
+    training_loop.check_count("run_generate", "input_count", input_count)
     _check_pipeline()
     out, first = _output_queue(None), CONTEXT.devices[0]
     if isinstance(first, TTDevice) and not first.takes_inputs:

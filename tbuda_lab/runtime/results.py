@@ -14,7 +14,7 @@ import torch
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.staged import StageResult, all_stages
+from tbuda_lab.core.compiler.pybuda_stages import StageResult, all_stages
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
 from tbuda_lab.core.errors import PipelineError
@@ -23,7 +23,7 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.repeats import repeats
 from tbuda_lab.core.lowering.precision import precision_report
 from tbuda_lab.core.netlist.schema import Queue
-from tbuda_lab.core.session.opchecks import whole_output
+from tbuda_lab.core.session.op_checks import whole_output
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth
 from tbuda_lab.runtime.specs import device_spec

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.staged import DEPTHS, StageResult, all_stages
+from tbuda_lab.core.compiler.pybuda_stages import DEPTHS, StageResult, all_stages
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile import pybuda_compile
-from tbuda_lab.runtime.compilerconfig import CompilerConfig
+from tbuda_lab.runtime.compiler_config import CompilerConfig
 from tbuda_lab.runtime.device import as_inputs
 from tbuda_lab.runtime.enums import CompileDepth
 from tbuda_lab.runtime.results import CompileResults

@@ -14,7 +14,7 @@ from tbuda_lab.core.bindings import encode
 from tbuda_lab.core.errors import BatchError, InputError, PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import as_tensor, check_input, cut_inputs
 from tbuda_lab.core.frontend.pybuda import PyTorchModule
-from tbuda_lab.core.frontend.pybuda.cachelinks import SUBGRAPH
+from tbuda_lab.core.frontend.pybuda.cache_links import SUBGRAPH
 from tbuda_lab.core.frontend.pybuda.module import Module
 from tbuda_lab.core.frontend.pybuda.subgraphs import OWN_ARGUMENT, PLACE, ROWS, from_subgraphs, rows_value
 from tbuda_lab.core.graph import Graph, Node, NodeKind
@@ -22,7 +22,7 @@ from tbuda_lab.core.graph.phases import PHASE, WRITES, direction_of, forward_par
 from tbuda_lab.core.graph.phases import subgraphs as subgraphs_of
 from tbuda_lab.core.runner import Runner, join_elements
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.compilerconfig import CompilerConfig
+from tbuda_lab.runtime.compiler_config import CompilerConfig
 from tbuda_lab.runtime.device import Device, Inputs, Outputs, in_model_dtypes
 
 

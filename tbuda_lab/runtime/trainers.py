@@ -24,7 +24,7 @@ from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.runner import Runnable
 from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.compilerconfig import warn_once
+from tbuda_lab.runtime.compiler_config import warn_once
 from tbuda_lab.runtime.device import CPUDevice, Inputs, Outputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.runtime.subgraphs import refuse_training
 from tbuda_lab.runtime.ttdevice import TTDevice

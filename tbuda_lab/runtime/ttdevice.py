@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
-from tbuda_lab.core.compiler.staged import StagedCompile
+from tbuda_lab.core.compiler.pybuda_stages import StagedCompile
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import BatchError, ModelError, PipelineError, UnsupportedOp, not_supported
 from tbuda_lab.core.formats import DataFormat
@@ -23,13 +23,13 @@ from tbuda_lab.core.frontend.pybuda import Module, PyBudaModule, PyTorchModule, 
 from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
-from tbuda_lab.core.lowering.dataformats import device_format
+from tbuda_lab.core.lowering.data_formats import device_format
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.passes.fracture import named_by_place
 from tbuda_lab.core.runner import Runner, SplitRunner
 from tbuda_lab.runtime import config, subgraphs
 from tbuda_lab.runtime.compile_outputs import compile_to_depth, stops_early, write_files
-from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, environment, warn_environment, warn_once, warn_options
+from tbuda_lab.runtime.compiler_config import ENVIRONMENT, environment, warn_environment, warn_once, warn_options
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
@@ -524,7 +524,7 @@ class TTDevice(SubgraphDevice):
 
     def _prepare_training_image(self, sample_inputs: Any, sample_targets: Any, microbatch_count: int) -> None:
         from tbuda_lab.runtime.trainers import ROOM
-        from tbuda_lab.runtime.trainingloop import sample_targets_of
+        from tbuda_lab.runtime.training_loop import sample_targets_of
 
         if self.trainer is None:
             targets = None if self.loss_module is None else sample_targets_of(self, sample_targets)
@@ -545,7 +545,7 @@ class TTDevice(SubgraphDevice):
         `TTDeviceImage.load_from_disk` does.
         """
         from tbuda_lab.runtime.image import TTDeviceImage
-        from tbuda_lab.runtime.loadeddevice import LoadedDevice
+        from tbuda_lab.runtime.loaded_device import LoadedDevice
 
         if (img is None) == (img_path is None):
             raise PipelineError("load_image takes an image (img=) or the path of one (img_path=)")

@@ -22,7 +22,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import join_elements
 from tbuda_lab.core.trainer.split import HostWeight
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.compilerconfig import warn_once
+from tbuda_lab.runtime.compiler_config import warn_once
 from tbuda_lab.runtime.context import CONTEXT
 from tbuda_lab.runtime.device import CPUDevice, Device
 from tbuda_lab.runtime.judging import Verdict, judge, require

@@ -10,7 +10,7 @@ from typing import Any
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.dialects import realisation
-from tbuda_lab.dialects.hostprogram import HostProgram
+from tbuda_lab.dialects.host_program import HostProgram
 from tbuda_lab.dialects.program import MEMBER, read_record, sections_of, write_archive
 from tbuda_lab.samba.tracing import TracedGraph
 

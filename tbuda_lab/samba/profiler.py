@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tbuda_lab.core.files import atomic_text
-from tbuda_lab.dialects.hostprogram import Step
+from tbuda_lab.dialects.host_program import Step
 from tbuda_lab.dialects.program import schedules, sections_of
 from tbuda_lab.samba.tracing import TracedGraph
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
-from tbuda_lab.dialects.hostprogram import execute
+from tbuda_lab.dialects.host_program import execute
 from tbuda_lab.dialects.program import GraphProgram, run_cycles, sections_of
 from tbuda_lab.dialects.realisation import refuse_host, summary
 from tbuda_lab.dialects.replicas import MODES, Replica

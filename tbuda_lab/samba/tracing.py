@@ -24,9 +24,9 @@ from tbuda_lab.core.graph.text import array_digest
 from tbuda_lab.core.ops import BatchnormTraining
 from tbuda_lab.core.options import CompileOptions, OptimizerOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.tti.loaded import with_parameters
+from tbuda_lab.core.tti.loaded_image import with_parameters
 from tbuda_lab.core.tti.weights import without_weights
-from tbuda_lab.dialects.hostprogram import (
+from tbuda_lab.dialects.host_program import (
     Collective,
     HostLoop,
     HostProgram,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.opspec import ARITY
+from tbuda_lab.core.netlist.op_spec import ARITY
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp
 from tbuda_lab.sim.arrays import Array, as_number, repeat_to, repeated_column, repeated_row, rows_to_words, shape_text
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext, relu_of

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
+from tbuda_lab.core.netlist.op_spec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.schema import Netlist, NetOp, Tm
 from tbuda_lab.sim import builders, tms
 from tbuda_lab.sim.arrays import (

@@ -18,8 +18,8 @@ from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frames import Frame, epoch_time, session_frames, static_tiles, trace_frame
-from tbuda_lab.core.frames.analysisframes import cluster_frame, memory_frame
-from tbuda_lab.core.frames.graphframe import pass_frame, passes_frame
+from tbuda_lab.core.frames.analysis_frames import cluster_frame, memory_frame
+from tbuda_lab.core.frames.graph_frame import pass_frame, passes_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.handlers.frames import session_diff_frame, shown_links

@@ -10,7 +10,7 @@ from tbuda_lab.core.analysis.cluster import cluster_map, positions, shortest_rou
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.analysisframes import cluster_frame
+from tbuda_lab.core.frames.analysis_frames import cluster_frame
 from tbuda_lab.core.session import EpochBreak, PlaceOp, Session
 from tests.session.models import encoder
 

@@ -16,7 +16,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.analysisframes import GAP, bent_axis, memory_frame
+from tbuda_lab.core.frames.analysis_frames import GAP, bent_axis, memory_frame
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import QueueChannel, Session

@@ -13,7 +13,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.analysisframes import file_memory_frame
+from tbuda_lab.core.frames.analysis_frames import file_memory_frame
 from tbuda_lab.core.netlist.schema import QueueBuffer
 from tbuda_lab.core.session import Session
 from tests.netlist import builders as b

@@ -14,7 +14,7 @@ from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwSplice, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tests.placer.graphs import Sketch, convolutions, encoder, picker

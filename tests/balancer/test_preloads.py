@@ -9,7 +9,7 @@ from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.l1 import load_times, preloads
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tests.placer.graphs import Sketch

@@ -17,7 +17,7 @@ from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import TM
 from tbuda_lab.core.graph.tm import broadcast, hslice, hstack, transpose, vslice, vstack
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tests.placer.graphs import Sketch, convolutions, encoder
 

@@ -13,7 +13,7 @@ import pytest
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frames import graph_frame
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary
 from tbuda_lab.widgets.views.workbench import BUNDLE
 from tests.browser.conftest import box_of, serve
 

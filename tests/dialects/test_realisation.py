@@ -11,7 +11,7 @@ import torch
 
 from tbuda_lab import samba
 from tbuda_lab.core.errors import UnsupportedOp
-from tbuda_lab.dialects.hostprogram import Collective, HostLoop, HostProgram, Run
+from tbuda_lab.dialects.host_program import Collective, HostLoop, HostProgram, Run
 from tbuda_lab.dialects.realisation import ALLOWED, KINDS, counts, realisations, refuse_host
 from tbuda_lab.samba.tracing import trace
 

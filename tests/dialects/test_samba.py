@@ -15,7 +15,7 @@ from tbuda_lab import samba
 from tbuda_lab.core.diff import compare_sides, side_of_result
 from tbuda_lab.core.epochsim import batch_time
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.dialects.hostprogram import Collective, HostLoop, HostProgram, steps_of
+from tbuda_lab.dialects.host_program import Collective, HostLoop, HostProgram, steps_of
 from tbuda_lab.dialects.program import read_programs, run_cycles, schedules, sections_of
 from tbuda_lab.dialects.replicas import MODES, SectionTime, makespan
 from tbuda_lab.samba import utils

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbuda_lab.core.epochsim import FlowEdge, FlowOp, Network, run_network
-from tbuda_lab.core.epochsim.eventgraph import event_graph, levels
+from tbuda_lab.core.epochsim.event_graph import event_graph, levels
 from tbuda_lab.core.epochsim.network import EdgeWaits
 from tbuda_lab.core.epochsim.solve import solve
 from tests.epochsim.networks import chain, edge, networks, op
@@ -217,7 +217,7 @@ def test_levels_respect_every_constraint_within_an_input(network: Network) -> No
     np.maximum.at(longest, target, level[source] + 1)
     assert (level == longest).all()
     with pytest.MonkeyPatch.context() as patch:  # as graphs of many constraints are counted
-        patch.setattr("tbuda_lab.core.epochsim.eventgraph.FEW_CONSTRAINTS", 0)
+        patch.setattr("tbuda_lab.core.epochsim.event_graph.FEW_CONSTRAINTS", 0)
         assert (levels(graph.nodes, graph.source, graph.target, graph.lag) == level).all()
 
 

@@ -24,7 +24,7 @@ from tbuda_lab.core.epochsim import (
     write_cycles_csv,
 )
 from tbuda_lab.core.graph import Graph, Payload
-from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwMatmul, HwSparseMatmul, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tests.epochsim.compiled import placed

@@ -16,7 +16,7 @@ from tbuda_lab.core.epochsim.network import FlowEdge
 from tbuda_lab.core.epochsim.tile_order import Stripes, op_steps
 from tbuda_lab.core.graph import TM, Graph, NodeKind, Payload
 from tbuda_lab.core.graph.tm import broadcast, hslice, hstack, transpose, vslice, vstack
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tests.epochsim.compiled import placed

@@ -21,7 +21,7 @@ from tbuda_lab.core.compiler.cache import CompileCache
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.dialects.hostprogram import steps_of
+from tbuda_lab.dialects.host_program import steps_of
 from tbuda_lab.dialects.program import read_programs
 from tbuda_lab.samba.pef import read_pef
 from tests.fuzz.mutations import mutated, mutated_bytes, mutated_text

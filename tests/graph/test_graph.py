@@ -25,7 +25,7 @@ from tbuda_lab.core.graph import (
 from tbuda_lab.core.graph.diff import diff
 from tbuda_lab.core.graph.query import Query, layer_regex, name_regex, op_type, select
 from tbuda_lab.core.graph.text import array_table, equal
-from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul, PackerRelu
+from tbuda_lab.core.lowering.hw_ops import HwMatmul, HwSparseMatmul, PackerRelu
 
 TEXT = """graph 'mlp' {
   x = input : (1, 32) {dtype: 'float32'}

@@ -17,7 +17,7 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.fuse import MAX_INPUTS
 from tbuda_lab.core.lowering.fused_steps import plan
-from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
+from tbuda_lab.core.lowering.hw_ops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import ResizeOp, Session

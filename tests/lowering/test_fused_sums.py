@@ -14,7 +14,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.fused_steps import inner_block, intermediate_tiles, plan, step_block
-from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
+from tbuda_lab.core.lowering.hw_ops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tests.e2e.references import eager, pcc

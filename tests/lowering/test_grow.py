@@ -16,7 +16,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tests.lowering.reference import run
 

@@ -10,7 +10,7 @@ from tbuda_lab.core import passes
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.hwops import HwSparseMatmul
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 from tbuda_lab.core.options import CompileOptions
 from tests.lowering.reference import run
 

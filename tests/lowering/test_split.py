@@ -19,7 +19,7 @@ from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.lowering import lower, split
-from tbuda_lab.core.lowering.hwops import HwDepthwise, HwMatmul, HwSparseMatmul
+from tbuda_lab.core.lowering.hw_ops import HwDepthwise, HwMatmul, HwSparseMatmul
 from tbuda_lab.core.options import CompileOptions
 from tests.lowering.reference import run
 

@@ -11,7 +11,7 @@ from tbuda_lab.core.netlist.check import CheckCache, facts_of, ordered_rules
 from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.schema import Queue
 from tbuda_lab.core.netlist.tables import Tables
-from tbuda_lab.core.placer.interactive.placed import share_netlist
+from tbuda_lab.core.placer.interactive.placed_ops import share_netlist
 from tests.netlist import test_rules
 from tests.netlist.rules.common import CASES, Case
 

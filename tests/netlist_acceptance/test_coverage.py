@@ -9,14 +9,14 @@ import typing
 import pytest
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist import opspec, schema
+from tbuda_lab.core.netlist import op_spec, schema
 from tests.netlist_acceptance import coverage
 
 KNOWN: dict[str, set[str]] = {
-    "OP_TYPES": set(opspec.OP_TYPES) - {"drainer"}, "ATTRIBUTES": set(opspec.ATTRIBUTES), "TMS": set(opspec.TMS),
-    "FORMATS": {f.name for f in DataFormat if f is not DataFormat.Invalid}, "SETTINGS": set(opspec.SETTING_FIELDS),
+    "OP_TYPES": set(op_spec.OP_TYPES) - {"drainer"}, "ATTRIBUTES": set(op_spec.ATTRIBUTES), "TMS": set(op_spec.TMS),
+    "FORMATS": {f.name for f in DataFormat if f is not DataFormat.Invalid}, "SETTINGS": set(op_spec.SETTING_FIELDS),
     "INSTRUCTIONS": {kind.__name__ for kind in typing.get_args(schema.Instruction)},
-    "QUEUE_FIELDS": set(opspec.QUEUE_FIELDS), "OP_FIELDS": set(opspec.OP_FIELDS),
+    "QUEUE_FIELDS": set(op_spec.QUEUE_FIELDS), "OP_FIELDS": set(op_spec.OP_FIELDS),
 }
 
 

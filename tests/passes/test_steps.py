@@ -9,7 +9,7 @@ import pytest
 from tbuda_lab.core import passes
 from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.graphframe import CHANGES, pass_frame, passes_frame
+from tbuda_lab.core.frames.graph_frame import CHANGES, pass_frame, passes_frame
 from tbuda_lab.core.graph.diff import diff
 from tbuda_lab.core.graph.text import print_graph
 from tbuda_lab.core.passes import Pass, Report, pipeline

@@ -7,7 +7,7 @@ import numpy as np
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Payload, Shape
 from tbuda_lab.core.graph.tm import broadcast, hslice, hstack, transpose
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwReduce, HwSparseMatmul, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwOp, HwReduce, HwSparseMatmul, HwUnary
 
 
 class Sketch:

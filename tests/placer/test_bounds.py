@@ -15,7 +15,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.batch_bound import Ways, time_bound
 from tbuda_lab.core.placer.model.bounds import NoPacking, least_runs, no_packing

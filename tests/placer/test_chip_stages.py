@@ -16,7 +16,7 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary, tile_shape
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem

@@ -19,7 +19,7 @@ from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, repair_around

@@ -15,7 +15,7 @@ from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.graph import Graph, apply_shapes
 from tbuda_lab.core.graph.tm import transpose
 from tbuda_lab.core.lowering.edits import cut_edges, edit, nops_between, queued_ports
-from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary, tile_shape
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary, tile_shape
 from tbuda_lab.core.netlist.schema import Execute
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override

@@ -9,7 +9,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.tm import broadcast
-from tbuda_lab.core.lowering.hwops import HwBinary, HwReduce, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwReduce, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem

@@ -15,7 +15,7 @@ from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
-from tbuda_lab.core.lowering.hwops import HwFused
+from tbuda_lab.core.lowering.hw_ops import HwFused
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import StartedPlacement, begin, decide, place_and_repair

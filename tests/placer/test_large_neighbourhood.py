@@ -9,7 +9,7 @@ import pytest
 
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.lowering.hwops import HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem

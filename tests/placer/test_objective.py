@@ -16,9 +16,9 @@ from tbuda_lab.core.balancer.l1 import is_small
 from tbuda_lab.core.balancer.types import Objective
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.epochsim import simulate
-from tbuda_lab.core.epochsim.batchtime import batch_time
+from tbuda_lab.core.epochsim.batch_time import batch_time
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.frames.opsframe import ops_frame
+from tbuda_lab.core.frames.ops_frame import ops_frame
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
 from tbuda_lab.core.graph import Graph

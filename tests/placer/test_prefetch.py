@@ -9,7 +9,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.emit import emit
 from tbuda_lab.core.graph import TM
 from tbuda_lab.core.graph.tm import hslice, vslice
-from tbuda_lab.core.lowering.hwops import HwBinary
+from tbuda_lab.core.lowering.hw_ops import HwBinary
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override

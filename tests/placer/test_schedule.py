@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.lowering.hwops import HwBinary, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary
 from tbuda_lab.core.overrides import FIRST, Override, broken
 from tbuda_lab.core.placer.model.schedule import POLICIES, constrain_order, schedule
-from tbuda_lab.runtime.compilerconfig import CompilerConfig
+from tbuda_lab.runtime.compiler_config import CompilerConfig
 from tbuda_lab.runtime.query import name_regex
 from tests.placer.graphs import Sketch, encoder
 from tests.placer.test_place import placed

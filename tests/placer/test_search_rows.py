@@ -18,10 +18,10 @@ from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
 from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost
+from tbuda_lab.core.placer.search.filling_search import Sooner
 from tbuda_lab.core.placer.search.first_input import FirstInput, RowSteps, WaitCache, cycles_without_stalls
 from tbuda_lab.core.placer.search.joint_rows import JointRows
 from tbuda_lab.core.placer.search.recut import Recut
-from tbuda_lab.core.placer.search.sooner import Sooner
 from tbuda_lab.core.placer.stalls.epoch_throughput import batch_times, throughput
 from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 from tests.placer.graphs import convolutions, encoder

@@ -19,7 +19,7 @@ from tbuda_lab.core.epochsim.build import build
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.tm import broadcast
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.memory.host_link import uses_host
 from tbuda_lab.core.placer.model.costs import Needs

@@ -19,7 +19,7 @@ from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import by_phase, phases
 from tbuda_lab.core.lowering.edits import edit
-from tbuda_lab.core.lowering.hwops import HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwUnary
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options

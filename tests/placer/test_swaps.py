@@ -9,7 +9,7 @@ import pytest
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import place

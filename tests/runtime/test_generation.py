@@ -15,7 +15,7 @@ from tbuda_lab.core.frontend import from_any
 from tbuda_lab.core.frontend.torch_model.caches import left
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session.opchecks import check_ops
+from tbuda_lab.core.session.op_checks import check_ops
 from tbuda_lab.core.tti import load_image
 from tbuda_lab.pybuda.transformers.pipeline import pipeline
 from tbuda_lab.runtime.generation import Generator, facts_of

@@ -22,7 +22,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.pybuda import op
 from tbuda_lab.runtime import config
 from tbuda_lab.runtime.compile import pybuda_compile
-from tbuda_lab.runtime.compilerconfig import ENVIRONMENT, NO_EFFECT, CompilerConfig
+from tbuda_lab.runtime.compiler_config import ENVIRONMENT, NO_EFFECT, CompilerConfig
 from tbuda_lab.runtime.enums import CompileDepth, PerfTraceLevel
 from tbuda_lab.runtime.modules import PyBudaModule, PyTorchModule
 from tbuda_lab.runtime.ttdevice import TTDevice

@@ -16,9 +16,9 @@ from tbuda_lab.core.errors import BatchError, InputError, ModelError, NotSupport
 from tbuda_lab.core.netlist import check, dumps, loads
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.opchecks import check_ops
+from tbuda_lab.core.session.op_checks import check_ops
 from tbuda_lab.pybuda import PyTorchModule, TTDevice
-from tbuda_lab.runtime.compilerconfig import reset_warnings
+from tbuda_lab.runtime.compiler_config import reset_warnings
 from tbuda_lab.runtime.subgraphs import Subgraphs
 
 HEADS, SIZE, PLACES, STEP, STATES = 2, 32, 96, 32, 64

@@ -9,7 +9,7 @@ import tbuda_lab as pybuda
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.errors import OverrideError, PipelineError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.lowering.dataformats import legal_fidelities, legal_formats
+from tbuda_lab.core.lowering.data_formats import legal_fidelities, legal_formats
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import FormatOp, Session
 from tbuda_lab.core.session.commands import InsertNop

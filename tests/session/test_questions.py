@@ -12,7 +12,7 @@ import torch
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.epochsim import simulate
-from tbuda_lab.core.epochsim.batchtime import Bound
+from tbuda_lab.core.epochsim.batch_time import Bound
 from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, PlacementError
 from tbuda_lab.core.frames import total_cycles
 from tbuda_lab.core.netlist.routing.rules import RouteRule

@@ -11,7 +11,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.lowering.dataformats import legal_fidelities, legal_formats
+from tbuda_lab.core.lowering.data_formats import legal_fidelities, legal_formats
 from tbuda_lab.core.netlist.check import check
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Each, Override

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core import netlist
-from tbuda_lab.core.lowering.dataformats import legal_formats
+from tbuda_lab.core.lowering.data_formats import legal_formats
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import ResizeOp, Session

@@ -11,7 +11,7 @@ import torch
 
 from tbuda_lab.core import balancer
 from tbuda_lab.core.compiler.pipeline import CHOOSING
-from tbuda_lab.core.lowering.dataformats import legal_fidelities, legal_formats
+from tbuda_lab.core.lowering.data_formats import legal_fidelities, legal_formats
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import (
     Command,

@@ -16,7 +16,7 @@ from tbuda_lab.core.lowering.evaluate import evaluate_ops
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import EpochBreak, FormatOp, Session
-from tbuda_lab.core.session.opchecks import OpChecks
+from tbuda_lab.core.session.op_checks import OpChecks
 from tbuda_lab.core.session.runs import LiveStep
 from tests.session.models import encoder, perceptron
 

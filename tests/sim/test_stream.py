@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import Cancelled, QueueError
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.netlist.schema import EndLoop, Execute, Loop, Var, VarInst
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.runcontrol import RunControl
+from tbuda_lab.core.run_control import RunControl
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.sim import Executor
 from tests.sim.build import Net

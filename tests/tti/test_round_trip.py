@@ -18,7 +18,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti import LoadedImage, load_image, loaded_of, model_facts, write_image
-from tbuda_lab.core.tti.loaded import on_chips
+from tbuda_lab.core.tti.loaded_image import on_chips
 from tests.tti.models import MODELS, files_of, session
 
 DEVICES = {"tokens": "n150", "picture": "grayskull", "pair": "n300"}

@@ -21,7 +21,7 @@ from tbuda_lab.core.errors import Cancelled, Diagnostic
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frames import place, session_frames
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Origin
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.netlist.schema import Blocking, NetGraph, Netlist, NetOp, OpInput
 from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.state import EVENTS, Events

@@ -7,7 +7,7 @@ import pytest
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import session_frames
-from tbuda_lab.core.frames.analysisframes import cluster_frame
+from tbuda_lab.core.frames.analysis_frames import cluster_frame
 from tbuda_lab.core.session import EpochBreak, Session
 from tbuda_lab.widgets.handlers import frames
 from tbuda_lab.widgets.handlers.session_hub import Hub

@@ -9,7 +9,7 @@ import pytest
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError, NetlistError
-from tbuda_lab.core.frames.netlistgrid import op_cycles
+from tbuda_lab.core.frames.netlist_grid import op_cycles
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.widgets import DiffView, MemoryView, diff, open_netlist
 from tbuda_lab.widgets.handlers import frames

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.frames.analysisframes import memory_frame
+from tbuda_lab.core.frames.analysis_frames import memory_frame
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers import frames

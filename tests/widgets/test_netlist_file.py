@@ -10,7 +10,7 @@ import pytest
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import NetlistError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.netlistfile import netlist_frames, op_graph
+from tbuda_lab.core.frames.netlist_file import netlist_frames, op_graph
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.widgets import open_netlist, report
 from tbuda_lab.widgets.views import files

@@ -16,7 +16,7 @@ import pytest
 from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame, graph_frame, ops_frame
-from tbuda_lab.core.frames.analysisframes import memory_frame
+from tbuda_lab.core.frames.analysis_frames import memory_frame
 from tbuda_lab.core.session import PlaceOp, ResizeOp, Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report

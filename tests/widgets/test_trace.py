@@ -14,7 +14,7 @@ import pytest
 from tbuda_lab.core.epochsim import KIND_NAMES, EpochTrace, WaitKind
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, fills_frame, moment_frame, static_tiles, tile_frame, trace_frame
-from tbuda_lab.core.frames.runframes import blocks, flows_frame
+from tbuda_lab.core.frames.run_frames import blocks, flows_frame
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.widgets.handlers.runs import trace_service_of
 from tbuda_lab.widgets.handlers.session_hub import Hub

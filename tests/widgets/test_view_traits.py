@@ -14,8 +14,8 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import graph_frame, place
-from tbuda_lab.core.frames.analysisframes import USERS, links_frame
-from tbuda_lab.core.frames.opsframe import epoch_totals, op_columns
+from tbuda_lab.core.frames.analysis_frames import USERS, links_frame
+from tbuda_lab.core.frames.ops_frame import epoch_totals, op_columns
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import EpochGrid, GraphView, OpTable, PassStepper
 from tbuda_lab.widgets.handlers.session_hub import hub_of

@@ -17,7 +17,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.costs import SimulatedCompile
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.lowering.hwops import HwSparseMatmul
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 from tbuda_lab.core.netlist.schema import Execute, Netlist, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import l1_buffers, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables, queue_groups

@@ -17,7 +17,7 @@ from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encodin
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.lowering.hwops import HwSparseMatmul
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 
 NOC, DRAM, HOST = "noc", "dram", "host"
 

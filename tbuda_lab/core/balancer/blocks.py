@@ -14,7 +14,7 @@ import numpy as np
 from tbuda_lab.core.graph import TM, Graph, NodeKind
 from tbuda_lab.core.graph.phases import RAM
 from tbuda_lab.core.lowering.fused_steps import operand_uses
-from tbuda_lab.core.lowering.hwops import HwFused, HwReduce, HwSplice, is_matmul_like
+from tbuda_lab.core.lowering.hw_ops import HwFused, HwReduce, HwSplice, is_matmul_like
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from tbuda_lab.core.cost import fused_share
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.fused_steps import Block, inner_block, intermediate_tiles, plan, step_block
-from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwFused, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 
 _MAX_STREAM_FACTOR = 256

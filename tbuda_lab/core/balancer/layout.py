@@ -14,7 +14,7 @@ from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import to_source
 from tbuda_lab.core.balancer.types import Candidate
 from tbuda_lab.core.graph import TM, TileShape
-from tbuda_lab.core.lowering.hwops import HwReduce
+from tbuda_lab.core.lowering.hw_ops import HwReduce
 
 Loop = tuple[int, int, int, int]
 """How often a loop runs, and what each of its steps adds to z, r and c."""

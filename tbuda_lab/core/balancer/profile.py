@@ -16,7 +16,7 @@ from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, RAM, ROLE, WRITES, direction_of, is_cache
 from tbuda_lab.core.lowering.fused_steps import OperandUse, operand_uses, step_block
-from tbuda_lab.core.lowering.hwops import (
+from tbuda_lab.core.lowering.hw_ops import (
     HwBinary,
     HwDepthwise,
     HwFused,

@@ -17,7 +17,7 @@ from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.graph import TM
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSplice
+from tbuda_lab.core.lowering.hw_ops import HwReduce, HwSplice
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step, shape_after, view
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.netlist.routing.stacks import chain_of, phases, sent_in_phases

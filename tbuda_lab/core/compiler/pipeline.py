@@ -52,9 +52,9 @@ from tbuda_lab.core.placer import (
     refuse_unknown,
 )
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
-from tbuda_lab.core.placer.interactive.placed import PlacedOps, share_netlist
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps, share_netlist
 from tbuda_lab.core.placer.model.costs import CostCache
-from tbuda_lab.core.runcontrol import no_collections
+from tbuda_lab.core.run_control import no_collections
 
 CHOOSING = (
     "balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",

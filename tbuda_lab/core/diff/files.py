@@ -15,7 +15,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, QueueState, Side, grid_of
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import bounded_text, json_map
-from tbuda_lab.core.frames.netlistgrid import ops_frame
+from tbuda_lab.core.frames.netlist_grid import ops_frame
 from tbuda_lab.core.netlist.check.registry import ARCHS, facts_of
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.netlist.sizes import queue_buffer_bytes

@@ -7,7 +7,7 @@ import dataclasses
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.batchtime import BatchTime, attribute_to_ops
+from tbuda_lab.core.epochsim.batch_time import BatchTime, attribute_to_ops
 
 CLASSES = ("added", "removed", "resized", "moved", "retimed")
 """In which ways an op may differ."""

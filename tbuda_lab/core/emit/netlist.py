@@ -20,7 +20,7 @@ from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, apply_shapes
 from tbuda_lab.core.graph.phases import WRITES, inputs_of_run
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.fused_steps import SubStep, intermediates, plan, step_block
-from tbuda_lab.core.lowering.hwops import (
+from tbuda_lab.core.lowering.hw_ops import (
     HwDepthwise,
     HwFused,
     HwMatmul,

@@ -30,7 +30,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
-from tbuda_lab.core.lowering.hwops import HwSparseMatmul
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 from tbuda_lab.core.overrides import Override
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import EventGraph, WaitReason
+from tbuda_lab.core.epochsim.event_graph import EventGraph, WaitReason
 from tbuda_lab.core.epochsim.network import FlowEdge, Network
 from tbuda_lab.core.epochsim.solve import Waits
 from tbuda_lab.core.errors import Diagnostic

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, WaitReason, deadlock_diagnostics, event_graph
+from tbuda_lab.core.epochsim.event_graph import Deadlock, EventGraph, WaitReason, deadlock_diagnostics, event_graph
 from tbuda_lab.core.epochsim.fork_join_stalls import CriticalChain, ForkJoinStall, critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import Network
 from tbuda_lab.core.epochsim.pyramid import WaitKind

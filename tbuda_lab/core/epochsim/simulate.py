@@ -11,7 +11,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.epochsim.build import BuiltNetwork, build
 from tbuda_lab.core.epochsim.costs import OpCost
-from tbuda_lab.core.epochsim.eventgraph import event_graph
+from tbuda_lab.core.epochsim.event_graph import event_graph
 from tbuda_lab.core.epochsim.fills import Fill, Levels
 from tbuda_lab.core.epochsim.fork_join_stalls import ForkJoinStall, stall_diagnostics
 from tbuda_lab.core.epochsim.network import EpochConstants

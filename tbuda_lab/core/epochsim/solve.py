@@ -18,7 +18,7 @@ import itertools
 
 import numpy as np
 
-from tbuda_lab.core.epochsim.eventgraph import EventGraph, ReducedGraph, WaitReason, group_starts, sorted_order
+from tbuda_lab.core.epochsim.event_graph import EventGraph, ReducedGraph, WaitReason, group_starts, sorted_order
 
 NEVER = -(1 << 61)
 _MAX_PERIOD = 8

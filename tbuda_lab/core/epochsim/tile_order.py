@@ -19,7 +19,7 @@ from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.epochsim.network import EdgeWaits
 from tbuda_lab.core.graph import TILE
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hw_ops import HwReduce, HwSparseMatmul, HwSplice
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tbuda_lab.core.files.bounded import (
     unique_names,
     unpacked_most,
 )
-from tbuda_lab.core.files.yamltext import Fault, Limits, compose_yaml, parse_yaml, yaml_fault, yaml_map
+from tbuda_lab.core.files.yaml_text import Fault, Limits, compose_yaml, parse_yaml, yaml_fault, yaml_map
 
 __all__ = [
     "Budget", "Fault", "Limits", "atomic_file", "atomic_text", "bounded_bytes", "bounded_text", "check_writable",

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.formats.chunks import CHUNK, F32, scratch
-from tbuda_lab.core.formats.dataformat import DataFormat
+from tbuda_lab.core.formats.data_format import DataFormat
 
 BLOCK = 16
 _NEAR_HALF = np.float32(0.49999997).view(np.uint32)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats.bfp import BLOCK, round_blocks
 from tbuda_lab.core.formats.chunks import CHUNK, F32, U32, finish, flat_pair, scratch
-from tbuda_lab.core.formats.dataformat import DataFormat
+from tbuda_lab.core.formats.data_format import DataFormat
 
 _SIGN = np.uint32(0x80000000)
 _NEAR_HALF = np.float32(0.49999997)

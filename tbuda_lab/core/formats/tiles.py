@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import bfp
 from tbuda_lab.core.formats.convert import INTEGER_RANGE, MINIFLOAT, quantise
-from tbuda_lab.core.formats.dataformat import DataFormat
+from tbuda_lab.core.formats.data_format import DataFormat
 
 TileDim = tuple[int, int]
 U8 = npt.NDArray[np.uint8]

@@ -1,10 +1,10 @@
 """Columnar snapshots of a session for views: graphs with their layered order, placements, netlists, problems."""
 
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.frames.graphframe import graph_frame
+from tbuda_lab.core.frames.graph_frame import graph_frame
 from tbuda_lab.core.frames.layout import GraphLayout, place
-from tbuda_lab.core.frames.opsframe import epoch_time, model_time, op_load, ops_frame, total_cycles
-from tbuda_lab.core.frames.runframes import (
+from tbuda_lab.core.frames.ops_frame import epoch_time, model_time, op_load, ops_frame, total_cycles
+from tbuda_lab.core.frames.run_frames import (
     fills_frame,
     flows_frame,
     moment_frame,

@@ -15,8 +15,8 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.frames.graphframe import graph_frame
-from tbuda_lab.core.frames.opsframe import ops_frame
+from tbuda_lab.core.frames.graph_frame import graph_frame
+from tbuda_lab.core.frames.ops_frame import ops_frame
 from tbuda_lab.core.verification import MIN_PCC, Comparison
 
 _SECTION = re.compile(r"^(?P<name>[A-Za-z_][\w.-]*):")

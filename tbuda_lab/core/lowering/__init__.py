@@ -10,11 +10,11 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, RAM, READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering import conv, eltwise, matmul, movement
 from tbuda_lab.core.lowering.context import LOWERERS, LoweringContext, stored_value
-from tbuda_lab.core.lowering.dataformats import assign
+from tbuda_lab.core.lowering.data_formats import assign
 from tbuda_lab.core.lowering.edits import QUEUED
 from tbuda_lab.core.lowering.fuse import fuse, inner_names, inner_targets
 from tbuda_lab.core.lowering.grow import grow
-from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, HwUnary
 from tbuda_lab.core.lowering.legalise import legalise, needs_output_nop, separate
 from tbuda_lab.core.lowering.precision import apply_rules
 from tbuda_lab.core.lowering.split import split_pairs, split_parts

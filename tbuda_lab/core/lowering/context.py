@@ -15,7 +15,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, Shape
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, writes_by_parameter
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
 

@@ -16,7 +16,7 @@ from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, NodeKind, Shape
 from tbuda_lab.core.graph.tm import broadcast, hstack
 from tbuda_lab.core.lowering.context import LoweringContext, lowers
-from tbuda_lab.core.lowering.hwops import HwBinary, HwDepthwise, HwMatmul, HwSplice
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwDepthwise, HwMatmul, HwSplice
 from tbuda_lab.core.lowering.split import is_depthwise, is_pointwise, shares
 from tbuda_lab.core.lowering.values import TileValue, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout

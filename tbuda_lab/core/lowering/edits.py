@@ -16,7 +16,7 @@ from typing import Any
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, quantity
 from tbuda_lab.core.graph import TM, Graph, Node, NodeKind
-from tbuda_lab.core.lowering.dataformats import FORMAT_KINDS, assign_op, mismatches, set_fidelity, set_format
+from tbuda_lab.core.lowering.data_formats import FORMAT_KINDS, assign_op, mismatches, set_fidelity, set_format
 from tbuda_lab.core.lowering.legalise import MAX_READERS, insert_nop
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import EDIT_KINDS, Override

@@ -8,7 +8,7 @@ from typing import Any
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import NodeKind, Shape
 from tbuda_lab.core.lowering.context import LoweringContext, lowers
-from tbuda_lab.core.lowering.hwops import HwBinary, HwOp, HwUnary, PackerRelu
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwOp, HwUnary, PackerRelu
 from tbuda_lab.core.lowering.values import TileValue
 
 _KEEPS_ZERO = {"nop", "sqrt", "tanh", "gelu", "lrelu", "abs", "power", "sine"}

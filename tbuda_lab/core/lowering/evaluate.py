@@ -12,7 +12,7 @@ import torch
 
 from tbuda_lab.core.graph import TILE, TM, Graph, GraphError, Node, NodeKind
 from tbuda_lab.core.graph.phases import evaluation_order, handed_over
-from tbuda_lab.core.lowering.hwops import (
+from tbuda_lab.core.lowering.hw_ops import (
     HwBinary,
     HwDepthwise,
     HwFused,

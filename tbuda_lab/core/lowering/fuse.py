@@ -23,7 +23,7 @@ from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, app
 from tbuda_lab.core.graph.phases import READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering.context import SPREADS, SUMS
 from tbuda_lab.core.lowering.fused_steps import ARITHMETIC, SYMMETRIC, schedules
-from tbuda_lab.core.lowering.hwops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 

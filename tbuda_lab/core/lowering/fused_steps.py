@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.lowering.hwops import HwFused, HwOp
+from tbuda_lab.core.lowering.hw_ops import HwFused, HwOp
 
 ARITHMETIC = frozenset(("add", "subtract", "multiply"))
 SYMMETRIC = frozenset(("add", "multiply"))

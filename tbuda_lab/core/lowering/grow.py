@@ -20,7 +20,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, apply_shapes
 from tbuda_lab.core.graph.tm import broadcast
-from tbuda_lab.core.lowering.hwops import (
+from tbuda_lab.core.lowering.hw_ops import (
     HwBinary,
     HwDepthwise,
     HwMatmul,

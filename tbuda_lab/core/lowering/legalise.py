@@ -9,7 +9,7 @@ import math
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import FORWARD, PHASE, READ_FROM_QUEUE, ROLE, phases
 from tbuda_lab.core.graph.tm import apply_shapes
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwUnary, tile_shape
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwUnary, tile_shape
 
 MAX_READERS = 8
 """An op feeds at most eight others (placement.md#device-limits)."""

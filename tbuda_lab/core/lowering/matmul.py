@@ -8,7 +8,7 @@ from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, NodeKind, Shape
 from tbuda_lab.core.graph.tm import broadcast
 from tbuda_lab.core.lowering.context import LOWERERS, SUMS, LoweringContext, lowers
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce
 from tbuda_lab.core.lowering.split import MatmulPair
 from tbuda_lab.core.lowering.values import TileValue, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout

@@ -10,7 +10,7 @@ from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, Shape
 from tbuda_lab.core.graph.tm import hslice, hstack, transpose, vslice, vstack
 from tbuda_lab.core.lowering.context import MAX_SPLICE_INPUTS, LoweringContext, lowers
-from tbuda_lab.core.lowering.hwops import HwBinary, HwSplice
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwSplice
 from tbuda_lab.core.lowering.values import TileValue, collapse, tiles_of
 
 

@@ -13,8 +13,8 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, FORWARD, phases
-from tbuda_lab.core.lowering.dataformats import assign_op, in_family, set_fidelity, set_format
-from tbuda_lab.core.lowering.hwops import HwOp, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.data_formats import assign_op, in_family, set_fidelity, set_format
+from tbuda_lab.core.lowering.hw_ops import HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions, PrecisionRule
 
 _BITS = {8: "Bfp8", 4: "Bfp4", 2: "Bfp2"}

@@ -16,7 +16,7 @@ from tbuda_lab.core.compiler.integer_outputs import host_outputs
 from tbuda_lab.core.compiler.pipeline import FrontEndResult
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.runcontrol import no_collections, wait_for
+from tbuda_lab.core.run_control import no_collections, wait_for
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session

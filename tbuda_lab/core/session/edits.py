@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.balancer.types import Placement, PlacementReport
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.loweringsearch import TRIALS, search_lowering
+from tbuda_lab.core.compiler.lowering_search import TRIALS, search_lowering
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph

@@ -13,7 +13,7 @@ from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.errors import InputError, TbudaError, quantity
 from tbuda_lab.core.overrides import Override, target_text
 from tbuda_lab.core.placer import why as placer_why
-from tbuda_lab.core.placer.interactive.placed import PlacedOps
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.session.commands import ResizeOp
 from tbuda_lab.core.session.legal import LegalTable

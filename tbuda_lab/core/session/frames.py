@@ -10,7 +10,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, problems_frame, summary_frame
-from tbuda_lab.core.frames.opsframe import OpColumns, op_facts, op_names
+from tbuda_lab.core.frames.ops_frame import OpColumns, op_facts, op_names
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.session.whatif import time_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Placement
     from tbuda_lab.core.compiler import CompileResult
     from tbuda_lab.core.device import DeviceSpec
-    from tbuda_lab.core.placer.interactive.placed import PlacedOps
+    from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
     from tbuda_lab.core.session.session import Session
 
 _RESULTS = 8

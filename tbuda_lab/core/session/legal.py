@@ -18,7 +18,7 @@ from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.interactive.placed import EpochFacts, PlacedOps
+from tbuda_lab.core.placer.interactive.placed_ops import EpochFacts, PlacedOps
 from tbuda_lab.core.placer.model.edge_compatibility import refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.session.whatif import time_of

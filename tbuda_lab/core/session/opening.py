@@ -61,7 +61,7 @@ def open_image(
     Raises `InputError` for an image without weights where `parameters` does not give them.
     """
     from tbuda_lab.core.tti import load_image
-    from tbuda_lab.core.tti.loaded import with_parameters
+    from tbuda_lab.core.tti.loaded_image import with_parameters
     from tbuda_lab.core.tti.weights import sample_of
 
     loaded = load_image(path)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tbuda_lab.core.analysis.memory import dram_map
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import BatchTime, EpochTime
-from tbuda_lab.core.epochsim.batchtime import attribute_to_ops
+from tbuda_lab.core.epochsim.batch_time import attribute_to_ops
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.frames.graphframe import node_type
+from tbuda_lab.core.frames.graph_frame import node_type
 from tbuda_lab.core.session.commands import Constrain
 from tbuda_lab.core.session.suggest import Suggestion
 from tbuda_lab.core.session.whatif import time_of

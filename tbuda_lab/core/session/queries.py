@@ -18,8 +18,8 @@ from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.pipeline import PassTrace, trace_passes
-from tbuda_lab.core.placer.interactive.placed import PlacedOps
-from tbuda_lab.core.runcontrol import no_collections
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
+from tbuda_lab.core.run_control import no_collections
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import SetOverride
 from tbuda_lab.core.session.explain import Reasons, reasons_of

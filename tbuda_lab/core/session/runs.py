@@ -20,7 +20,7 @@ from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.runner import Runner, fill_microbatch, join_elements
 from tbuda_lab.core.session.compiles import as_sample
-from tbuda_lab.core.session.opchecks import OpCheck, OpChecks, OpWatch, check_ops
+from tbuda_lab.core.session.op_checks import OpCheck, OpChecks, OpWatch, check_ops
 from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
 from tbuda_lab.sim.io import QueueIo, RamIo
 

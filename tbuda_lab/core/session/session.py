@@ -25,8 +25,8 @@ from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override, refuse_malformed
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 from tbuda_lab.core.passes.pipeline import PassTrace
-from tbuda_lab.core.placer.interactive.placed import PlacedOps
-from tbuda_lab.core.runcontrol import RunControl
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
+from tbuda_lab.core.run_control import RunControl
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import exports
 from tbuda_lab.core.session.command import Command
@@ -37,7 +37,7 @@ from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import EditStep, History
 from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
 from tbuda_lab.core.session.legal import LegalTable
-from tbuda_lab.core.session.opchecks import OpChecks
+from tbuda_lab.core.session.op_checks import OpChecks
 from tbuda_lab.core.session.opening import open_session, training_session
 from tbuda_lab.core.session.profile import Profile
 from tbuda_lab.core.session.queries import Queries

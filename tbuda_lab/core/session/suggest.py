@@ -14,7 +14,7 @@ import numpy as np
 
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import Cancelled, PlacementError, TbudaError
-from tbuda_lab.core.placer.interactive.placed import PlacedOps
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import ClearOp, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
 from tbuda_lab.core.session.legal import inner_steps, streams_of

@@ -18,7 +18,7 @@ from tbuda_lab.core.session.commands import ChipBreak, Constrain, EpochBreak, Pl
 
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import Request
-    from tbuda_lab.core.placer.interactive.placed import PlacedOps
+    from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
     from tbuda_lab.core.session.session import Session
 
 BREAKS: dict[str, type[EpochBreak]] = {"epoch_break": EpochBreak, "chip_break": ChipBreak}

@@ -18,14 +18,14 @@ from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity, round_to
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Node, NodeKind
-from tbuda_lab.core.lowering.dataformats import legal_formats
+from tbuda_lab.core.lowering.data_formats import legal_formats
 from tbuda_lab.core.lowering.evaluate import evaluate_ops
-from tbuda_lab.core.lowering.hwops import HwMatmul
+from tbuda_lab.core.lowering.hw_ops import HwMatmul
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import PrecisionRule
 from tbuda_lab.core.runner import Runner, fill_microbatch, refuse_without_weights
 from tbuda_lab.core.session.commands import SetOptions
-from tbuda_lab.core.session.opchecks import lowered_inputs
+from tbuda_lab.core.session.op_checks import lowered_inputs
 from tbuda_lab.core.verification import compare
 
 if TYPE_CHECKING:

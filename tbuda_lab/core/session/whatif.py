@@ -16,11 +16,11 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.diff import Diff, compare_sides, same_epochs, side_of_result
 from tbuda_lab.core.epochsim import BatchTime, EpochTime, EpochTrace, epoch_times, simulate
-from tbuda_lab.core.epochsim.batchtime import sum_epochs
+from tbuda_lab.core.epochsim.batch_time import sum_epochs
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer.assemble import Parts, input_buffers
-from tbuda_lab.core.placer.interactive.placed import PlacedOps
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.epoch_throughput import trial
 

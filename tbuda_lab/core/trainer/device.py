@@ -63,7 +63,8 @@ class Trainer:
             raise InputError(f"{quantity(len(flat), 'input')} given, the model runs {microbatch} at a time")
         if self.keeps and len(flat) > self.room:
             raise InputError(
-                f"{quantity(len(flat), 'input')} given, there is room for {self.room} that wait for their backward pass",
+                f"{quantity(len(flat), 'input')} given, there is room for {self.room} that wait for their backward "
+                "pass",
                 [Diagnostic("error", "forward", "batches", "the queues between the passes are full",
                             "run backward first, or compile with TrainingOptions(batches=...)")],
             )  # fmt: skip

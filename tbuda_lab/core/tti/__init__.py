@@ -1,7 +1,7 @@
 """Device images (`*.tti`): a compiled model in one archive, written and read back. Facts:
 netlist-format.md#device-images."""
 
-from tbuda_lab.core.tti.loaded import LoadedImage, ModuleFacts, as_trained, loaded_of, model_facts, module_facts
+from tbuda_lab.core.tti.loaded_image import LoadedImage, ModuleFacts, as_trained, loaded_of, model_facts, module_facts
 from tbuda_lab.core.tti.manifest import VERSION, ImageFacts
 from tbuda_lab.core.tti.read import load_image, ours
 from tbuda_lab.core.tti.tensors import DUMP_FORMATS

@@ -16,7 +16,7 @@ from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.graph.phases import is_cache, subgraph_of
 from tbuda_lab.core.options import options_to_json
 from tbuda_lab.core.overrides import Override, to_json
-from tbuda_lab.core.tti.loaded import LoadedImage
+from tbuda_lab.core.tti.loaded_image import LoadedImage
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from tbuda_lab.core.netlist.schema import Netlist, Queue
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.options import CompileOptions, TrainingOptions, options_from_json
 from tbuda_lab.core.overrides import from_json
-from tbuda_lab.core.tti.loaded import LoadedImage, LoadedSection, ModuleFacts, in_order
+from tbuda_lab.core.tti.loaded_image import LoadedImage, LoadedSection, ModuleFacts, in_order
 from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION, of_plain
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 

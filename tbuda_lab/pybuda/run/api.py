@@ -15,7 +15,7 @@ from tbuda_lab.runtime.pipeline import (
     sync,
     update_device_parameters,
 )
-from tbuda_lab.runtime.trainingloop import (
+from tbuda_lab.runtime.training_loop import (
     get_checkpoint_queue,
     get_loss_queue,
     run_backward,

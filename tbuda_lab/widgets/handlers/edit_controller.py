@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.placer.interactive.placed import PlacedOps
-from tbuda_lab.core.runcontrol import wait_for
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
+from tbuda_lab.core.run_control import wait_for
 from tbuda_lab.core.session import Command
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf, time_of

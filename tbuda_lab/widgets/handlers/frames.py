@@ -19,8 +19,8 @@ from tbuda_lab.core.diff import Diff
 from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.analysisframes import cluster_frame, links_frame, memory_frame
-from tbuda_lab.core.frames.graphframe import SIDES, pass_frame, passes_frame
+from tbuda_lab.core.frames.analysis_frames import cluster_frame, links_frame, memory_frame
+from tbuda_lab.core.frames.graph_frame import SIDES, pass_frame, passes_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.protocol import MAKERS, answers, makes
 

@@ -15,7 +15,7 @@ from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.frame import Strings
-from tbuda_lab.core.lowering.dataformats import legal_fidelities, legal_formats
+from tbuda_lab.core.lowering.data_formats import legal_fidelities, legal_formats
 from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
 from tbuda_lab.core.session.explain import provenance
 from tbuda_lab.core.session.exports import overrides_text

@@ -15,9 +15,9 @@ import numpy as np
 from tbuda_lab.core.epochsim import EpochTrace, Trace
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import Frame, fills_frame, flows_frame, moment_frame, slice_frame, tile_frame, trace_frame
-from tbuda_lab.core.frames.runframes import checks_frame, live_frame, queues_frame, tensor_frame
-from tbuda_lab.core.runcontrol import wait_for
-from tbuda_lab.core.session.opchecks import OpChecks
+from tbuda_lab.core.frames.run_frames import checks_frame, live_frame, queues_frame, tensor_frame
+from tbuda_lab.core.run_control import wait_for
+from tbuda_lab.core.session.op_checks import OpChecks
 from tbuda_lab.core.session.runs import LiveStep
 from tbuda_lab.core.session.training import TrainingProgress, TrainingStep
 from tbuda_lab.widgets.protocol import answers

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
 from tbuda_lab.core.frames import Frame, problems_frame, summary_frame
-from tbuda_lab.core.runcontrol import wait_for
+from tbuda_lab.core.run_control import wait_for
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import MIN_PCC, Comparison
 from tbuda_lab.widgets.handlers.edit_controller import EditController

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from tbuda_lab.core.frames import Frame, epoch_time, model_time
-from tbuda_lab.core.frames.opsframe import epoch_totals, op_columns
+from tbuda_lab.core.frames.ops_frame import epoch_totals, op_columns
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.pictures.grid import epoch_svg
 from tbuda_lab.widgets.pictures.svg import short

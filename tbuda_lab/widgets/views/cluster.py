@@ -12,7 +12,7 @@ import traitlets
 from tbuda_lab.core.analysis.cluster import ClusterMap, cluster_map
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, op_load
-from tbuda_lab.core.frames.analysisframes import cluster_frame
+from tbuda_lab.core.frames.analysis_frames import cluster_frame
 from tbuda_lab.core.session import PlaceOp, Session
 from tbuda_lab.widgets.pictures.svg import FONT, load_paint, picture, short, size_text
 from tbuda_lab.widgets.views.base import View

@@ -15,8 +15,8 @@ from tbuda_lab.core.analysis.memory import FileMemory
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.analysisframes import file_memory_frame
-from tbuda_lab.core.frames.netlistfile import netlist_frames
+from tbuda_lab.core.frames.analysis_frames import file_memory_frame
+from tbuda_lab.core.frames.netlist_file import netlist_frames
 from tbuda_lab.core.netlist.check.registry import facts_of, leading_arch
 from tbuda_lab.core.netlist.image import Image, image_facts, read_image
 from tbuda_lab.core.netlist.schema import Finding, Netlist

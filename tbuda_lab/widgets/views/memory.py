@@ -15,8 +15,8 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.analysis.memory import DramMap, FileMemory, L1Map
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.analysisframes import memory_frame
-from tbuda_lab.core.frames.netlistfile import netlist_frames
+from tbuda_lab.core.frames.analysis_frames import memory_frame
+from tbuda_lab.core.frames.netlist_file import netlist_frames
 from tbuda_lab.core.session import QueueChannel, Session
 from tbuda_lab.widgets.pictures.fragments import LIMIT
 from tbuda_lab.widgets.pictures.grid import rows_of

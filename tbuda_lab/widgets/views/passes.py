@@ -9,7 +9,7 @@ from typing import ClassVar
 import traitlets
 
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.graphframe import pass_frame, passes_frame
+from tbuda_lab.core.frames.graph_frame import pass_frame, passes_frame
 from tbuda_lab.core.graph.diff import GraphDiff
 from tbuda_lab.core.passes.pipeline import PassTrace
 from tbuda_lab.widgets.pictures.fragments import LIMIT

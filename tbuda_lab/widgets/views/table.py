@@ -11,7 +11,7 @@ import numpy as np
 import traitlets
 
 from tbuda_lab.core.frames import Frame
-from tbuda_lab.core.frames.opsframe import epoch_totals, op_columns
+from tbuda_lab.core.frames.ops_frame import epoch_totals, op_columns
 from tbuda_lab.widgets.pictures.fragments import table_html
 from tbuda_lab.widgets.views.base import View
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, ModelError
 from tbuda_lab.core.frontend.inputs import feeds
-from tbuda_lab.core.frontend.pybuda.cachelinks import SUBGRAPH, CacheLink, drop_unchanged, links_by_name, past_links
+from tbuda_lab.core.frontend.pybuda.cache_links import SUBGRAPH, CacheLink, drop_unchanged, links_by_name, past_links
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda
 from tbuda_lab.core.frontend.pybuda.module import Module
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.check.context import CheckContext, flag, number, whole, word
 from tbuda_lab.core.netlist.check.registry import Issues, rule
-from tbuda_lab.core.netlist.opspec import NOP, SFPU
+from tbuda_lab.core.netlist.op_spec import NOP, SFPU
 from tbuda_lab.core.netlist.schema import NetOp
 
 _UNTILIZED = (DataFormat.Float16, DataFormat.Float16_b, DataFormat.Float32)

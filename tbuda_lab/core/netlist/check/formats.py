@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.check.context import BYTES, INTEGERS, RAWS, WIDE, CheckContext, flag, whole, word
 from tbuda_lab.core.netlist.check.registry import Issues, rule
-from tbuda_lab.core.netlist.opspec import BINARY, NOP, QUANT, SFPU
+from tbuda_lab.core.netlist.op_spec import BINARY, NOP, QUANT, SFPU
 from tbuda_lab.core.netlist.schema import NetOp
 
 _SMALL = frozenset((DataFormat.Bfp2, DataFormat.Bfp2_b, DataFormat.Bfp4, DataFormat.Bfp4_b))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.check.context import CheckContext, whole, word
 from tbuda_lab.core.netlist.check.registry import Issue, Issues, rule
-from tbuda_lab.core.netlist.opspec import ARITY, BINARY, NOP, QUANT, SFPU
+from tbuda_lab.core.netlist.op_spec import ARITY, BINARY, NOP, QUANT, SFPU
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp, SubOp, Tm
 
 SUB_OP_TYPES = BINARY | NOP | SFPU | {"matmul", "reduce"}

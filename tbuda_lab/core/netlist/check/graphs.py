@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.check.context import CheckContext, flag
 from tbuda_lab.core.netlist.check.registry import Issues, rule
-from tbuda_lab.core.netlist.opspec import ARITY, ATTRIBUTES, MATH_FIDELITIES, OP_TYPES, TILE_DIMS, attributes_of
+from tbuda_lab.core.netlist.op_spec import ARITY, ATTRIBUTES, MATH_FIDELITIES, OP_TYPES, TILE_DIMS, attributes_of
 from tbuda_lab.core.netlist.schema import NetGraph, NetOp
 
 

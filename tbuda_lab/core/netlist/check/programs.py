@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tbuda_lab.core.netlist.check.context import CheckContext, ProgramSetting
 from tbuda_lab.core.netlist.check.registry import Issue, Issues, rule
-from tbuda_lab.core.netlist.opspec import SETTING_FIELDS
+from tbuda_lab.core.netlist.op_spec import SETTING_FIELDS
 from tbuda_lab.core.netlist.schema import (
     Allocate,
     Deallocate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.check.registry import Issues, rule
-from tbuda_lab.core.netlist.opspec import TILE_DIMS
+from tbuda_lab.core.netlist.op_spec import TILE_DIMS
 from tbuda_lab.core.netlist.schema import Queue
 
 

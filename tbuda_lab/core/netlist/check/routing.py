@@ -16,7 +16,7 @@ from tbuda_lab.core.netlist.routing.cases import edge_of_input, edge_to_queue, r
 from tbuda_lab.core.netlist.routing.edge import MOST_DRAM_INPUTS, streams_of
 from tbuda_lab.core.netlist.routing.edge import shared_rule as shared
 from tbuda_lab.core.netlist.routing.layout import shape_after, view
-from tbuda_lab.core.netlist.routing.oprules import BY_ROWS, buffer_rule
+from tbuda_lab.core.netlist.routing.op_rules import BY_ROWS, buffer_rule
 from tbuda_lab.core.netlist.routing.stacks import breaking_step, step_text
 from tbuda_lab.core.netlist.schema import NetGraph, NetOp, Queue
 from tbuda_lab.core.netlist.tables import FULL_TILE

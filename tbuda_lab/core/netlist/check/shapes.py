@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tbuda_lab.core.netlist.check.context import CheckContext, flag, whole, word
 from tbuda_lab.core.netlist.check.registry import Issue, Issues, rule
-from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
+from tbuda_lab.core.netlist.op_spec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.schema import NetOp, Queue
 from tbuda_lab.core.netlist.sizes import (
     NetlistShapeError,

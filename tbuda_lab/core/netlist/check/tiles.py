@@ -8,7 +8,7 @@ from __future__ import annotations
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.check.context import CheckContext, flag, whole, word
 from tbuda_lab.core.netlist.check.registry import Issues, rule
-from tbuda_lab.core.netlist.opspec import BINARY, NOP, SFPU, TMS, UNARY
+from tbuda_lab.core.netlist.op_spec import BINARY, NOP, SFPU, TMS, UNARY
 from tbuda_lab.core.netlist.schema import NetOp
 
 _FULL = (32, 32)

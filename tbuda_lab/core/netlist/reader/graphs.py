@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.opspec import (
+from tbuda_lab.core.netlist.op_spec import (
     ATTRIBUTES,
     OP_FIELDS,
     SUB_OP_ATTRIBUTES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from tbuda_lab.core.netlist.opspec import SETTING_FIELDS
+from tbuda_lab.core.netlist.op_spec import SETTING_FIELDS
 from tbuda_lab.core.netlist.reader import scalars
 from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, Where, is_null, kind_of
 from tbuda_lab.core.netlist.schema import (

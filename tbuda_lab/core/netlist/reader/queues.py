@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.netlist.opspec import QUEUE_FIELDS, TILE_DIMS, TMS
+from tbuda_lab.core.netlist.op_spec import QUEUE_FIELDS, TILE_DIMS, TMS
 from tbuda_lab.core.netlist.reader import scalars
 from tbuda_lab.core.netlist.reader.core import NetlistReader, Node, Where, is_null, kind_of
 from tbuda_lab.core.netlist.schema import Blocking, NoTms, Queue, QueueBuffer, TileDim, Tm

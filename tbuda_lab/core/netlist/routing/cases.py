@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
+from tbuda_lab.core.netlist.op_spec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.routing.edge import MOST_TILES, EdgeVerdict, RoutedEdge, judge, judge_alone
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
 from tbuda_lab.core.netlist.schema import FusedOp, NetOp, OpInput, Queue, Tm

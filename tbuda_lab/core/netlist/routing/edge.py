@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.netlist.routing import tilelists
+from tbuda_lab.core.netlist.routing import tile_lists
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, OperandView, Source, Step, shape_after, view
-from tbuda_lab.core.netlist.routing.oprules import MOST_IN_PIECE, buffer_rule, order_rule, parser_rule, piece_rule
+from tbuda_lab.core.netlist.routing.op_rules import MOST_IN_PIECE, buffer_rule, order_rule, parser_rule, piece_rule
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.netlist.routing.stacks import chain_of, phases, sent_in_phases
 
@@ -107,8 +107,8 @@ def _judge_lists(edge: RoutedEdge, seen: OperandView, after: tuple[int, int, int
     small = max(after[0] * after[1] * after[2] * times, whole) <= MOST_TILES
     pipes = None
     if reader.kernel_broadcast and small:
-        pipes = tilelists.pipes_of(source, reader, seen, edge.steps, edge.unpad, edge.pad, edge.input_count)
-        rule = tilelists.kernel_broadcast_rule(pipes, source, reader, slots)
+        pipes = tile_lists.pipes_of(source, reader, seen, edge.steps, edge.unpad, edge.pad, edge.input_count)
+        rule = tile_lists.kernel_broadcast_rule(pipes, source, reader, slots)
         if rule:
             return EdgeVerdict(rule)
     if in_phases:
@@ -121,24 +121,24 @@ def _judge_lists(edge: RoutedEdge, seen: OperandView, after: tuple[int, int, int
     if not small:
         return EdgeVerdict(RouteRule.OK, huge=True)
     if pipes is None:
-        pipes = tilelists.pipes_of(source, reader, seen, edge.steps, edge.unpad, edge.pad, edge.input_count)
+        pipes = tile_lists.pipes_of(source, reader, seen, edge.steps, edge.unpad, edge.pad, edge.input_count)
     cores = int(source.grid[0] * source.grid[1])
-    link = tilelists.readers_of(pipes, cores)
-    rule = tilelists.padding_rule(pipes)
+    link = tile_lists.readers_of(pipes, cores)
+    rule = tile_lists.padding_rule(pipes)
     if rule:
         return EdgeVerdict(rule)
     if reader.type == "queue" and (in_phases or int(link.sum(axis=0).max(initial=0)) > 1):
         return EdgeVerdict(RouteRule.QUEUE_MULTI_CORE)
-    granule = tilelists.granularity(pipes)
+    granule = tile_lists.granularity(pipes)
     fan_out = int(link.sum(axis=1).max(initial=0))
     several = steps[0] * steps[1] > 1
-    cut = tilelists.cut_in_pieces(pipes, source, granule, cores, several)
+    cut = tile_lists.cut_in_pieces(pipes, source, granule, cores, several)
     fan_in = int(link.sum(axis=0).max(initial=0))
     read = tuple(bool(x) for x in np.atleast_1d(link.any(axis=1)))
     verdict = EdgeVerdict(RouteRule.OK, fan_out, fan_in, granule, cut, read)
     if not source.queue and (pipes.block * int(source.single)) % granule:
         return dataclasses.replace(verdict, rule=RouteRule.SCATTER_GRANULARITY)
-    rule = tilelists.unfed_rule(pipes, (int(seen.grid[0]), int(seen.grid[1])), steps, chain.by_rows)
+    rule = tile_lists.unfed_rule(pipes, (int(seen.grid[0]), int(seen.grid[1])), steps, chain.by_rows)
     return dataclasses.replace(verdict, rule=rule)
 
 
@@ -165,7 +165,7 @@ def shared_rule(
         return RouteRule.OK
     granule = int(np.gcd.reduce([v.granule for _, v in readers if v.granule]))
     cut = any(v.cut for _, v in readers) or len(readers) > 1
-    if granule and tilelists.piece_tiles(source, granule, cut, input_count) > MOST_IN_PIECE:
+    if granule and tile_lists.piece_tiles(source, granule, cut, input_count) > MOST_IN_PIECE:
         return RouteRule.CHUNK_2048
     if sum(v.fan_out for _, v in readers) - 1 + dram_inputs > EXTRA_STREAMS:
         return RouteRule.FAN_OUT

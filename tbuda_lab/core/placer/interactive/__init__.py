@@ -12,7 +12,7 @@ from tbuda_lab.core.placer.interactive.board import (
     Refusal,
 )
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
-from tbuda_lab.core.placer.interactive.placed import EpochFacts, PlacedOps
+from tbuda_lab.core.placer.interactive.placed_ops import EpochFacts, PlacedOps
 from tbuda_lab.core.placer.interactive.placer import InteractivePlacer
 
 __all__ = [

@@ -20,7 +20,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer.interactive.carry import CarryResult, carry, regraph
-from tbuda_lab.core.placer.interactive.placed import PlacedOps, placed_as
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps, placed_as
 from tbuda_lab.core.placer.interactive.replacement import EpochReplacement
 from tbuda_lab.core.placer.model.bounds import carry_runs
 from tbuda_lab.core.placer.model.problem import Problem

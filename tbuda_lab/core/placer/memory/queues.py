@@ -29,7 +29,7 @@ from tbuda_lab.core.graph.phases import (
     writes_by_parameter,
 )
 from tbuda_lab.core.lowering.edits import queued_ports
-from tbuda_lab.core.lowering.hwops import HwSparseMatmul, tile_shape
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.addresses import Addresses

@@ -16,7 +16,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, dram_rate
 from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.epochsim.network import EpochConstants
-from tbuda_lab.core.lowering.hwops import HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, HwSplice
 from tbuda_lab.core.placer.model.bounds import least_rest, least_runs, relaxed_runs
 from tbuda_lab.core.placer.model.filling_bound import FillingBound
 from tbuda_lab.core.placer.model.op_parts import first_part, last_part, reads_all, reads_at_once

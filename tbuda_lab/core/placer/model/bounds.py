@@ -22,7 +22,7 @@ from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.balancer.types import Bounds
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.lowering.hw_ops import tile_shape
 from tbuda_lab.core.placer.model.costs import BIG
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.report import EpochCost

@@ -14,7 +14,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, demands, dram_divider
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.epochsim.network import EpochConstants
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hw_ops import HwReduce, HwSparseMatmul, HwSplice
 from tbuda_lab.core.placer.model.op_parts import first_part, last_part, picked_strips, reads_all, reads_at_once
 from tbuda_lab.core.placer.model.problem import Problem
 

@@ -13,7 +13,7 @@ from tbuda_lab.core.balancer.pickers import streamed_picker
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.graph import TILE, Payload, TileShape
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hw_ops import HwReduce, HwSparseMatmul, HwSplice
 from tbuda_lab.core.placer.model.problem import Problem
 
 _MOST_STEPS = 2 * EpochConstants().max_steps

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError, need_known
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.lowering.hwops import HwMatmul, HwSparseMatmul
+from tbuda_lab.core.lowering.hw_ops import HwMatmul, HwSparseMatmul
 from tbuda_lab.core.overrides import Override
 
 POLICIES = ("ModuleInputsBFS", "Topological", "LongestPath")

@@ -24,7 +24,7 @@ from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.lowering.edits import queued_ports
-from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.lowering.hw_ops import tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment

@@ -30,7 +30,7 @@ from tbuda_lab.core.graph import Graph, Node, TileShape
 from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.fused_steps import plan, steps_without_gain
-from tbuda_lab.core.lowering.hwops import HwFused, HwMatmul
+from tbuda_lab.core.lowering.hw_ops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure

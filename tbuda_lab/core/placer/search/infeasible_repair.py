@@ -18,7 +18,7 @@ from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import writes_by_parameter
 from tbuda_lab.core.lowering.edits import queued_ports
-from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.lowering.hw_ops import tile_shape
 from tbuda_lab.core.lowering.legalise import MAX_READERS
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem

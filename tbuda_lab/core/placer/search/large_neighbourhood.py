@@ -31,10 +31,10 @@ from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
 from tbuda_lab.core.placer.policies.swaps import Pairs, SwapSearch
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
+from tbuda_lab.core.placer.search.filling_search import Sooner
 from tbuda_lab.core.placer.search.first_input import WaitCache
 from tbuda_lab.core.placer.search.joint_rows import JointRows
 from tbuda_lab.core.placer.search.recut import STALL_SHARES, Recut
-from tbuda_lab.core.placer.search.sooner import Sooner
 from tbuda_lab.core.placer.stalls.epoch_throughput import full_edges, throughputs
 from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 

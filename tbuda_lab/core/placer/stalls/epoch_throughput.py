@@ -19,7 +19,7 @@ from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import BuiltNetwork, build
-from tbuda_lab.core.epochsim.eventgraph import Deadlock, EventGraph, event_graph
+from tbuda_lab.core.epochsim.event_graph import Deadlock, EventGraph, event_graph
 from tbuda_lab.core.epochsim.fork_join_stalls import critical_chain, fork_join_stalls
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.epochsim.solve import SolvedSchedule, solve, waits

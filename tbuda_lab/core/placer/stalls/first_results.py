@@ -14,7 +14,7 @@ import numpy as np
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.lowering.hwops import HwReduce, HwSparseMatmul, HwSplice
+from tbuda_lab.core.lowering.hw_ops import HwReduce, HwSparseMatmul, HwSplice
 
 L1_SHARE = 0.95
 """Part of L1 that enlarged buffers may fill (placement.md#forks-and-joins)."""

@@ -392,8 +392,8 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
     if widened:
         names = sorted(widened)
         text = (
-            f"input buffers of {quantity(len(names), 'op')} enlarged so that the short branch of a fork does not stall: "
-            f"{_name_list(names)}"
+            f"input buffers of {quantity(len(names), 'op')} enlarged so that the short branch of a fork does not "
+            f"stall: {_name_list(names)}"
         )
         message.append(
             Diagnostic("note", where, "fork-join", text, "a larger output buffer of the fork has the same effect")

@@ -13,8 +13,8 @@ import numpy as np
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.frames.graphframe import graph_frame
-from tbuda_lab.core.frames.netlistgrid import ops_frame
+from tbuda_lab.core.frames.graph_frame import graph_frame
+from tbuda_lab.core.frames.netlist_grid import ops_frame
 from tbuda_lab.core.frames.snapshot import SEVERITIES, device_text
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Op, Origin
 from tbuda_lab.core.netlist.check.registry import NetlistFacts, facts_of, leading_arch

@@ -10,7 +10,7 @@ from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, quantity
 from tbuda_lab.core.formats import FIDELITIES, DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, ROLE, STATISTIC, WRITES, phases
-from tbuda_lab.core.lowering.hwops import HwBinary, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.graphs import Fidelity, OutputFormat
 

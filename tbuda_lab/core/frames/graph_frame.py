@@ -309,8 +309,8 @@ def pass_frame(trace: PassTrace, index: int, side: str = "after") -> Frame:
         "change_text": strings.column(r[2] for r in rows[:LISTED]),
     }
     meta = {
-        **plain.meta, "open": _groups_to_open(plain, change), "index": index, "side": side, "pass": step.name, "doc": step.doc,
-        "label": trace.labels[index], "changes": len(rows),
+        **plain.meta, "open": _groups_to_open(plain, change), "index": index, "side": side, "pass": step.name,
+        "doc": step.doc, "label": trace.labels[index], "changes": len(rows),
     }  # fmt: skip
     return dataclasses.replace(plain, key="passgraph", meta=meta, columns=columns, strings=strings.table)
 

@@ -13,7 +13,7 @@ import torch
 
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Tensor
-from tbuda_lab.runtime.compilerconfig import warn_once
+from tbuda_lab.runtime.compiler_config import warn_once
 from tbuda_lab.runtime.context import CONTEXT, PipelineQueue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.trainers import ROOM, Gradients, device_trainings

@@ -27,7 +27,7 @@ from tbuda_lab.core.errors import OverrideError, PlacementError, UnsupportedOp
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.grow import heights
-from tbuda_lab.core.lowering.hwops import tile_shape
+from tbuda_lab.core.lowering.hw_ops import tile_shape
 from tbuda_lab.core.lowering.split import parts_allowed, split_pairs, split_parts
 from tbuda_lab.core.lowering.values import tiles_of
 from tbuda_lab.core.options import CompileOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tbuda_lab.core.netlist.opspec import BINARY, SFPU, UNARY
+from tbuda_lab.core.netlist.op_spec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 from tbuda_lab.core.netlist.routing.stacks import either

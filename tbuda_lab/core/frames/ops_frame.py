@@ -16,10 +16,10 @@ import numpy.typing as npt
 from tbuda_lab.core.balancer.types import CANDIDATE, OpModels, Placement
 from tbuda_lab.core.balancer.types import total_cycles as total_cycles
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.batchtime import BatchTime, OpTime
+from tbuda_lab.core.epochsim.batch_time import BatchTime, OpTime
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.frames.graphframe import node_type
+from tbuda_lab.core.frames.graph_frame import node_type
 from tbuda_lab.core.graph import TILE, Graph, Node
 
 INTEGERS = ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "m_k", "u_kt", "buf_size_mb", "cores")

@@ -13,7 +13,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.frames.opsframe import total_cycles
+from tbuda_lab.core.frames.ops_frame import total_cycles
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.schema import Execute, FusedOp, Netlist, NetOp, SubOp
 from tbuda_lab.core.netlist.sizes import l1_use
