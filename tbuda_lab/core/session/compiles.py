@@ -57,7 +57,7 @@ class Compiles:
 
     def trace(self, cancel: threading.Event | None = None) -> Graph:
         """See `Session.trace`. Raises `Cancelled` once `cancel` is set; the next one begins anew."""
-        with self._state.work_lock:
+        with self._state.work_lock, no_collections():
             if self._state.traced is None:
                 self._state.events.emit("stage", "trace", 0.0)
                 start = time.perf_counter()
