@@ -262,7 +262,8 @@ def place_and_repair(
             edits, message = (*edits, *added), [*message, *more]
     curve: Curve = ()
     if options.optimise_steps or options.optimise_seconds:
-        problem, segments, added, more, curve = _faster(problem, segments, overrides, check)
+        limit = options.optimise_steps, options.optimise_seconds  # those of a problem that was begun may be others
+        problem, segments, added, more, curve = _faster(problem, segments, *limit, overrides, check)
         edits, message = (*edits, *added), [*message, *more]
     forget_searches(costs)
     if edits:
@@ -280,14 +281,15 @@ def place_and_repair(
 
 
 def _faster(
-    problem: Problem, segments: list[Segment], overrides: Sequence[Override], check: Progress
+    problem: Problem, segments: list[Segment], steps: int, seconds: float | None, overrides: Sequence[Override],
+    check: Progress,
 ) -> tuple[Problem, list[Segment], tuple[Override, ...], tuple[Diagnostic, ...], Curve]:
-    """The epochs after the search that the options ask for, repaired, with what that inserted, its notes and the curve
-    of the search; the epochs as they are where it finds none that are faster."""
+    """The epochs after a search (see `search_on`), repaired, with what that inserted, its notes and the curve of the
+    search; the epochs as they are where it finds none that are faster."""
     options = problem.options
     pairs, listed = _kept_order(problem.order, overrides)
     went = search_on(
-        problem, segments, options.optimise_steps, options.optimise_seconds, pairs, listed,
+        problem, segments, steps, seconds, pairs, listed,
         lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
         len(set(phases(problem.graph).values())) < 2,
     )  # fmt: skip

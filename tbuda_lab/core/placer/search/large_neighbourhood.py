@@ -98,7 +98,9 @@ def search_on(
 ) -> SearchResult:
     """The best of `steps` steps from a placement of priced epochs, or of as many as `seconds` allow (0 steps: no other
     limit). pairs, still: as for swaps. check: called with the part of the steps, or of the time, that is over; it may
-    raise to cancel. moves: whether ops may move over a cut."""
+    raise to cancel. moves: whether ops may move over a cut. Raises `ValueError` without any limit."""
+    if not steps and seconds is None:
+        raise ValueError("a search without an end: give steps or seconds")
     return _Search(problem, segments, pairs, still, moves).run(steps, seconds, check)
 
 
