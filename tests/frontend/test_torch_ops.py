@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from unittest import mock
 
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from tbuda_lab.core import passes
 from tbuda_lab.core.errors import UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import aten, feeds, from_torch, reference
@@ -98,3 +100,12 @@ def test_every_mapping_is_exercised() -> None:
     functions = {aten.TABLE[name] for name in missing}
     unreached = sorted({f.__qualname__ for f in functions if f not in reached})
     assert not unreached, missing
+
+
+@pytest.mark.parametrize("name", ["elu", "selu", "celu", "softplus", "logsigmoid", "leaky_relu"])
+def test_activations_of_infinities_are_torchs(name: str) -> None:
+    """Written with max(x, 0) and min(x, 0), of which neither is a difference of infinities."""
+    x = torch.tensor([[math.inf, -math.inf, 0.0, 1e30, -1e30, 3.0, -3.0]])
+    function = getattr(torch.nn.functional, name)
+    graph = passes.run(from_torch(Fn(function), (x,))).graph
+    torch.testing.assert_close(evaluate(graph, {graph.inputs[0].name: x})[graph.outputs[0].name], function(x))

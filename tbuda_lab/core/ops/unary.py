@@ -247,6 +247,8 @@ class Clip(Unary):
             return b.constant(np.full(node.shape, high, np.float32))
         if low == 0:
             return b.op(Relu() if high is None else Relu(high, "max"), x)
+        if low is None and high == 0:
+            return b.negate(b.op(Relu(), b.negate(x)))
         if high is not None and low is not None and low < 0 < high:
             return b.subtract(b.op(Relu(high, "max"), x), b.op(Relu(-low, "max"), b.negate(x)))
         if low is not None:

@@ -254,9 +254,8 @@ def hardswish(c: Call) -> str:
 
 def halves(c: Call, x: str) -> tuple[str, str]:
     """(max(x, 0), min(x, 0)). At 0 the gradient goes through the second alone, as torch has it for what is made of the
-    two: relu's is 0 there, and the second is the rest."""
-    above = c.op(Relu(), x)
-    return above, c.op(Subtract(), x, above)
+    two: relu's is 0 there, and that of a clip passes at its bound."""
+    return c.op(Relu(), x), c.op(Clip(None, 0.0), x)
 
 
 def exponential_tail(c: Call, x: str, alpha: float, inner: float = 1.0) -> str:

@@ -139,8 +139,7 @@ def elu(n: OnnxNode) -> Any:
 @translates("PRelu")
 def prelu(n: OnnxNode) -> Any:
     """x above zero, slope * x below; the slope broadcasts as NumPy does."""
-    above = n.aten.relu(n.x())
-    return n.aten.add(above, n.aten.mul(n.aten.sub(n.x(), above), n.x(1)))
+    return n.aten.add(n.aten.relu(n.x()), n.aten.mul(n.aten.clamp_max(n.x(), 0.0), n.x(1)))
 
 
 @translates("Gelu")
