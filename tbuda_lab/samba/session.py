@@ -313,8 +313,8 @@ class SambaSession:
     # -- weights -----------------------------------------------------------------------------------------------------
     def to_rdu(self, model: Any) -> None:
         """Put the model's parameters and buffers onto the device, in all replicas, and the state of its optimizers
-        (`load_state_dict`). Raises `InputError` where with new
-        values of what no run changes the model would be another netlist."""
+        (`load_state_dict`). Raises `InputError` where with new values of what no run changes the model would be another
+        netlist."""
         model = self.module_of(model)
         for traced in self.graphs.values():
             if traced.model is not model:

@@ -90,16 +90,16 @@ class MaxPool2d(NdOp):
         hw = (height, width)
         (out_height, _), sides = pool_windows(
             hw, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
-        together = images_together(n, height, width, self.stride[0], sides)
-        if 1 < together < n and sides[2:] == (0, 0):
-            return per_image(b, x, lambda some: b.op(self, some), together)
-        if n != 1 and together == n and sides[2:] == (0, 0):
+        if n != 1:
+            # rows of zeros between images would win over negative pixels
+            together = images_together(n, height, width, self.stride[0], sides) if sides[2:] == (0, 0) else 1
+            if together < n:
+                return per_image(b, x, lambda some: b.op(self, some), together)
+
             def windows(hw: Pair, sides: Sides) -> MaxPoolRows:
                 return MaxPoolRows(hw, self.kernel, self.stride, sides, self.dilation)
 
             return one_tall_image(b, x, self.channel_last, windows, self.stride[0], sides, out_height)
-        if n != 1:  # rows of zeros between images would win over negative pixels
-            return per_image(b, x, lambda one: b.op(self, one))
         rows = MaxPoolRows(hw, self.kernel, self.stride, sides, self.dilation)
         return leave_rows(b, b.op(rows, enter_rows(b, x, self.channel_last)), rows.out_hw, self.channel_last)
 
@@ -145,9 +145,8 @@ class AvgPool2d(NdOp):
         counts = self.counts(hw).numpy().reshape(1, 1, -1, 1)
         most = float(counts.max())
         whole = out == (1, 1) and self.kernel == hw and sides == (0, 0, 0, 0)
-        if n != 1 and (whole or float(counts.min()) != most):
-            return per_image(b, x, lambda one: b.op(self, one))
-        together = images_together(n, height, width, self.stride[0], sides)
+        alike = not whole and float(counts.min()) == most
+        together = images_together(n, height, width, self.stride[0], sides) if alike else 1
         if together < n:
             return per_image(b, x, lambda some: b.op(self, some), together)
         if whole:
