@@ -19,7 +19,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import ModelError
-from tbuda_lab.core.files import atomic_text, bounded_text, read_npz
+from tbuda_lab.core.files import atomic_text, bounded_text, make_folder, read_npz
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, apply, open_model
 from tbuda_lab.core.graph import Graph, NodeKind, parse_graph, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
@@ -128,7 +128,7 @@ def compile_tvm_to_python(
     stem = _identifier(module_name or graph_name)
     name = "".join(part.capitalize() for part in stem.split("_")) or "Model"
     path = FOLDER / f"{stem}.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     bare = without_weights(graph)
     arrays = array_table(bare)
     write_archive(path.with_suffix(".npz"), arrays)

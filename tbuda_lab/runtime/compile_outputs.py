@@ -13,7 +13,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.pybuda_stages import DEPTHS, StagedCompile, compile_until
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
-from tbuda_lab.core.files.atomic import atomic_text
+from tbuda_lab.core.files import atomic_text, file_stem, make_folder
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -43,10 +43,9 @@ def write_files(result: CompileResult, name: str, settings: CompilerConfig) -> l
     level = settings.effective("performance_trace")
     if not settings.backend_output_dir and level is PerfTraceLevel.NONE:
         return written
-    folder = Path(settings.backend_output_dir or "tbuda_build")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(settings.backend_output_dir or "tbuda_build")
     if settings.backend_output_dir:
-        path = folder / f"{name}_netlist.yaml"
+        path = folder / f"{file_stem(name)}_netlist.yaml"
         netlist.dump(result.netlist, path)
         write_cycles_csv(result, cycles_path(path))
         written += [path, cycles_path(path)]
@@ -57,8 +56,7 @@ def write_files(result: CompileResult, name: str, settings: CompilerConfig) -> l
 
 def write_trace(result: CompileResult, folder: Path, name: str, level: PerfTraceLevel) -> Path:
     """When each op works and what it waits for, as Chrome trace JSON: `NAME_perf.trace.json`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}_perf.trace.json"
+    path = make_folder(folder) / f"{file_stem(name)}_perf.trace.json"
     simulate(result, TRACED_INPUTS.get(level, 1)).trace.to_chrome_trace(path)
     return path
 

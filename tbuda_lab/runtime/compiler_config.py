@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import functools
 import os
 import re
 import warnings
@@ -109,6 +110,37 @@ def warn_environment(config: Any) -> None:
         theirs = name.startswith(("PYBUDA_", "TT_BACKEND_")) or name in NATURAL
         if theirs and name not in config and name not in READ_ELSEWHERE:
             warn_once(name, NATURAL.get(name, "no code here reads this switch"))
+
+
+def _is_one(kind: type[Any], value: Any) -> bool:
+    return isinstance(value, kind if kind in (DataFormat, MathFidelity) else kind | int)
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "bool": (lambda v: isinstance(v, int) and v in (0, 1), "True or False"),
+    "int": (lambda v: isinstance(v, int), "a whole number"),
+    "float": (lambda v: isinstance(v, int | float), "a number"),
+    "str": (lambda v: isinstance(v, str | os.PathLike), "a text"),
+    "list": (lambda v: isinstance(v, list | tuple), "a list"),
+    "list[str]": (lambda v: isinstance(v, list | tuple) and all(isinstance(n, str) for n in v), "a list of names"),
+    "set[str]": (lambda v: isinstance(v, set | frozenset | list | tuple) and all(isinstance(n, str) for n in v),
+                 "a set of names"),
+    "dict": (lambda v: isinstance(v, dict), "a dict"),
+    "tuple": (lambda v: isinstance(v, tuple | list), "a list"),
+    "None": (lambda v: v is None, "None"),
+    **{kind.__name__: (functools.partial(_is_one, kind), f"a {kind.__name__}") for kind in (
+        DataFormat, MathFidelity, CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat)},
+}  # fmt: skip
+"""By the word of an annotation: whether a value is of that type, and what to say where it is none. Numbers of
+enumerations are looked up where they are read (`CompilerConfig.effective`)."""
+
+
+def check_option(name: str, value: Any) -> None:
+    """Raise `PipelineError` for a value of another type than the option `name` has."""
+    words = [word.strip() for word in str(CompilerConfig.__annotations__[name]).split("|")]
+    kinds = [_KINDS[word] if word in _KINDS else _KINDS[word.partition("[")[0]] for word in words]
+    if not any(fits(value) for fits, _ in kinds):
+        raise PipelineError(f"{name} is {' or '.join(text for _, text in kinds)}, not {value!r}")
 
 
 OpNames = str | NodePredicateBuilder | Sequence[str | NodePredicateBuilder]
@@ -292,11 +324,7 @@ class CompilerConfig:
         """The options of a compile, environment switches applied. Raises `PipelineError` for a value of another type
         than the option has."""
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if str(field.type) == "bool" and not isinstance(value, int):
-                raise PipelineError(f"{field.name} is True or False, not {value!r}")
-            if str(field.type) == "DataFormat | None" and not isinstance(value, DataFormat | None):
-                raise PipelineError(f"{field.name} is a DataFormat or None, not {value!r}")
+            check_option(field.name, getattr(self, field.name))
         option_names = {f.name for f in dataclasses.fields(CompileOptions)}
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in option_names}
         values |= {name: value for name, value in environment().items() if name in option_names}

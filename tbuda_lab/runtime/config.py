@@ -92,7 +92,7 @@ def set_configuration_options(
         if name == "galaxy":
             raise not_supported("device_config='galaxy'", "its links are not described here: name its cluster "
                                 "descriptor by backend_cluster_descriptor_path and the chips by TTDevice(chip_ids=)")
-        if name not in DEVICE_CONFIGS:
+        if not isinstance(name, str) or name not in DEVICE_CONFIGS:
             raise PipelineError(
                 f"Unsupported backend device configuration: {name}. Valid options are: {list(DEVICE_CONFIGS)}"
             )
@@ -103,6 +103,9 @@ def set_configuration_options(
             names = ", ".join(DRAMPlacementAlgorithm.__members__)
             raise PipelineError(f"dram_placement_algorithm {algorithm!r} is none of {names}")
         values["dram_placement_algorithm"] = DRAMPlacementAlgorithm[algorithm]
+    for name, value in values.items():
+        if name != "harvested_rows" and hasattr(config, RENAMED.get(name, name)):
+            compiler_config.check_option(RENAMED.get(name, name), value)
     if not 0 <= values.get("backend_opt_level", 4) <= 4:
         raise PipelineError(f"backend_opt_level is 0 to 4, not {backend_opt_level!r}")
     if amp_level is not None and amp_level not in (0, 1, 2):
@@ -110,9 +113,7 @@ def set_configuration_options(
     if math_fidelity is MathFidelity.Invalid:
         raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
     if "harvested_rows" in values:
-        rows = values.pop("harvested_rows")
-        by_chip = rows if any(isinstance(row, list | tuple) for row in rows) else [rows]
-        config.harvesting_masks = tuple(sum(1 << r for r in set(chip)) for chip in by_chip) if any(by_chip) else ()
+        config.harvesting_masks = _masks(values.pop("harvested_rows"))
         config.harvesting_mask = functools.reduce(operator.or_, config.harvesting_masks, 0)
     for name, value in values.items():
         if name in NO_EFFECT and value != getattr(CompilerConfig(), name, None):
@@ -120,6 +121,19 @@ def set_configuration_options(
         field = RENAMED.get(name, name)
         if hasattr(config, field):
             setattr(config, field, value)
+
+
+def _masks(rows: Any) -> tuple[int, ...]:
+    """One mask of harvested rows for all chips, or one for each. Raises `PipelineError` for what is no list of rows."""
+    try:
+        by_chip = rows if any(isinstance(row, list | tuple) for row in rows) else [rows]
+        result = [{operator.index(row) for row in chip} for chip in by_chip]
+        if isinstance(rows, str | bytes | dict) or not all(0 <= row < 64 for chip in result for row in chip):
+            raise ValueError(rows)
+    except (TypeError, ValueError):
+        raise PipelineError("harvested_rows is a list of physical rows, such as [1, 11], or a list of those, one for "
+                            f"each chip, not {rows!r}") from None
+    return tuple(sum(1 << row for row in chip) for chip in result) if any(result) else ()
 
 
 def set_epoch_break(op_names: OpNames) -> None:

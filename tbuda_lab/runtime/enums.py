@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 
+from tbuda_lab.core.formats.data_format import Numbered
 
-class BackendType(Enum):
+
+class BackendType(Numbered):
     """What executes a netlist. Here every type that executes is the simulated device."""
 
     Model = 0
@@ -16,7 +18,7 @@ class BackendType(Enum):
     NoBackend = 5
 
 
-class BackendDevice(Enum):
+class BackendDevice(Numbered):
     """The architecture of a device."""
 
     Grayskull = 0
@@ -30,7 +32,7 @@ class BackendDevice(Enum):
         return self.name.lower()
 
 
-class DeviceMode(Enum):
+class DeviceMode(Numbered):
     CompileAndRun = 0
     CompileOnly = 1
     RunOnly = 2
@@ -56,26 +58,26 @@ class CompileDepth(IntEnum):
     FULL = 14
 
 
-class PerfTraceLevel(Enum):
+class PerfTraceLevel(Numbered):
     NONE = 0
     LIGHT = 1
     VERBOSE = 2
 
 
-class DRAMPlacementAlgorithm(Enum):
+class DRAMPlacementAlgorithm(Numbered):
     ROUND_ROBIN = 0
     ROUND_ROBIN_FLIP_FLOP = 1
     GREATEST_CAPACITY = 2
     CLOSEST = 3
 
 
-class TTIDumpFormat(Enum):
+class TTIDumpFormat(Numbered):
     DEFAULT = 0
     BACKEND = 1
     BACKEND_TILIZED = 2
 
 
-class NodeEpochType(Enum):
+class NodeEpochType(Numbered):
     Forward = 0
     Backward = 1
     Optimizer = 2

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import PipelineError, not_supported
+from tbuda_lab.core.files import make_folder
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.tti import ImageFacts, LoadedImage, as_trained, load_image, loaded_of, module_facts, write_image
 from tbuda_lab.core.tti.loaded_image import loaded_sections, on_chips
@@ -129,7 +130,7 @@ class TTDeviceImage:
             img_path = FOLDER / f"tt_{digits}.tti"
         path = Path(img_path)
         dump_format = _dump_format()
-        os.makedirs(path.parent, exist_ok=True)
+        make_folder(path.parent)
         write_image(path, self.loaded, self.facts, weights=weights, dump_format=dump_format)
         return str(path)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import frontend, passes
-from tbuda_lab.core.files.atomic import atomic_file
+from tbuda_lab.core.files import atomic_file, file_stem, make_folder
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import to_torch
 from tbuda_lab.core.graph import Graph
@@ -182,13 +182,13 @@ def judge_outputs(modules: Sequence[Any], sample: Any, got: Sequence[Any], numbe
     if len(want) != len(got):
         raise AssertionError(f"{label}: {len(got)} outputs, {len(want)} expected")
     if cfg.dump_tensors_path:
-        dump(Path(cfg.dump_tensors_path), label.replace(" ", "_"), want, got)
+        dump(Path(cfg.dump_tensors_path), file_stem(label), want, got)
     require([judge(f"{label} output {k}", w, g, cfg) for k, (w, g) in enumerate(zip(want, got, strict=True))])
 
 
 def dump(folder: Path, stem: str, golden: Sequence[Any], calculated: Sequence[Any]) -> None:
     """Write every output twice: `<stem>_output_<k>.golden.npy` and `.calculated.npy`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for k, pair in enumerate(zip(golden, calculated, strict=True)):
         for kind, tensor in zip(("golden", "calculated"), pair, strict=True):
             with atomic_file(folder / f"{stem}_output_{k}.{kind}.npy") as path, path.open("wb") as stream:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tbuda_lab.core.compiler.pybuda_stages import StageResult, all_stages
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, write_cycles_csv
 from tbuda_lab.core.errors import PipelineError
+from tbuda_lab.core.files import file_stem, make_folder
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.repeats import repeats
@@ -134,7 +134,7 @@ class CompileResults:
         its ops cost beside it (NAME.cycles.csv). None where `compile_depth` ended the compile before the netlist."""
         if self.depth < CompileDepth.GENERATE_NETLIST:
             return None
-        path = netlist_folder() / f"{self.name}_netlist.yaml"
+        path = netlist_folder() / f"{file_stem(self.name)}_netlist.yaml"
         netlist.dump(self.result.netlist, path)
         write_cycles_csv(self.result, cycles_path(path))
         return str(path)
@@ -142,9 +142,7 @@ class CompileResults:
 
 def netlist_folder() -> Path:
     """Where netlists go that scripts ask for: `backend_output_dir` or ./tbuda_build; made if it is not there."""
-    folder = Path(config._get_global_compiler_config().backend_output_dir or "tbuda_build")
-    os.makedirs(folder, exist_ok=True)
-    return folder
+    return make_folder(config._get_global_compiler_config().backend_output_dir or "tbuda_build")
 
 
 class PlacerSolution:

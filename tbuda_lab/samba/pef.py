@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.files import make_folder
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.dialects import realisation
 from tbuda_lab.dialects.host_program import HostProgram
@@ -82,7 +83,7 @@ def write_pef(path: Path, graphs: Sequence[TracedGraph], metadata: Mapping[str, 
             "inputs": [_tensor(s) for s in traced.inputs], "outputs": [_tensor(s) for s in traced.outputs],
         })  # fmt: skip
     plain = {str(k): v for k, v in metadata.items() if isinstance(v, str | int | float | bool | None)}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_archive(path, {"version": 1, "metadata": plain, "graphs": entries}, files)
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
 import tbuda_lab as pybuda
-from tbuda_lab.core.errors import PipelineError
-from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.runtime import config
+from tbuda_lab.core.errors import OutputError, PipelineError
+from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.runtime import config, enums
+from tbuda_lab.runtime.compiler_config import CompilerConfig
 
 
 class Chain(pybuda.PyBudaModule):
@@ -202,3 +209,48 @@ def test_predicates() -> None:
     assert (query.layer_regex("0") & query.op_type("matmul").negate()).names(graph) == ("0.transpose",)
     again = query.NodePredicateBuilder.from_json(query.name_regex("0.*").to_json())
     assert again == query.name_regex("0.*") and len(again.names(graph)) == 2
+
+
+NO_VALUES: list[Any] = [object(), 2.5j, b"x", [object()], {1: object()}, "\0"]
+
+
+@pytest.mark.parametrize("name", sorted(inspect.signature(config.set_configuration_options).parameters))
+def test_a_setting_of_another_type_is_refused_when_it_is_made(name: str) -> None:
+    """No option takes an object, a complex number or bytes; what is taken for a list, a dict or a text is that."""
+    refused = []
+    for value in NO_VALUES:
+        pybuda.pybuda_reset()
+        try:
+            config.set_configuration_options(**{name: value})
+        except PipelineError as error:
+            assert name in str(error) or f"default_{name}" in str(error) or "configuration" in str(error)
+            refused.append(value)
+    assert refused[:3] == NO_VALUES[:3]
+    taken = [type(value) for value in NO_VALUES if not any(value is no for no in refused)]
+    assert taken in ([], [str])
+
+
+@pytest.mark.parametrize("name", sorted(f.name for f in dataclasses.fields(CompilerConfig)))
+def test_an_attribute_of_another_type_is_refused_by_the_compile(name: str) -> None:
+    settings = CompilerConfig()
+    setattr(settings, name, object())
+    with pytest.raises(PipelineError, match=name):
+        settings.options()
+
+
+@pytest.mark.parametrize("kind", [DataFormat, MathFidelity, enums.BackendType, enums.BackendDevice, enums.DeviceMode,
+                                  enums.CompileDepth, enums.PerfTraceLevel, enums.DRAMPlacementAlgorithm])
+def test_members_of_enumerations_convert_to_numbers(kind: Any) -> None:
+    assert [int(member) for member in kind] == [member.value for member in kind]
+    assert [kind(int(member)) for member in kind] == list(kind)
+    assert list(range(10))[kind(1 if 1 in kind._value2member_map_ else 0)] in (0, 1)
+
+
+@pytest.mark.parametrize("folder", ["/proc/no", "{file}", "{file}/below", "a\0b"])
+def test_a_folder_for_results_that_cannot_be_made(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    config.set_configuration_options(backend_output_dir=folder.format(file=tmp_path / "file"))
+    device = pybuda.TTDevice("t", module=pybuda.PyTorchModule("m", nn.Linear(32, 32).eval()))
+    device.push_to_inputs(torch.ones(1, 32))
+    with pytest.raises(OutputError, match="cannot make the folder"):
+        pybuda.run_inference()

@@ -24,8 +24,10 @@ from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.netlist import image
 from tbuda_lab.core.netlist.archive import Archive
 from tbuda_lab.core.netlist.image import read_image
+from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti import load_image
+from tbuda_lab.core.tti.weights import sample_of
 from tests.tti.models import files_of, session, write_tar
 
 DEVICE, TOP = "unzipped_tti/device.json", "unzipped_tti/"
@@ -114,11 +116,33 @@ def test_an_input_of_no_type_is_refused(files: dict[str, bytes], tmp_path: Path)
             load_image(write_tar(tmp_path / "x.tti", {**files, name: text}))
 
 
-def test_weights_for_outputs_that_are_not_the_graphs_are_refused(files: dict[str, bytes], tmp_path: Path) -> None:
-    lie = changed(files, lambda m: m["tbuda_lab"]["outputs"][0].update(name="nobody"))
-    image = load_image(write_tar(tmp_path / "x.tti", lie))
-    with pytest.raises(InputError, match="compile the model again"):
-        image.with_weights(image.weight_values())
+def test_every_name_of_a_manifest_is_followed_before_anything_runs(files: dict[str, bytes], tmp_path: Path) -> None:
+    """Each reference of an input or output in turn leads elsewhere: to nothing, and to every other name that there is.
+    What is read then runs, or ends in a typed error; what leads to nothing is refused when it is read."""
+    section = json.loads(files[DEVICE])["tbuda_lab"]
+    names = {b["name"] for end in ("inputs", "outputs") for b in section[end]} | {"", "nobody"}
+    names |= {b["queue"] for end in ("inputs", "outputs") for b in section[end]} | set(section["weighted"])
+    graphs = [None, section["graph"]]
+    places: list[tuple[str, int, str, list[Any]]] = [
+        (end, i, field, values)
+        for end in ("inputs", "outputs") for i in range(len(section[end]))
+        for field, values in (("name", sorted(names)), ("queue", sorted(names)), ("recipe", graphs),
+                              ("sources", [[], *([n] for n in sorted(names)), ["x", "y"]]),
+                              ("gradient_of", sorted(names)))
+        if field not in ("sources", "gradient_of") or end == "inputs"
+    ]  # fmt: skip
+    runs = 0
+    for end, i, field, values in places:
+        for value in values:
+            lie = changed(files, lambda m: m["tbuda_lab"][end][i].update({field: value}))  # noqa: B023
+            try:
+                image = load_image(write_tar(tmp_path / "x.tti", lie))
+                assert value not in ("nobody", ["nobody"], []) or (field == "name" and end == "inputs"), (end, field)
+                Runner(image, "golden").run([tuple(sample_of(image.graph, image.options.microbatch))])
+                runs += 1
+            except TbudaError as error:
+                assert str(error)
+    assert runs >= 8  # what it was before
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"version": ' + b"9" * 5000 + b"}",

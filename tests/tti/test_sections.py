@@ -162,6 +162,6 @@ def test_sections_that_do_not_fit_are_refused(image: tuple[Path, Router], tmp_pa
     refused("no section gives", lambda ours: ours["sections"].pop())
     refused("no sections|no section gives", lambda ours: ours["sections"].clear())
     refused("neither|not of the host", lambda ours: ours["sections"][0].update(place="moon"))
-    refused("gives other outputs", lambda ours: ours["sections"][1].update(place="device"))
+    refused("which its graph does not have", lambda ours: ours["sections"][1].update(place="device"))
     refused("has no device.json|outside", lambda ours: ours["sections"][2].update(folder="../.."))
     refused("not there", lambda ours: ours["sections"][1].update(graph="nowhere.graph"))

@@ -1,7 +1,7 @@
 """Files in and out: written whole or not at all, read only as far as their size is plausible."""
 
 from tbuda_lab.core.files.arrays import parse_npy, read_npz
-from tbuda_lab.core.files.atomic import atomic_file, atomic_text, check_writable
+from tbuda_lab.core.files.atomic import atomic_file, atomic_text, check_writable, file_stem, make_folder
 from tbuda_lab.core.files.bounded import (
     Budget,
     bounded_bytes,
@@ -18,6 +18,6 @@ from tbuda_lab.core.files.yaml_text import Fault, Limits, compose_yaml, parse_ya
 
 __all__ = [
     "Budget", "Fault", "Limits", "atomic_file", "atomic_text", "bounded_bytes", "bounded_text", "check_writable",
-    "compose_yaml", "json_map", "parse_json", "parse_npy", "parse_yaml", "path_inside", "read_npz", "shape_text",
-    "size_text", "unique_names", "unpacked_most", "yaml_fault", "yaml_map",
+    "compose_yaml", "file_stem", "json_map", "make_folder", "parse_json", "parse_npy", "parse_yaml", "path_inside",
+    "read_npz", "shape_text", "size_text", "unique_names", "unpacked_most", "yaml_fault", "yaml_map",
 ]  # fmt: skip

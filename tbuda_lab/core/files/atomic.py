@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -62,6 +63,22 @@ def check_writable(path: str | Path) -> None:
             _fresh(target).unlink()
     except OSError as error:
         raise _refusal(path, error.strerror or str(error)) from error
+
+
+def make_folder(path: str | Path) -> Path:
+    """The folder at `path`, made with those above it if it is not there. Raises `OutputError`."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = "it is a file" if isinstance(error, FileExistsError) else getattr(error, "strerror", None) or error
+        raise OutputError(f"cannot make the folder {path}: {reason}; give one that exists or can be made") from error
+    return folder
+
+
+def file_stem(name: str) -> str:
+    """A name of anything as part of a file's name: one part of a path, never hidden, of at most 150 characters."""
+    return re.sub(r"[^\w.\-]+", "_", name).strip(".")[:150] or "model"
 
 
 def _resolve(path: str | Path) -> Path:

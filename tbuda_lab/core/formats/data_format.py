@@ -7,7 +7,16 @@ from enum import Enum
 from tbuda_lab.core.errors import NetlistError
 
 
-class DataFormat(Enum):
+class Numbered(Enum):
+    """An enumeration whose members convert to their numbers, as the enumerations of PyBuda's binding do."""
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    __index__ = __int__
+
+
+class DataFormat(Numbered):
     """Members carry the backend's number; `str()` gives the netlist's spelling."""
 
     Float32 = 0
@@ -71,7 +80,7 @@ class DataFormat(Enum):
         return _DATUM_BITS[self]
 
 
-class MathFidelity(Enum):
+class MathFidelity(Numbered):
     """How many passes a multiplication takes. Members carry the backend's number; `Invalid` is nobody's fidelity."""
 
     LoFi = 0

@@ -27,7 +27,7 @@ TOKEN = re.compile(
     r"|(?P<number>-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\w.])|-inf\b)|(?P<word>[A-Za-z_][\w.\-/]*)"
     r"|(?P<packed>~[A-Za-z0-9+/=]+)|(?P<digest>\#[0-9a-f]+)|(?P<mark>[=:(){}\[\],|@])"
 )
-ESCAPE = re.compile(r"\\\\(?:[\\\\'\"abfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})")
+ESCAPE = re.compile(r"\\(?:[\\'\"abfnrtv]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})")
 WORDS: dict[str, Any] = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": math.nan}
 ENUMS = {"DataFormat": DataFormat, "MathFidelity": MathFidelity}
 KINDS = {kind.value: kind for kind in NodeKind if kind is not NodeKind.OP}

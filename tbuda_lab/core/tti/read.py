@@ -16,7 +16,7 @@ from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding
 from tbuda_lab.core.compiler.fallback import SENT
 from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.files import Budget
+from tbuda_lab.core.files import Budget, shape_text
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
 from tbuda_lab.core.graph.phases import is_part
 from tbuda_lab.core.graph.text import DIGEST
@@ -124,6 +124,8 @@ class _ImageReader:
         if empty and not withheld:
             raise self._wrong(f"there is no tensor for queue {empty[0]!r}")
         self._complete(graph, withheld)
+        if "sections" not in section:
+            self._ends_agree(graph, inputs, outputs)
         plan, trained = self._training(arrays, netlist)
         if plan is not None:
             options = dataclasses.replace(options, training=plan)
@@ -152,8 +154,7 @@ class _ImageReader:
                     folder = str(self.folder / self._text_field(record, "folder"))
                     part = _Folder(self.archive, folder)
                     result = dataclasses.replace(_ImageReader(part, image_of(part)).load(), graph=graph)
-                if {b.name for b in result.outputs} != {n.name for n in graph.outputs}:
-                    raise self._wrong("a section of the device gives other outputs than its graph")
+                self._ends_agree(graph, result.inputs, result.outputs)
             section = LoadedSection(record["place"], graph, result)
             missing = [node.name for node in graph.inputs if node.name not in available]
             if missing:
@@ -258,6 +259,44 @@ class _ImageReader:
                 raise self._wrong(f"output {name!r} is filled by {phase!r}")
             outputs.append(OutputBinding(name, queue, shape, tms, recipe, phase))
         return tuple(inputs), tuple(outputs)
+
+    def _ends_agree(
+        self, graph: Graph, inputs: tuple[InputBinding, ...], outputs: tuple[OutputBinding, ...]
+    ) -> None:
+        """What the host pushes and pops is what the graph takes and gives: names, recipes and numbers of elements."""
+        taken = {node.name: node.shape for node in graph.inputs}
+        given = {node.name: node.shape for node in graph.outputs}
+        for binding in inputs:
+            ends = given if binding.gradient_of else taken
+            sources = (binding.gradient_of,) if binding.gradient_of else binding.sources
+            lost = [source for source in sources if source not in ends]
+            if lost or not sources:
+                raise self._wrong(f"input {binding.name!r} is made of {lost[0] if lost else 'nothing'!r}, which its "
+                                  f"graph does not have; there are {', '.join(ends)}")
+            if binding.recipe is None:
+                self._one_end(binding.name, "input", [ends[source] for source in sources], binding.shape)
+                continue
+            read = {node.name: node.shape for node in binding.recipe.inputs}
+            if set(read) != set(binding.sources) or any(read[n] != ends[n] for n in read if not binding.gradient_of):
+                raise self._wrong(f"the recipe of input {binding.name!r} does not read {', '.join(binding.sources)}")
+            self._one_end(binding.name, "input", [node.shape for node in binding.recipe.outputs], binding.shape)
+        forward = [binding for binding in outputs if binding.phase == "forward"]
+        if sorted(binding.name for binding in forward) != sorted(given):
+            raise self._wrong(f"its outputs are {', '.join(b.name for b in forward)}; the model has {', '.join(given)}")
+        for output in outputs:
+            shape = output.shape
+            if output.recipe is not None:
+                self._one_end(output.name, "output", [node.shape for node in output.recipe.inputs], shape)
+                if len(output.recipe.outputs) != 1:
+                    raise self._wrong(f"the recipe of output {output.name!r} gives no single tensor")
+                shape = output.recipe.outputs[0].shape
+            if output.phase == "forward":
+                self._one_end(output.name, "output", [given[output.name]], shape)
+
+    def _one_end(self, name: str, what: str, shapes: list[tuple[int, ...]], own: tuple[int, ...]) -> None:
+        if len(shapes) != 1 or math.prod(shapes[0]) != math.prod(own):
+            held = ", ".join(map(shape_text, shapes)) or "none"
+            raise self._wrong(f"{what} {name!r} is {shape_text(own)} on the device; the tensors on its way are {held}")
 
     def _training(
         self, arrays: Mapping[str, np.ndarray], netlist: Netlist

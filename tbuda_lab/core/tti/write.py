@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import re
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device.descriptor import cluster_text, device_text
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.files import atomic_file
+from tbuda_lab.core.files import atomic_file, file_stem
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.text import array_digest, array_table
@@ -57,7 +56,7 @@ def image_files(
     store = _Tensors(dump_format)
     hidden = set() if weights else set(loaded.weight_queues)
     tensors = {q: store.add(f"torch.Tensor.{q}", v) for q, v in loaded.parameters.items() if q not in hidden}
-    name = safe(loaded.name)
+    name = file_stem(loaded.name)
     graph_file = f"module_files/{name}.graph"
     texts = {graph_file: store.graph(loaded.graph, weights, "module.")}
     inputs, outputs = _bindings(loaded, store, weights, texts)
@@ -95,11 +94,6 @@ def _sections(
             files += [dataclasses.replace(f, name=f"{folder}/{f.name}") for f in nested]
         records.append(record)
     return records, files
-
-
-def safe(name: str) -> str:
-    """A name as part of a file's name."""
-    return re.sub(r"[^\w.\-]+", "_", name).strip(".")[:150] or "model"
 
 
 def _json(data: Any) -> str:
@@ -161,7 +155,7 @@ class _Tensors:
 
     def add(self, name: str, value: np.ndarray) -> dict[str, Any]:
         """Store an array under a name like this; its node."""
-        stem = stem_of = f"tensors/{safe(name)}"
+        stem = stem_of = f"tensors/{file_stem(name)}"
         number = 1
         while stem.lower() in self._names:
             number += 1
