@@ -95,6 +95,8 @@ def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> 
                         help="what is minimised: auto (time of the batch, default), latency, throughput")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                         help="any option of a session, e.g. enable_auto_fusing=false (repeatable)")
+    parser.add_argument("--no-host", action="append_const", dest="set", const="cpu_fallback=none",
+                        help="refuse a model that has ops for the host between those of the device")
     parser.add_argument("--chips", type=int, default=None, metavar="N", help="how many chips")
     parser.add_argument("--cluster", default=None, metavar="FILE.yaml", help="cluster descriptor: chips and links")
     parser.add_argument("--no-cache", action="store_true",
@@ -304,7 +306,7 @@ def run_run(arguments: argparse.Namespace) -> int:
         sample = read_inputs(arguments.inputs, session) if arguments.inputs else session.sample_inputs
         got, passed = run_and_compare(session, sample, arguments.pcc, arguments.mode)
         if file is not None:
-            names = [binding.name for binding in session.compile().outputs]
+            names = session.compile().output_names
             arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in zip(names, got, strict=True)}
             with file.open("wb") as stream:
                 np.savez(stream, **arrays)
@@ -385,6 +387,7 @@ def write_results(
         "ops": len(result.placement.ops),
         "inputs": [{"name": b.name, "queue": b.queue, "shape": list(b.shape)} for b in result.inputs],
         "outputs": [{"name": b.name, "queue": b.queue, "shape": list(b.shape)} for b in result.outputs],
+        **({} if result.chain is None else {"host": [dataclasses.asdict(work) for work in result.chain.work()]}),
         "warnings": [str(d) for d in result.diagnostics],
         "netlist_sha256": _digest(folder / NETLIST),
     }
@@ -463,7 +466,7 @@ def run_and_compare(
     from tbuda_lab.core.runner import fill_microbatch
 
     got = session.run(fill_microbatch(session.compile(), [sample]), mode)[0]
-    names = [binding.name for binding in session.compile().outputs]
+    names = session.compile().output_names
     return got, compare_outputs(names, got, frontend.reference(session.model, sample), bar)
 
 

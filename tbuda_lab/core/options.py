@@ -125,7 +125,8 @@ class CompileOptions:
     time_budget: float | None = None                # seconds after which Optimal searches no more; None: by steps
     optimise_steps: int = 0                         # steps of the search that goes on from a placement
     optimise_seconds: float | None = None           # or as many as these seconds allow (then results depend on time)
-    cpu_fallback_ops: tuple[str, ...] = ("embedding",)
+    cpu_fallback: str = "automatic"                 # what the host runs between the device's ops: see FALLBACKS
+    cpu_fallback_ops: tuple[str, ...] = ("embedding",)  # types of ops that it runs in any case
     seed: int = 0
     fracture_groups: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()  # (name, dims, parts along each)
     precision: tuple[PrecisionRule, ...] = ()       # mixed precision, in order: the last wins
@@ -179,6 +180,10 @@ OBJECTIVES = ("auto", "latency", "throughput")
 input alone, whatever the batch; throughput: as auto, but with a batch of one as if one input followed the other, so
 that nothing is ever filled."""
 
+FALLBACKS = ("automatic", "named", "none")
+"""automatic: the host runs what the device has no form for, and what `cpu_fallback_ops` names; named: that alone; none:
+nothing, and such a model is refused."""
+
 _LEAST = {
     "microbatch": 1, "schedule_swaps": 0, "seed": 0, "epoch_switch_cycles": 0, "epoch_fill_cycles": 0,
     "target_cycles": 0, "time_budget": 0, "optimise_steps": 0, "optimise_seconds": 0,
@@ -223,6 +228,8 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
                                       "single tensors are quantised by pybuda.op.Quantize")
     if options.objective not in OBJECTIVES:
         yield "objective", (f"{options.objective!r} is not an objective", f"known: {', '.join(OBJECTIVES)}")
+    if options.cpu_fallback not in FALLBACKS:
+        yield "cpu_fallback", (f"{options.cpu_fallback!r} is not a way to fall back", f"known: {', '.join(FALLBACKS)}")
     for name in _TEXTS:
         if not isinstance(getattr(options, name), str):
             yield name, (f"{getattr(options, name)!r} is not a name", "a string; the compile lists the names")

@@ -13,7 +13,8 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
-from tbuda_lab.core.compiler.fallback import SENT
+from tbuda_lab.core.compiler.host_chain import HostChain, Stage
+from tbuda_lab.core.compiler.sections import SENT
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.frontend.inputs import elements, fed_inputs, feeds_of
@@ -44,6 +45,8 @@ class Runnable(Protocol):
     def unrounded_parameters(self) -> dict[str, np.ndarray]: ...
     @property
     def options(self) -> CompileOptions: ...
+    @property
+    def chain(self) -> HostChain | None: ...
 
 
 class RunnableSection(Protocol):
@@ -117,6 +120,7 @@ class Runner:
         self.result = result
         self.mode = mode
         self._inputs = fed_inputs(result.graph)
+        self._ends: dict[str, tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]] = {}
         self.caches = any(map(is_cache, result.graph.of_kind(NodeKind.PARAMETER)))
         # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.
         self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch, reread=False)
@@ -246,6 +250,8 @@ class Runner:
             if control is not None:
                 control.on_end("epoch")
 
+        if self.result.chain is not None:
+            return self._chain_pass(self.result.chain, feeds, on_end, asked)
         passes = len(feeds) // self.result.options.microbatch
         outputs = [b.queue for b in self.result.outputs]
         if passes == 1:
@@ -261,8 +267,40 @@ class Runner:
         columns = [[b.decode(x) for x in each] for b, each in zip(self.result.outputs, popped, strict=True)]
         return [list(row) for row in zip(*columns, strict=True)]
 
+    def _chain_pass(
+        self,
+        chain: HostChain,
+        feeds: list[dict[str, torch.Tensor]],
+        on_end: Callable[[int, str], None],
+        stopped: Callable[[], bool],
+    ) -> list[list[torch.Tensor]]:
+        """One pass of a model of which the host runs a part, for as many inputs as the microbatch: stage by stage."""
+        batch = [dict(feed) for feed in feeds]
+        for stage in chain.stages:
+            if stage.place == "host":
+                for values in batch:
+                    chain.run_host(stage, values)
+                continue
+            inputs, outputs = self._stage_ends(stage)
+            for values in batch:
+                fed = chain.feeds(stage, values)
+                for binding in inputs:
+                    self.executor.push(binding.queue, binding.encode(fed))
+            self.executor.run(stage.program, {"p_loop_count": 1}, progress=on_end, cancel=stopped)
+            for values in batch:
+                chain.take(stage, values, {b.name: b.decode(self.executor.pop(b.queue)) for b in outputs})
+        return [chain.outputs(values) for values in batch]
+
+    def _stage_ends(self, stage: Stage) -> tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]:
+        """The queues of a device stage: those that it reads, and those that it fills."""
+        if stage.program not in self._ends:
+            self._ends[stage.program] = self.ends(stage.program)
+        return self._ends[stage.program]
+
     def _at_once(self) -> int:
         """How many passes go through together."""
+        if self.result.chain is not None:
+            return 1
         return self.executor.at_once([b.queue for b in self.result.inputs], [b.queue for b in self.result.outputs])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.compiler.fallback import places_report
+from tbuda_lab.core.compiler.sections import places_report
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, PipelineError, not_supported
 from tbuda_lab.core.files import atomic_text

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback, host_ops
+from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
+from tbuda_lab.core.compiler.sections import host_ops
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, ModelError, TbudaError, UnsupportedOp
 from tbuda_lab.core.formats import parse_format

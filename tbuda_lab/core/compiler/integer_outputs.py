@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import math
 
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.ops import Cast
 from tbuda_lab.core.ops.binary import ComparisonOp
 from tbuda_lab.core.ops.reduce import Argmax, ReduceSum
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import LogicalNot
-from tbuda_lab.core.passes.host import host_values
 
 WHOLE = "an output of whole numbers, which formats of the device would round"
 EXACT_WHOLE = {
@@ -70,33 +69,6 @@ def _without_casts(graph: Graph, name: str) -> Node:
     return node
 
 
-def host_outputs(graph: Graph) -> tuple[Graph, Graph | None]:
-    """The graph without its outputs of whole numbers that the device has no part in, and a graph of these; None where
-    there are none. Both have all inputs. Raises `UnsupportedOp` where nothing is left for the device."""
-    light, stored, _ = host_values(graph)
-    no_op = light | stored | {n.name for n in graph if n.kind is not NodeKind.OP}
-    whole = {o.name for o in graph.outputs if o.sources[0] in no_op and _is_whole(o)}
-    if not whole:
-        return graph, None
-    if len(whole) == len(graph.outputs):
-        notes = tuple(fallback_note(graph[o.sources[0]], WHOLE) for o in graph.outputs)
-        raise UnsupportedOp("no op of the model runs on the device; run it in torch", notes)
-    parts = []
-    for keep in (True, False):
-        part = graph.clone()
-        for output in part.outputs:
-            if (output.name in whole) == keep:
-                part.remove(output.name)
-        part.prune()
-        parts.append(part)
-    return parts[0], parts[1]
-
-
-def _is_whole(node: Node) -> bool:
-    """Whether an OUTPUT holds whole numbers; truth values are exact in every format."""
-    return not is_float(node) and str(node.attrs["dtype"]) != "bool"
-
-
 def is_float(node: Node) -> bool:
     """Whether an INPUT or OUTPUT holds floats, by its attribute."""
     return str(node.attrs.get("dtype", "float32")).startswith(("float", "bfloat"))
@@ -109,4 +81,4 @@ def fallback_note(node: Node, reason: str) -> Diagnostic:
     return Diagnostic("note", where, "cpu-fallback", f"{kind} {node.name!r} runs on the host: {reason}")
 
 
-__all__ = ["EXACT_WHOLE", "WHOLE", "counting_ops", "fallback_note", "host_outputs", "is_float", "rounded_outputs"]
+__all__ = ["EXACT_WHOLE", "WHOLE", "counting_ops", "fallback_note", "is_float", "rounded_outputs"]

@@ -20,6 +20,7 @@ from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.models import choices, profiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache, LruCache
+from tbuda_lab.core.compiler.host_chain import HostChain, chain_of
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
 from tbuda_lab.core.compiler.result import (
     CompileResult,
@@ -29,9 +30,10 @@ from tbuda_lab.core.compiler.result import (
     host_parameters,
     objective_notes,
 )
+from tbuda_lab.core.compiler.sections import CutGraph, cut_graph
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory
-from tbuda_lab.core.errors import Diagnostic, OverrideError
+from tbuda_lab.core.errors import Diagnostic, OverrideError, UnsupportedOp
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower, lower_for
 from tbuda_lab.core.lowering.edits import edit, edits_of
@@ -90,7 +92,8 @@ def report_passes(clock: Clock, options: CompileOptions) -> Callable[[Pass, Repo
 
 @dataclasses.dataclass(frozen=True)
 class FrontEndResult:
-    """What comes before the balancer. plain: the same without nops and queues on edges, if there are any."""
+    """What comes before the balancer. plain: the same without nops and queues on edges, if there are any. chain: of a
+    model of which the host runs a part."""
 
     key: Hashable
     passed: Graph
@@ -98,6 +101,7 @@ class FrontEndResult:
     notes: tuple[Diagnostic, ...] = ()
     plain: FrontEndResult | None = None
     fusion: Fusion | None = None
+    chain: HostChain | None = None
 
     @functools.cached_property
     def parameters(self) -> HostParameters:
@@ -113,10 +117,13 @@ class FrontEndResult:
 class Pipeline:
     """Runs the stages for one traced graph and device. Not thread-safe: one compile at a time. keep_epochs: whether
     edits are placed into the epochs there are, instead of placing the whole model anew. cache: placements of earlier
-    compiles; None: every model is placed."""
+    compiles; None: every model is placed. chains: whether the host may run ops of the model between those of the device
+    (see `host_chain`); without that they are refused."""
 
-    def __init__(self, device: DeviceSpec, keep_epochs: bool = True, cache: CompileCache | None = None) -> None:
-        self.device, self.keep_epochs, self.cache = device, keep_epochs, cache
+    def __init__(
+        self, device: DeviceSpec, keep_epochs: bool = True, cache: CompileCache | None = None, chains: bool = True
+    ) -> None:
+        self.device, self.keep_epochs, self.cache, self.chains = device, keep_epochs, cache, chains
         self.runs: dict[str, int] = {}
         self._passed = LruCache(4)
         self._fronts = LruCache(8)
@@ -143,20 +150,22 @@ class Pipeline:
         key = front_end(options)
 
         def make() -> FrontEndResult:
-            passed: Graph = self._passed.get_or(_without(key, LOWERING), run_passes)
-            with clock.stage("lower"):
-                self._count("lower")
-                lowered = lower(passed, self.device, options)
-                if overrides:  # told before the model is placed to decide on fusing
+            refused: dict[str, str] = {}
+            while True:
+                cut, chain, passed = self._passed_graph(graph, options, clock, refused)
+                try:
+                    with clock.stage("lower"):
+                        self._count("lower")
+                        lowered = lower(passed, self.device, options)
+                        break
+                except UnsupportedOp as error:
+                    self._refuse_more(cut, options, error, refused)
+            if overrides:  # told before the model is placed to decide on fusing
+                with clock.stage("lower"):
                     arguments = lower_for(lowered, passed, self.device, options, overrides)
                     arguments = edit(arguments, self.device, options, edits_of(overrides)).graph
                     refuse_impossible(arguments, self.device, options, overrides)
-            return self._decide_fusing(FrontEndResult(key, passed, lowered), key, clock)
-
-        def run_passes() -> Graph:
-            with clock.stage("passes"):
-                self._count("passes")
-                return passes.run(graph, options, on_pass=report_passes(clock, options)).graph
+            return self._decide_fusing(FrontEndResult(key, passed, lowered, chain=chain), key, clock)
 
         front: FrontEndResult = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
         edits = edits_of(overrides)
@@ -166,16 +175,60 @@ class Pipeline:
         def with_edits() -> FrontEndResult:
             result = edit(front.lowered, self.device, options, edits)
             key = front.key, frozen(edits)
-            return FrontEndResult(key, front.passed, result.graph, result.notes, front, front.fusion)
+            return FrontEndResult(key, front.passed, result.graph, result.notes, front, front.fusion, front.chain)
 
         return self._fronts.get_or((front.key, frozen(edits)), with_edits)
+
+    def _passed_graph(
+        self, graph: Graph, options: CompileOptions, clock: Clock, refused: dict[str, str]
+    ) -> tuple[CutGraph | None, HostChain | None, Graph]:
+        """How the graph is cut, if it may be, and what the passes make of the device's part. refused: ops that a stage
+        has refused, with the reasons; those that passes refuse are added."""
+
+        def run_passes() -> tuple[CutGraph | None, HostChain | None, Graph]:
+            while True:
+                automatic = options.cpu_fallback == "automatic"
+                cut = cut_graph(graph, options, automatic, refused) if self._may_cut(options) else None
+                chain = None if cut is None else chain_of(cut)
+                on_device = graph if chain is None else chain.device
+                try:
+                    with clock.stage("passes"):
+                        self._count("passes")
+                        passed = passes.run(on_device, options, on_pass=report_passes(clock, options)).graph
+                    return cut, chain, passed
+                except UnsupportedOp as error:
+                    self._refuse_more(cut, options, error, refused)
+
+        key = _without(front_end(options), LOWERING), tuple(refused)
+        known = self._passed.get_or(key, run_passes)
+        self._passed.store((key[0], tuple(refused)), known)
+        return known
+
+    def _may_cut(self, options: CompileOptions) -> bool:
+        """Whether the host may run a part of the model. Training in sections is `compiler.fallback`'s."""
+        return self.chains and options.training is None and options.cpu_fallback != "none"
+
+    @staticmethod
+    def _refuse_more(
+        cut: CutGraph | None, options: CompileOptions, error: UnsupportedOp, refused: dict[str, str]
+    ) -> None:
+        """Add the ops that a stage refuses to those of the host. Raises the error where the host may not run them."""
+        more = {} if cut is None or options.cpu_fallback != "automatic" else cut.host_reasons(error)
+        if not more:
+            raise error
+        refused |= more
+
+    def chain(self, graph: Graph, options: CompileOptions, clock: Clock) -> HostChain | None:
+        """The sections of a model of which the host runs a part; None for others. Raises what `front` raises."""
+        return self.front(graph, options, clock).chain
 
     def _decide_fusing(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> FrontEndResult:
         """The front with what the price of fusing decides; epochs that were chosen for it are kept for `anchor`."""
         result: dict[int, FrontEndResult] = {}
 
         def start(graph: Graph) -> StartedPlacement:
-            trial = result[id(graph)] = FrontEndResult((front.key, "fusing", len(result)), front.passed, graph)
+            key = front.key, "fusing", len(result)
+            trial = result[id(graph)] = FrontEndResult(key, front.passed, graph, chain=front.chain)
             return self._begin(trial, options, clock)
 
         def choose_fusing() -> Fusion:
@@ -185,7 +238,7 @@ class Pipeline:
         fusion = choose_fusing() if self.cache is None else self.cache.fusion(*arguments, choose_fusing)
         if fusion.start is None:
             key = (front.key, "fused") if fusion.ends else front.key
-            return FrontEndResult(key, front.passed, fusion.lowered, fusion=fusion)
+            return FrontEndResult(key, front.passed, fusion.lowered, fusion=fusion, chain=front.chain)
         fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, start=None))
         self._begun.store((fused.key, options), fusion.start)
         return fused
@@ -233,7 +286,7 @@ class Pipeline:
                 self._count("lower")
                 ends = front.fusion.ends if front.fusion is not None else ()
                 lowered = lower(front.passed, self.device, options, named, ends)
-            return FrontEndResult((front.key, named), front.passed, lowered, fusion=front.fusion)
+            return FrontEndResult((front.key, named), front.passed, lowered, fusion=front.fusion, chain=front.chain)
 
         named_apart: FrontEndResult = self._fronts.get_or((front.key, named), make)
         return named_apart
@@ -406,7 +459,7 @@ class Pipeline:
                 return None
             key = (near.key, "edited", frozen(added))
             output = FrontEndResult(key, near.passed, result.graph, (*near.notes, *result.notes), near.plain or near,
-                near.fusion)
+                near.fusion, near.chain)
             overrides = (*request.base, *added)
             with clock.stage("balance"):
                 models = self.models(output, request.options, overrides, clock)
@@ -463,6 +516,7 @@ class Pipeline:
             check,
             self._emitted.get_or((front.key, request.options), EmitMemory),
             front.fusion,
+            front.chain,
         )
 
 
@@ -474,8 +528,10 @@ def compile_graph(
     on_stage: StageHook | None = None,
     cancel: threading.Event | None = None,
     cache: bool = True,
+    chains: bool = True,
 ) -> CompileResult:
     """Compile an nD graph (a frontend's) for a device. cache: whether placements are kept on disk (`compiler.cache`).
+    chains: whether the host may run ops between those of the device, as `CompileOptions.cpu_fallback` says.
 
     Raises `UnsupportedOp`, `OverrideError`, `PlacementError`, `UnknownDevice`, or `Cancelled` once `cancel` is set.
     """
@@ -483,6 +539,6 @@ def compile_graph(
     refuse_malformed(overrides)
     requested = tuple(overrides)
     request = Request(options or CompileOptions(), requested, requested)
-    pipeline = Pipeline(spec, keep_epochs=False, cache=CompileCache() if cache else None)
+    pipeline = Pipeline(spec, keep_epochs=False, cache=CompileCache() if cache else None, chains=chains)
     with no_collections():
         return pipeline.compile(graph, request, Clock(on_stage, cancel))

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+import torch
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.balancer.types import Placement
@@ -22,6 +23,7 @@ from tbuda_lab.core.bindings import (
     output_binding,
     weight_bindings,
 )
+from tbuda_lab.core.compiler.host_chain import HostChain
 from tbuda_lab.core.compiler.integer_outputs import rounded_outputs
 from tbuda_lab.core.compiler.request import Clock
 from tbuda_lab.core.device import DeviceSpec
@@ -44,7 +46,8 @@ class CompileResult:
 
     parameters: queue name -> (t, R, C) as the host writes it once before the first run.
     timings: stage -> seconds of wall time. fused: which element-wise ops run as one, and what decided it. weights:
-    the parameters that a compile for training trains.
+    the parameters that a compile for training trains. chain: of a model of which the host runs a part (`graph` is the
+    whole of it, `passed` and later ones are what the device runs).
     """
 
     graph: Graph
@@ -62,11 +65,22 @@ class CompileResult:
     timings: dict[str, float]
     fused: tuple[Pattern, ...] = ()
     weights: tuple[WeightBinding, ...] = ()
+    chain: HostChain | None = None
 
     @property
     def loaded_once(self) -> bool:
         """Whether a run takes no time to load epochs, see `CompileOptions.loaded_once`."""
         return self.options.loaded_once
+
+    @property
+    def output_names(self) -> list[str]:
+        """Of what a run gives, in its order."""
+        return [b.name for b in self.outputs] if self.chain is None else [n.name for n in self.graph.outputs]
+
+    def device_feeds(self, feeds: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """What the device is given for inputs of the model, by the INPUT nodes of its traced graph; what the host runs
+        before, and the device before that, is evaluated in torch."""
+        return feeds if self.chain is None else self.chain.reference_feeds(feeds)
 
     def unrounded_parameters(self) -> dict[str, np.ndarray]:
         """`parameters` before they were rounded to their formats, for runs in which nothing rounds."""
@@ -88,11 +102,12 @@ def finish(
     check: Callable[[Netlist], list[Diagnostic]] | None = None,
     emitted: EmitMemory | None = None,
     fusion: Fusion | None = None,
+    chain: HostChain | None = None,
 ) -> CompileResult:
     """The stages after placing: emission, the check of the netlist, and the bindings of the host. notes: of stages
     before; parameters: `host_parameters(lowered)` where it is known; check: what stands in for `check_netlist` and
     `objective_notes`, for those who remember something of them; emitted: of other placements of this lowered graph;
-    fusion: what decided what is fused."""
+    fusion: what decided what is fused; chain: of a model of which the host runs a part."""
     with clock.stage("emit"):
         emission = emit(lowered, placement, spec, options.microbatch, emitted)
     with clock.stage("check"):
@@ -101,7 +116,7 @@ def finish(
         else:
             notes_of_time = objective_notes(lowered, placement, spec, options, overrides)
             findings = [*check_netlist(emission.netlist, spec), *notes_of_time]
-        findings = [*findings, *rounded_outputs(graph, options.data_format)]
+        findings = [*findings, *rounded_outputs(graph if chain is None else chain.device, options.data_format)]
     copies = {
         q.name: q.source
         for q in placement.queues.values()
@@ -116,7 +131,7 @@ def finish(
     ]
     in_order = {node.name: i for i, node in enumerate(lowered.outputs)}
     return CompileResult(
-        graph=graph,
+        graph=graph if chain is None else chain.graph,
         passed=passed,
         lowered=lowered,
         placement=placement,
@@ -127,10 +142,11 @@ def finish(
         device=spec,
         options=options,
         overrides=tuple(overrides),
-        diagnostics=(*notes, *placement.diagnostics, *findings),
+        diagnostics=(*(chain.notes if chain is not None else ()), *notes, *placement.diagnostics, *findings),
         timings=clock.timings,
         fused=fusion.patterns if fusion is not None else (),
         weights=weight_bindings(passed, emission.netlist.queues) if options.training is not None else (),
+        chain=chain,
     )
 
 

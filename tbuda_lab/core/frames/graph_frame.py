@@ -14,9 +14,11 @@ from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.hierarchy import Group, Hierarchy, hierarchy
 from tbuda_lab.core.frames.layout import Net, Order, arrange
 from tbuda_lab.core.graph import Graph, Node, NodeKind, Payload
+from tbuda_lab.core.graph.phases import PLACE
 from tbuda_lab.core.passes.pipeline import PassTrace
 
-KINDS = tuple(k.value for k in NodeKind)
+KINDS = (*(k.value for k in NodeKind), "host")
+"""Kinds of nodes, and ops that the host runs."""
 FIRST_OPEN = 30  # items that a first view may show
 FEW_ITEMS = 8    # a first view with fewer says too little: it opens on until it has more, if need be beyond FIRST_OPEN
 MOST_OPEN = 120
@@ -98,7 +100,7 @@ def _node_columns(graph: Graph, tree: Hierarchy, strings: Strings) -> dict[str, 
         "node_label": strings.column(labels),
         "node_type": strings.column(node_type(n) for n in nodes),
         "node_chars": np.array([_chars(t, _shape(n)) for t, n in zip(labels, nodes, strict=True)], dtype="<u2"),
-        "node_kind": np.array([KINDS.index(n.kind.value) for n in nodes], dtype="u1"),
+        "node_kind": np.array([KINDS.index(n.attrs.get(PLACE, n.kind.value)) for n in nodes], dtype="u1"),
         "node_group": np.array(tree.home, dtype="<u4"),
         "node_shape": strings.column(_shape(n) for n in nodes),
         "node_df": strings.column(n.df.name if n.df is not None else "" for n in nodes),
@@ -157,6 +159,8 @@ def _attributes(node: Node) -> str:
     if node.op is None:
         return ""
     shown = {k: v for k, v in node.op.attributes().items() if v is not None and not isinstance(v, Payload)}
+    if PLACE in node.attrs:
+        shown |= {"runs on": node.attrs[PLACE], "bytes per input": 4 * math.prod(node.shape)}
     return "\n".join(f"{k}: {v}" for k, v in shown.items())
 
 

@@ -54,6 +54,9 @@ DROPOUT = "dropout"
 STATISTIC = "statistic"
 """ROLE of a PARAMETER that the forward part of training writes for inference: a running mean or variance."""
 
+PLACE = "place"
+"""Attribute of an op of a traced graph that the host runs ("host"), not the device."""
+
 FORWARD = "forward"
 _LAST = ("backward", "optimizer")
 _MOST = 1 << 16

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -35,6 +37,21 @@ class NdOp(Op):
     def evaluate(self, *operands: Any, **_: Any) -> torch.Tensor:
         """The op on torch tensors: the reference that every rewrite is held against."""
         raise NotImplementedError(f"{type(self).__name__} defines no reference")
+
+    def result_dtype(self, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> torch.dtype:
+        """The type of `evaluate`'s result for operands of these shapes and types: torch's own rule, asked of tensors
+        without values (of its "meta" device). An op whose `evaluate` looks at values says it itself."""
+        floats = [d for d in dtypes if d.is_floating_point]
+        widest = functools.reduce(torch.promote_types, floats) if floats else torch.float32
+        alike = [widest if d.is_floating_point else d for d in dtypes]
+        for device in ("meta", "cpu"):  # of few calls torch knows no result without values
+            try:
+                operands = [torch.ones(s, dtype=d, device=device) for s, d in zip(shapes, alike, strict=True)]
+                with torch.no_grad():
+                    return self.evaluate(*operands).dtype
+            except (RuntimeError, NotImplementedError, TypeError):
+                continue
+        return widest
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         """The gradient by operand `port`, in new ops.
@@ -93,11 +110,8 @@ def truth(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return mask.to(like.dtype if like.is_floating_point() else torch.float32)
 
 
-ON_HOST = (
-    "a TTDevice with CPU fallback, or torch.compile(backend='tbuda'), runs it on the host; a session compiles what is "
-    "for the device alone"
-)
-"""What works for an op that no session takes: see docs/frameworks.md."""
+ON_HOST = "the host runs it with cpu_fallback=automatic, the default (in PyBuda enable_tvm_cpu_fallback)"
+"""What works for an op that the device has no form for: see docs/frameworks.md."""
 
 
 def not_on_device(node: Node, why: str) -> UnsupportedOp:

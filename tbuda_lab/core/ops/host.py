@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,9 +49,9 @@ FALLBACK_CALLS = frozenset({
     "linalg_cholesky_ex", "linalg_cross", "linalg_householder_product", "linalg_inv_ex", "linalg_lu",
     "linalg_lu_factor_ex", "linalg_vector_norm",
     "linalg_matrix_exp", "linalg_pinv", "linalg_qr", "linalg_solve_triangular", "log10", "log1p",
-    "log2", "logaddexp", "logaddexp2", "logcumsumexp", "logit", "lu_unpack", "masked_fill", "max_pool2d_with_indices",
-    "max_pool3d_with_indices",
-    "max_unpool2d", "max_unpool3d", "median", "mode", "mvlgamma", "nan_to_num", "nanmedian", "native_group_norm",
+    "log2", "logaddexp", "logaddexp2", "logcumsumexp", "logit", "lu_unpack", "masked_fill", "max",
+    "max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices", "max_unpool2d", "max_unpool3d",
+    "median", "min", "mode", "mvlgamma", "nan_to_num", "nanmedian", "native_group_norm",
     "nextafter", "nll_loss_forward", "ormqr", "polar", "polygamma", "put", "reflection_pad3d", "renorm",
     "replication_pad3d", "roll", "rot90", "segment_reduce", "sgn", "sign", "signbit", "sinc", "sinh", "slogdet",
     "special_bessel_j0", "special_bessel_j1",
@@ -61,8 +62,10 @@ FALLBACK_CALLS = frozenset({
 """Calls without a form for the device: models that make them are split (see `compiler.fallback`). All are functions of
 tensors and numbers alone: they read no file, write nothing, and draw no random number."""
 
-HOST_FORMS = frozenset({"linalg_vector_norm", "max_pool2d_with_indices", "max_pool3d_with_indices"})
-"""Of these, calls that the device has a form for, and the host the rest of: other orders, the indices of a pool."""
+HOST_FORMS = frozenset({"linalg_vector_norm", "max", "max_pool1d_with_indices", "max_pool2d_with_indices",
+    "max_pool3d_with_indices", "min"})  # fmt: skip
+"""Of these, calls that the device has a form for, and the host the rest of: other orders, indices of what is largest.
+"""
 
 CALLS = INTEGER_CALLS | FALLBACK_CALLS | COMPLEX_CALLS
 """aten ops that a graph may name; a graph read from text can call nothing else."""
@@ -78,6 +81,8 @@ class HostCall(NdOp):
 
     `keywords`: (name, value) pairs. Truth values come out as 0.0 and 1.0. `complex_operands`: the numbers of operands
     that hold complex numbers, with a last dim of 2 for the real and the imaginary part; complex results come out so.
+    `dtypes`: by operand the type that the model has there, "" for that of the value: a graph writes truth values, and
+    whole numbers that the device has made, as floats.
     """
 
     call: str
@@ -85,6 +90,7 @@ class HostCall(NdOp):
     keywords: tuple[tuple[str, Any], ...] = ()
     result: int = 0
     complex_operands: tuple[int, ...] = ()
+    dtypes: tuple[str, ...] = ()
 
     host = True
 
@@ -97,6 +103,9 @@ class HostCall(NdOp):
             for k, x in enumerate(operands)
         ]
 
+        for k, name in enumerate(self.dtypes):
+            if name:
+                tensors[k] = tensors[k].to(getattr(torch, name))
         if self.call == "masked_scatter":  # truth values are 0.0 and 1.0 in a graph
             tensors[1] = tensors[1].bool()
 
@@ -198,6 +207,9 @@ class OneHot(NdOp):
 
     def infer(self, indices: Shape) -> Shape:
         return (*indices, self.entries)
+
+    def result_dtype(self, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> torch.dtype:
+        return torch.float32
 
     def evaluate(self, indices: Tensor) -> Tensor:
         if indices.numel():

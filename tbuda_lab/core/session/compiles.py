@@ -12,7 +12,6 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import Clock, CompileResult, Request
-from tbuda_lab.core.compiler.integer_outputs import host_outputs
 from tbuda_lab.core.compiler.pipeline import FrontEndResult
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
@@ -62,12 +61,10 @@ class Compiles:
                 self._state.events.emit("stage", "trace", 0.0)
                 start = time.perf_counter()
                 session, clock = self._session, self.clock(cancel)
-                graph = frontend.from_any(
+                self._state.traced = frontend.from_any(
                     session.model, session.sample_inputs, name=session.name,
                     progress=lambda text: clock.stop_or_tell("trace", text),
                 )
-                self._state.outputs = tuple(node.name for node in graph.outputs)
-                self._state.traced, self._state.on_host = host_outputs(graph)
                 self._session.timings["trace"] = time.perf_counter() - start
                 self._state.events.emit("stage", "trace", 1.0)
             return self._state.traced

@@ -133,7 +133,8 @@ class OpWatch:
 
 def lowered_inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """What the lowered graph reads, by name."""
-    inputs = {b.name: torch.from_numpy(b.encode(feed)) for b in result.inputs}
+    fed = result.device_feeds(feed)
+    inputs = {b.name: torch.from_numpy(b.encode(fed)) for b in result.inputs}
     return inputs | {
         name: torch.from_numpy(np.asarray(value, np.float32))
         for name, value in result.parameters.items()
@@ -196,7 +197,7 @@ def _stages(
     result: CompileResult, feed: dict[str, torch.Tensor], left: dict[str, torch.Tensor]
 ) -> dict[str, tuple[Comparison, ...]]:
     """left: what the lowered graph gives for the producers of its outputs, (z, R, C)."""
-    traced, passed = evaluate_nodes(result.graph, feed), evaluate_nodes(result.passed, feed)
+    traced, passed = evaluate_nodes(result.graph, feed), evaluate_nodes(result.passed, result.device_feeds(feed))
     shown = {node.name for node in (*result.passed.ops, *result.passed.outputs)}
     lowered = {
         b.name: dataclasses.replace(b, tms=()).decode(left[node.sources[0]].numpy())

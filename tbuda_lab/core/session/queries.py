@@ -125,7 +125,9 @@ class Queries:
         with self._state.work_lock:
             options = self._state.history.state.options
             if self._pass_trace is None or self._pass_trace[0] != options:
-                self._pass_trace = options, trace_passes(self._session.trace(), options)
+                graph = self._session.trace()
+                chain = self._state.pipeline.chain(graph, options, Clock(None, None))
+                self._pass_trace = options, trace_passes(graph if chain is None else chain.device, options)
             return self._pass_trace[1]
 
     def l1(self, op: str) -> L1Map:

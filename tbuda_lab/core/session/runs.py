@@ -16,9 +16,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import Cancelled, InputError
-from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.ops.evaluate import evaluate
-from tbuda_lab.core.runner import Runner, fill_microbatch, join_elements
+from tbuda_lab.core.runner import Runner, fill_microbatch
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.op_checks import OpCheck, OpChecks, OpWatch, check_ops
 from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
@@ -221,22 +219,9 @@ class Runs:
                 self._state.runner = runner
             self._state.ran = result
             self._session.timings["run"] = time.perf_counter() - start
-            outputs = [self._with_host(row, sample) for row, sample in zip(outputs, samples, strict=True)]
             self._state.events.emit("stage", "run", 1.0)
             self._state.events.emit("ran", outputs)
             return outputs[: len(batch)]
-
-    def _with_host(self, row: list[torch.Tensor], sample: Any) -> list[torch.Tensor]:
-        """The outputs of a sample with those that the host computes, in the model's order."""
-        graph, traced = self._state.on_host, self._state.traced
-        if graph is None or traced is None:
-            return row
-        parts = [list(evaluate(graph, feed).values()) for feed in elements(graph, frontend.feeds(graph, sample))]
-        dtypes = [getattr(torch, str(node.attrs["dtype"])) for node in graph.outputs]
-        columns = [join_elements(column).to(t) for column, t in zip(zip(*parts, strict=True), dtypes, strict=True)]
-        named = dict(zip((n.name for n in traced.outputs), row, strict=True))
-        named |= dict(zip((n.name for n in graph.outputs), columns, strict=True))
-        return [named[name] for name in self._state.outputs]
 
     def verify(
         self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None

@@ -62,11 +62,10 @@ class SessionState:
     """The state of one session.
 
     history: options and overrides, and the steps to them. pipeline: the compiler with what it keeps. results: of the
-    last requests, by their key. journal: the file that edits are written to. traced: the nD graph. on_host: its
-    outputs of whole numbers that the host computes, if there are any. outputs: the names of all outputs, in the model's
-    order. runner: that of the current result, unless it works. ran: the result that was run last. cancel: set to stop
-    what works now. worker: the background compile. names: what overrides by pattern have been matched with. work_lock:
-    held while stages run. edit_lock: held for moments only.
+    last requests, by their key. journal: the file that edits are written to. traced: the nD graph. runner: that of the
+    current result, unless it works. ran: the result that was run last. cancel: set to stop what works now. worker: the
+    background compile. names: what overrides by pattern have been matched with. work_lock: held while stages run.
+    edit_lock: held for moments only.
     """
 
     history: History
@@ -75,8 +74,6 @@ class SessionState:
     events: Events = dataclasses.field(default_factory=lambda: Events(*EVENTS))
     journal: Journal | None = None
     traced: Graph | None = None
-    on_host: Graph | None = None
-    outputs: tuple[str, ...] = ()
     runner: Runner | None = None
     ran: CompileResult | None = None
     cancel: threading.Event = dataclasses.field(default_factory=threading.Event)

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from tbuda_lab.core.compiler.fallback import SENT, Section, SplitResult, gradients_into
+from tbuda_lab.core.compiler.fallback import SplitResult
+from tbuda_lab.core.compiler.sections import SENT, Section, gradients_into
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.frontend.inputs import cut_inputs, elements
 from tbuda_lab.core.graph import Graph, Node, NodeKind

@@ -20,6 +20,7 @@ from tbuda_lab.core.balancer.types import copied_from
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding, input_binding
 from tbuda_lab.core.compiler import CompileResult, host_parameters
 from tbuda_lab.core.compiler.fallback import SplitResult
+from tbuda_lab.core.compiler.host_chain import HostChain
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_csv
 from tbuda_lab.core.errors import Diagnostic, InputError
@@ -71,6 +72,7 @@ class LoadedImage:
     manifest: dict[str, Any]
     weights: tuple[WeightBinding, ...] = ()
     sections: tuple[LoadedSection, ...] = ()
+    chain: HostChain | None = None
 
     def unrounded_parameters(self) -> dict[str, np.ndarray]:
         """The parameters: an image holds them in their formats."""

@@ -13,7 +13,7 @@ import torch
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding
-from tbuda_lab.core.compiler.fallback import SENT
+from tbuda_lab.core.compiler.sections import SENT
 from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import Budget, shape_text

@@ -22,17 +22,24 @@ from tbuda_lab.core.ops import Equal, Matmul, Multiply, ReduceSum
 from tbuda_lab.core.ops.host import COMPLEX_CALLS, FALLBACK_CALLS, INTEGER_CALLS, HostCall
 
 MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder", "scatter_add"}
+OPERATORS = {
+    "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__lshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift",
+}  # fmt: skip
+"""By aten's name of an operator of Python, the call that it is."""
 
 
 def host_call(c: Call) -> Result:
     """The call as it is, with its tensors as operands. Complex numbers have a last dim of 2 in the graph."""
     operands: list[str] = []
     complex_operands: list[int] = []
+    dtypes: list[str] = []
 
     def plain(value: Any) -> Any:
         if isinstance(value, AtenValue | FoldedValue):
             if _dtype(value).is_complex:
                 complex_operands.append(len(operands))
+            dtypes.append(_kept_type(_dtype(value)))
             operands.append(c.node_of(_parts(value)))
             return f"${len(operands) - 1}"
         if isinstance(value, list | tuple):
@@ -46,17 +53,24 @@ def host_call(c: Call) -> Result:
     keywords = tuple((a.name, plain(c.arguments[a.name])) for a in schema.arguments if a.kwarg_only)
     results = c.out if isinstance(c.out, tuple | list) else (c.out,)
     name = schema.name.split("::")[-1]
+    name = OPERATORS.get(name, name)
     if any(known_shape(r) is None for r in results):
         raise CannotMap(VALUES_DECIDE)
     results_of = tuple(
         c.emit.op(
-            HostCall(name, arguments, keywords, k, tuple(complex_operands)),
+            HostCall(name, arguments, keywords, k, tuple(complex_operands), tuple(dtypes) if any(dtypes) else ()),
             *operands,
             name=c.emit.name_for(name.strip("_")),
         )
         for k in range(len(results))
     )
     return results_of if isinstance(c.out, tuple | list) else results_of[0]
+
+
+def _kept_type(dtype: torch.dtype) -> str:
+    """The name of a type that a call has to see as it is: all but the plain floats, which an evaluation may widen."""
+    plain = dtype.is_complex or dtype in (torch.float32, torch.float64)
+    return "" if plain else str(dtype).removeprefix("torch.")
 
 
 def _dtype(value: AtenValue | FoldedValue) -> torch.dtype:
@@ -109,6 +123,8 @@ def grouped_matmul(c: Call) -> str:
     return c.reshape(c.op(ReduceSum(-3), c.op(Multiply(), products, chosen)), c.out_shape)
 
 
+for _name in ("__xor__", "__lshift__", "__rshift__"):
+    maps(f"aten.{_name}")(host_call)
 for _name in sorted(INTEGER_CALLS - MAPPED_ELSEWHERE):
     maps(f"aten.{_name}")(host_call)
 
