@@ -200,11 +200,14 @@ def test_none_numbers_and_nested_inputs() -> None:
     assert feeds(graph, {"states": {"h": [a, b]}, "x": x}).keys() == fed.keys()
 
 
-def test_reference_is_the_model_itself_in_eval_mode() -> None:
-    module = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.9)).train()
+def test_reference_is_the_model_itself_in_its_own_mode() -> None:
+    module = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).train()
     x = torch.randn(1, 8)
-    torch.testing.assert_close(reference(module, (x,))[0], module[0](x).detach())
-    assert module[1].training
+    state = torch.get_rng_state()
+    have = reference(module, (x,))[0]
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(have, module(x).detach())  # drawn from the same state
+    torch.testing.assert_close(reference(module.eval(), (x,))[0], module[0](x).detach())
 
 
 def test_threads_trace_one_after_the_other() -> None:

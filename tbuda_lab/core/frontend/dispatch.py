@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.frontend.eager import answers
 from tbuda_lab.core.frontend.inputs import bind, elements, feeds
 from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule, from_pybuda, open_model
 from tbuda_lab.core.frontend.torch_model import from_torch
-from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -41,26 +40,30 @@ def from_any(
 
 
 def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
-    """What the model itself answers, eagerly in torch and in eval mode: its tensors in order of the graph's outputs.
+    """What the model itself answers: the first of `references`."""
+    return references(model, inputs, 1)[0]
+
+
+def references(model: Any, inputs: Any, count: int = 2) -> list[list[torch.Tensor]]:
+    """What the model itself answers when it is called one time after the other on the same inputs: its tensors, in order
+    of the graph's outputs. A torch module runs eagerly, as a copy, in the mode that it is in, with the same seeds each
+    time: answers that differ come from what it keeps. What keeps nothing answers once.
 
     A PyBuda module has no code of its own in torch; its graph, evaluated op by op, stands for it. What a graph writes
     into rams is no answer.
     """
     model = open_model(model)
     if isinstance(model, ForeignModule):
-        return foreign_answer(model, inputs)
+        return [foreign_answer(model, inputs)]
     if isinstance(model, PyTorchModule):
-        return reference(model.module, inputs)
+        return references(model.module, inputs, count)
     if isinstance(model, torch.nn.Module):
-        bound = bind(model.forward, inputs)
-        with evaluation(model), torch.no_grad():
-            returned = model(*bound.args, **bound.kwargs)
-        return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+        return answers(model, bind(model.forward, inputs), count)
     graph = from_any(model, inputs)
     names = [node.name for node in graph.outputs if WRITES not in node.attrs]
-    answers = [evaluate(graph, feed) for feed in elements(graph, feeds(graph, inputs))]
-    parts = [[values[name] for name in names] for values in answers]
-    return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+    every = [evaluate(graph, feed) for feed in elements(graph, feeds(graph, inputs))]
+    parts = [[values[name] for name in names] for values in every]
+    return [[torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]]
 
 
 def foreign_answer(model: ForeignModule, inputs: Any) -> list[torch.Tensor]:

@@ -112,9 +112,12 @@ def training_session(
 ) -> Session:
     """A session on a model with a loss behind it; see `Session.for_training`."""
     inputs, targets = as_sample(sample_inputs), tuple(as_sample(sample_targets))
-    traced = from_pybuda(pybuda_module("model", model), inputs, training=True)
-    graph, names = with_loss(traced, pybuda_module("loss", loss), targets)
+    modules = pybuda_module("model", model), pybuda_module("loss", loss)
+    traced = from_pybuda(modules[0], inputs, training=True)
+    graph, names = with_loss(traced, modules[1], targets)
     batch = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
     whole = dataclasses.replace(options or CompileOptions(), training=training, microbatch=batch)
     sample = {**frontend.feeds(traced, inputs), **dict(zip(names, targets, strict=True))}
-    return kind(graph, sample, options=whole, **session)
+    result = kind(graph, sample, options=whole, **session)
+    result.runs.trains(*modules)
+    return result

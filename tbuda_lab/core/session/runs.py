@@ -16,13 +16,15 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import Cancelled, InputError
+from tbuda_lab.core.frontend.eager import same
 from tbuda_lab.core.runner import Runner, fill_microbatch
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.op_checks import OpCheck, OpChecks, OpWatch, check_ops
-from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
+from tbuda_lab.core.verification import MIN_PCC, Comparison, compare_tensors
 from tbuda_lab.sim.io import QueueIo, RamIo
 
 if TYPE_CHECKING:
+    from tbuda_lab.core.frontend.pybuda import Module
     from tbuda_lab.core.session.session import Session
     from tbuda_lab.core.session.state import Events, SessionState
 
@@ -228,14 +230,29 @@ class Runs:
     ) -> list[Comparison]:
         """See `Session.verify`."""
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
-        samples = None if inputs is None else fill_microbatch(self._session.compile(), [sample])
+        samples = fill_microbatch(self._session.compile(), [sample])
         got = self.run(samples, mode, break_below=break_below)[0]
         if self._state.cancel.is_set():
             raise Cancelled("cancelled before the outputs were compared with torch")
-        expected = frontend.reference(self._session.model, sample)
-        verify = [
-            compare(f"output {i}", w.detach().float().numpy(), g.detach().float().numpy())
-            for i, (w, g) in enumerate(zip(expected, got, strict=True))
-        ]
+        verify = self.judge(sample, got, mode)
         self._state.events.emit("verified", verify)
         return verify
+
+    def trains(self, model: Module, loss: Module) -> None:
+        """The modules that the graph of a session that trains was made of."""
+        self._state.modules = model, loss
+
+    def judge(self, sample: Any, got: Sequence[torch.Tensor], mode: str = "golden") -> list[Comparison]:
+        """The outputs of a run against the model itself, which is called twice: where the second call answers something
+        else, the device runs a second time as well, and those outputs are compared too ("output 0, second run")."""
+        expected = frontend.references(self._session.model, sample)
+        verdicts = _compare_all(expected[0], got, "output {}")
+        for again in expected[1:]:
+            if not same(expected[0], again):
+                second = self.run(fill_microbatch(self._session.compile(), [sample]), mode)[0]
+                verdicts += _compare_all(again, second, "output {}, second run")
+        return verdicts
+
+
+def _compare_all(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor], name: str) -> list[Comparison]:
+    return [compare_tensors(name.format(k), w, g) for k, (w, g) in enumerate(zip(expected, got, strict=True))]

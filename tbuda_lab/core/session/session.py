@@ -455,8 +455,9 @@ class Session:
     def verify(
         self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None
     ) -> list[Comparison]:
-        """Run one sample on the device (repeated until it fills a microbatch) and in torch (float32, eager) and compare
-        every output. break_below: see `run`.
+        """Run one sample on the device (repeated until it fills a microbatch) and compare every output with that of the
+        model itself: a copy, run eagerly in the mode that it is in, twice. Where its second answer is another one, the
+        device runs again and is compared with that, too. break_below: see `run`.
         """
         return self.runs.verify(inputs, mode, break_below=break_below)
 
@@ -519,7 +520,10 @@ class Session:
         return tuple(self.training.steps)
 
     def check_gradients(self, inputs: Any, targets: Any) -> list[Comparison]:
-        """The gradient of every weight for one batch, from the netlist, against torch autograd in float64."""
+        """The gradient of every weight for one batch, from the netlist, against that of the model itself: copies of the
+        modules, run eagerly in the mode that they are in, with the weights of the device. A weight that only one side
+        has a gradient of is compared with zeros. Modules that keep something from one pass to the next are compared in
+        a second pass as well. A PyBuda module, which has no code in torch, has its graph differentiated by torch."""
         return self.training.check_gradients(inputs, targets)
 
     def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:

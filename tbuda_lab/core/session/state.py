@@ -22,6 +22,7 @@ from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import Journal
 
 if TYPE_CHECKING:
+    from tbuda_lab.core.frontend.pybuda import Module
     from tbuda_lab.core.session.session import Session
 from typing import Any
 
@@ -64,8 +65,8 @@ class SessionState:
     history: options and overrides, and the steps to them. pipeline: the compiler with what it keeps. results: of the
     last requests, by their key. journal: the file that edits are written to. traced: the nD graph. runner: that of the
     current result, unless it works. ran: the result that was run last. cancel: set to stop what works now. worker: the
-    background compile. names: what overrides by pattern have been matched with. work_lock: held while stages run.
-    edit_lock: held for moments only.
+    background compile. names: what overrides by pattern have been matched with. modules: of a session that trains the
+    model and its loss. work_lock: held while stages run. edit_lock: held for moments only.
     """
 
     history: History
@@ -79,6 +80,7 @@ class SessionState:
     cancel: threading.Event = dataclasses.field(default_factory=threading.Event)
     worker: threading.Thread | None = None
     names: tuple[str, ...] = ()
+    modules: tuple[Module, Module] | None = None
     work_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     edit_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 

@@ -1,0 +1,139 @@
+"""The user's module run as it is, eagerly: the judge of everything that is made of it.
+
+A run takes a copy, so that what forward writes stays out of the user's module, in the mode that the module is in, from
+the same state of every random generator. Weights are shared until somebody writes to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.frontend.inputs import BoundInputs, bind
+
+SAME = 1e-5
+"""Of the largest magnitude: runs that differ by more are not the same; sums in another order differ by less."""
+
+
+def own_copy(module: torch.nn.Module) -> torch.nn.Module | None:
+    """The module with parameters, buffers and attributes of its own; None where it cannot be copied. Weights take no
+    memory until they are written to."""
+    memo: dict[int, Any] = {}
+    for layer in module.modules():
+        for value in pytree.tree_leaves([v for k, v in vars(layer).items() if k != "_modules"]):
+            if isinstance(value, torch.Tensor) and id(value) not in memo:
+                memo[id(value)] = _tensor_copy(value)
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception:  # it holds a lock, a stream or another thing that Python cannot copy
+        return None
+
+
+def _tensor_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Of the same class, with hooks, and without a history."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta or tensor.layout is not torch.strided:
+        return tensor if tensor.is_meta else copy.deepcopy(tensor if tensor.is_leaf else tensor.detach())
+    clone = getattr(torch, "_lazy_clone", torch.clone)(tensor.detach())
+    if isinstance(tensor, torch.nn.Parameter):
+        clone = torch.nn.Parameter(clone, requires_grad=tensor.requires_grad)
+    else:
+        clone.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+    for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        existing = getattr(tensor, hooks, None)
+        if existing:
+            setattr(clone, hooks, existing)
+    return clone
+
+
+@contextlib.contextmanager
+def same_seeds() -> Iterator[None]:
+    """Whatever draws random numbers inside leaves no trace: generators go on from where they were before."""
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])
+
+
+def call(module: torch.nn.Module, inputs: BoundInputs) -> Any:
+    """What forward returns for copies of the inputs, which it may write to."""
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t.clone(), (inputs.args, inputs.kwargs))
+    return module(*args, **kwargs)
+
+
+def answers(module: torch.nn.Module, inputs: BoundInputs, count: int = 2) -> list[list[torch.Tensor]]:
+    """The tensors that a copy of the module returns when it is called `count` times one after the other, each time on
+    the same inputs and with the same seeds. A module that cannot be copied is called itself, once."""
+    own = own_copy(module)
+    result = []
+    with torch.no_grad():
+        for _ in range(count if own is not None else 1):
+            with same_seeds():
+                returned = call(own if own is not None else module, inputs)
+            result.append([leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)])
+    return result
+
+
+@dataclasses.dataclass(frozen=True)
+class EagerStep:
+    """A forward and a backward pass of a torch module with its loss. loss: what is shown, a number; outputs: what the
+    loss returned; gradients: by name of the weights that have one, those of the loss behind those of the model."""
+
+    loss: float
+    outputs: list[torch.Tensor]
+    gradients: dict[str, torch.Tensor]
+
+
+def eager_steps(
+    model: torch.nn.Module, loss: torch.nn.Module, inputs: Any, targets: Sequence[torch.Tensor],
+    weights: Mapping[str, torch.Tensor], count: int = 2,
+) -> list[EagerStep]:  # fmt: skip
+    """Passes of copies of a model and its loss for one batch, one after the other, with the same seeds and no step of an
+    optimizer between. weights: values instead of the modules' own, by name. Empty where a module cannot be copied."""
+    bound = bind(model.forward, inputs)
+    own, own_loss = own_copy(model), own_copy(loss)
+    if own is None or own_loss is None:
+        return []
+    leaves = dict(own.named_parameters())
+    leaves |= {n if n not in leaves else f"loss.{n}": p for n, p in own_loss.named_parameters()}
+    result = []
+    for _ in range(count):
+        with torch.no_grad():
+            for name, leaf in leaves.items():
+                leaf.grad = None
+                if name in weights:
+                    leaf.copy_(weights[name].reshape(leaf.shape))
+        with same_seeds(), torch.enable_grad():
+            values = [v for v in pytree.tree_leaves(call(own, bound)) if isinstance(v, torch.Tensor)]
+            returned = [v for v in pytree.tree_leaves(own_loss(*values, *targets)) if isinstance(v, torch.Tensor)]
+            total = torch.stack([v.sum() for v in returned]).sum()
+            if total.requires_grad:
+                total.backward()
+        gradients = {n: p.grad.detach().clone() for n, p in leaves.items() if p.grad is not None}
+        result.append(EagerStep(float(total.detach()), [v.detach() for v in returned], gradients))
+    return result
+
+
+def same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    """Whether two runs gave the same."""
+    return len(first) == len(second) and all(_same(a, b) for a, b in zip(first, second, strict=True))
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not (a.is_floating_point() or a.is_complex()):
+        return torch.equal(a, b)
+    finite = a[a.isfinite()].abs()
+    scale = float(finite.max()) if finite.numel() else 0.0
+    return torch.allclose(a, b, rtol=SAME, atol=SAME * scale, equal_nan=True)
