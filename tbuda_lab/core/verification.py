@@ -42,7 +42,7 @@ def compare(name: str, expected: np.ndarray, got: np.ndarray) -> Comparison:
     """Compare in float64. Infinities and NaN are good where both have the same. Whole numbers and truth values are good
     where they are equal.
 
-    What is wanted and varies by less than 0.1 % has no correlation to speak of, for it would be that of the rounding: it
+    What is wanted and varies by less than 0.1 % has no correlation to speak of: it would be that of the rounding. It
     correlates with what differs from it by less than 1 %, and with nothing else.
     """
     a = np.asarray(expected, np.float64).reshape(-1)

@@ -45,7 +45,7 @@ def reference(model: Any, inputs: Any) -> list[torch.Tensor]:
 
 
 def references(model: Any, inputs: Any, count: int = 2) -> list[list[torch.Tensor]]:
-    """What the model itself answers when it is called one time after the other on the same inputs: its tensors, in order
+    """What the model itself answers when it is called one time after the other on the same inputs: tensors in order
     of the graph's outputs. A torch module runs eagerly, as a copy, in the mode that it is in, with the same seeds each
     time: answers that differ come from what it keeps. What keeps nothing answers once.
 

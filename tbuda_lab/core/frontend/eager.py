@@ -98,7 +98,7 @@ def eager_steps(
     model: torch.nn.Module, loss: torch.nn.Module, inputs: Any, targets: Sequence[torch.Tensor],
     weights: Mapping[str, torch.Tensor], count: int = 2,
 ) -> list[EagerStep]:  # fmt: skip
-    """Passes of copies of a model and its loss for one batch, one after the other, with the same seeds and no step of an
+    """Passes of copies of a model and its loss for one batch, one after the other, with the same seeds, no step of an
     optimizer between. weights: values instead of the modules' own, by name. Empty where a module cannot be copied."""
     bound = bind(model.forward, inputs)
     own, own_loss = own_copy(model), own_copy(loss)
@@ -118,7 +118,7 @@ def eager_steps(
             returned = [v for v in pytree.tree_leaves(own_loss(*values, *targets)) if isinstance(v, torch.Tensor)]
             total = torch.stack([v.sum() for v in returned]).sum()
             if total.requires_grad:
-                total.backward()
+                torch.autograd.backward([total])
         gradients = {n: p.grad.detach().clone() for n, p in leaves.items() if p.grad is not None}
         result.append(EagerStep(float(total.detach()), [v.detach() for v in returned], gradients))
     return result

@@ -177,11 +177,10 @@ class Training:
     ) -> list[dict[str, torch.Tensor]]:
         """The gradients of two passes of the modules themselves, eagerly. A model without code in torch has its graph
         differentiated by torch, once."""
-        modules = self._state.modules
-        if modules is not None and all(isinstance(m, PyTorchModule) for m in modules):
-            model, loss = (m.module for m in modules)
+        model, loss = self._state.modules or (None, None)
+        if isinstance(model, PyTorchModule) and isinstance(loss, PyTorchModule):
             goal = tuple(as_sample(targets))
-            steps = eager_steps(model, loss, as_sample(inputs), goal, weights)
+            steps = eager_steps(model.module, loss.module, as_sample(inputs), goal, weights)
             if steps:
                 return [step.gradients for step in steps]
         result = self._session.result
