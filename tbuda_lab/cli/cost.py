@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,10 +38,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     calibrate = subparsers.add_parser(
         "calibrate", help="refit the cycle coefficients to measurement CSVs",
         description="Fits every op and format found in the CSVs of a folder and prints the errors on unseen runs "
-                    "(five-fold cross-validation).",
+                    "(five-fold cross-validation). With --profile instead: fits a table of kernels that run one at a "
+                    "time to profiles of TT-Metal, and prints the errors on profiles left out of the fit.",
     )
-    calibrate.add_argument("folder", type=Path, metavar="FOLDER")
-    calibrate.add_argument("--arch", required=True, type=str.lower, choices=_ARCHS)
+    calibrate.add_argument("folder", type=Path, metavar="FOLDER", nargs="?")
+    calibrate.add_argument("--arch", type=str.lower, choices=_ARCHS, help="needed with FOLDER")
+    calibrate.add_argument("--profile", type=Path, nargs="+", metavar="FILE", help="ops_perf_results*.csv of runs")
+    calibrate.add_argument("--kernels", default="ttnn", metavar="NAME", help="name of the table (default %(default)s)")
     calibrate.add_argument("--out", type=Path, metavar="FILE.yaml", help="where to write the coefficients")
     calibrate.set_defaults(handler=run_calibrate)
 
@@ -71,6 +75,10 @@ def run_cost(arguments: argparse.Namespace) -> int:
 
 def run_calibrate(arguments: argparse.Namespace) -> int:
     """Fits and prints one line per fit; writes the coefficients when asked."""
+    if arguments.profile:
+        return _calibrate_profiles(arguments)
+    if arguments.folder is None or arguments.arch is None:
+        raise InputError("give a FOLDER of measurement CSVs with --arch, or profiles: --profile FILE.csv ...")
     from tbuda_lab.core.cost import dump_fits
     from tbuda_lab.tools.calibrate import calibrate, group, read_folder
 
@@ -109,3 +117,31 @@ def _write(sheet: Sheet, column: list[str], path: Path) -> None:
 def _show(fit: Fit) -> None:
     print(f"{fit.key.kind:18} {fit.key.format:8} {fit.key.variant:12} {fit.runs:5} {len(fit.pieces):6} "
           f"{fit.median_error:8.2%} {fit.mean_error:8.2%}", flush=True)
+
+
+def _calibrate_profiles(arguments: argparse.Namespace) -> int:
+    """The table of kernels of profiles; one line for each kernel, errors on profiles left out."""
+    from tbuda_lab.core.files import atomic_text
+    from tbuda_lab.core.measured import read_profile
+    from tbuda_lab.core.measured.calibrate import calibrate_kernels
+    from tbuda_lab.core.measured.kernels import COEFFICIENTS, dump_kernels
+
+    if arguments.folder is not None:
+        raise InputError(f"{arguments.folder}: give a folder of measurement CSVs or profiles, not both")
+    profiles = [read_profile(path) for path in arguments.profile]
+    for profile in profiles:
+        for finding in profile.findings[:5]:
+            print(finding, file=sys.stderr)
+    table = calibrate_kernels(profiles, arguments.kernels)
+    print(f"{'kernel':20} {'runs':>6} {'ops':>5} {'left out':>9}  {'  '.join(f'{c:>8}' for c in COEFFICIENTS)}")
+    for key, kernel in sorted(table.kernels.items()):
+        error = "" if math.isnan(kernel.left_out) else f"{kernel.left_out:.1%}"
+        values = "  ".join(f"{v:8.4g}" for v in kernel.coefficients)
+        print(f"{key or 'all':20} {kernel.ops:6} {kernel.different:5} {error:>9}  {values}")
+    for group, ops, left_out in table.errors:
+        print(f"{group}: median error of {ops} runs on profiles left out {left_out:.1%}")
+    if arguments.out is not None:
+        with atomic_text(arguments.out) as file:
+            file.write(dump_kernels(table))
+        print(f"wrote {arguments.out}")
+    return 0

@@ -21,6 +21,9 @@ from tbuda_lab.core.diff import Diff
 from tbuda_lab.core.epochsim import BatchTime, EpochTrace
 from tbuda_lab.core.errors import Diagnostic, TbudaError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.measured import MeasuredProfile
+from tbuda_lab.core.measured.kernels import Estimate
+from tbuda_lab.core.measured.overlay import MeasuredOverlay
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override, refuse_malformed
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
@@ -37,6 +40,7 @@ from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import EditStep, History
 from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
 from tbuda_lab.core.session.legal import LegalTable
+from tbuda_lab.core.session.measured import Measured
 from tbuda_lab.core.session.op_checks import OpChecks
 from tbuda_lab.core.session.opening import open_session, training_session
 from tbuda_lab.core.session.profile import Profile
@@ -70,7 +74,8 @@ class Session:
     "compiled"(result), "run"(done, total), "ran"(outputs), "problem"(diagnostic), "edited"(label) after every change of
     options or overrides, undo and redo included, "stale"(bool), "live"(LiveStep) at most four times a second while it
     runs, "checked"(OpChecks), "verified"(list of Comparison), "trained"(TrainingStep) after every step of `train`,
-    "training"(TrainingProgress) then and when it pauses or ends, "cancelled"() when a compile or run stopped early.
+    "training"(TrainingProgress) then and when it pauses or ends, "cancelled"() when a compile or run stopped early,
+    "measured"(MeasuredOverlay) when a profile was loaded.
     Listeners run in the thread that works.
 
     `compiles`, `edits`, `queries`, `runs` and `training` do the work; the calls here lead to them.
@@ -116,6 +121,7 @@ class Session:
         self.compiles, self.edits = Compiles(self, state), Edits(self, state)
         self.queries, self.runs = Queries(self, state), Runs(self, state)
         self.training = Training(self, state)
+        self._measured = Measured(self, state)
         register_session(self)
 
     @classmethod
@@ -421,6 +427,33 @@ class Session:
         with; a checkpoint of that name comes first.
         """
         return self.queries.diff(a, b)
+
+    # -- measured ----------------------------------------------------------------------------------------------
+    def load_profile(
+        self, path: str | Path | MeasuredProfile, kernels: str | Path | None = None
+    ) -> MeasuredOverlay:
+        """Lay a measured run over the placement: TT-Metal's `ops_perf_results*.csv`, a trace of ours, of Chrome or
+        Perfetto (`measured.read_profile`). kernels: a table of `tbuda calibrate --profile` in place of the
+        packaged one.
+
+        Its ops are matched to those of the model by order, kind and shape. What could not be read stands in
+        `match.profile.findings`, what has no partner in `match.unmatched` and `match.missing`. Raises `InputError`
+        for a file that is none and for a profile of another model; nothing of the session changes then.
+        """
+        return self._measured.load(path, kernels)
+
+    @property
+    def measured(self) -> MeasuredOverlay | None:
+        """The profile that was loaded last, over the present placement; None where none was."""
+        return None if self._measured.profile is None else self._measured.overlay()
+
+    def run_by_op(self, arch: str = "blackhole", cores: int = 64) -> Mapping[str, Estimate]:
+        """By traced op, ns that it would take where ops run one by one from and to DRAM, as TTNN runs them. It is
+        another stack than the pipelined placement of this session, and its times are never mixed with those.
+
+        Raises `UnknownDevice` for an arch that there is no machine of.
+        """
+        return self._measured.estimates(arch, cores)
 
     # -- running -----------------------------------------------------------------------------------------------
     def timeline(self, batch: int = 1, per_run: int | None = None) -> EpochTrace:

@@ -53,7 +53,7 @@ class Events:
 
 EVENTS = (
     "stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified", "trained",
-    "training", "detail", "cancelled",
+    "training", "detail", "cancelled", "measured",
 )  # fmt: skip
 RESULTS_KEPT = 32
 

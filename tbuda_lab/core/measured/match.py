@@ -1,0 +1,345 @@
+"""Which op of a model an op of a profile is: the cheapest alignment of two sequences.
+
+Both are sequences of (group, kind, shape). A pair costs by how little its ops have in common (`pair_costs`), an op
+without a partner by how much it would be missed (`ALONE`): a matmul is rarely added or left out, a reshape often. The
+cheapest alignment is found exactly, one antidiagonal at a time. Marks of the user that name a module split the profile
+into parts, each of which is aligned with that module alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.measured.op_codes import group_of
+from tbuda_lab.core.measured.profile import MeasuredOp, MeasuredProfile
+
+F32 = npt.NDArray[np.float32]
+
+ALONE = {"matmul": 1.0, "conv": 1.0, "attention": 1.0, "softmax": 0.8, "norm": 0.8, "eltwise": 0.45, "reduce": 0.6,
+          "collective": 0.2, "other": 0.3, "move": 0.25}
+"""What an op of a group costs that has no partner."""
+_WORST = 0.9  # a pair that costs more, as a share of leaving both alone, is no pair
+MOST_CELLS = 64_000_000
+"""Cells of an alignment; longer sequences are cut into parts of equal share."""
+
+_KINDS = {
+    "matmul": "matmul", "conv1d": "conv", "conv2d": "conv", "conv2d_rows": "conv", "conv2d_transpose": "conv",
+    "conv3d": "conv", "depthwise": "conv", "layernorm": "norm", "rmsnorm": "norm", "batchnorm": "norm",
+    "group_norm": "norm",
+    "softmax": "softmax", "log_softmax": "softmax", "attention": "attention", "embedding": "embedding",
+    "transpose": "transpose", "reshape": "reshape", "squeeze": "reshape", "unsqueeze": "reshape", "narrow": "slice",
+    "select": "slice", "index": "slice", "concatenate": "concat", "concat": "concat", "stack": "concat", "pad": "pad",
+    "broadcast": "repeat", "repeat": "repeat", "resize2d": "upsample", "upsample2d": "upsample", "max_pool2d": "pool",
+    "avg_pool2d": "pool", "max_pool1d": "pool", "cast": "typecast", "argmax": "sort", "cumsum": "scan",
+    "add": "binary", "subtract": "binary", "multiply": "binary", "divide": "binary", "maximum": "binary",
+    "minimum": "binary", "power_binary": "binary", "where": "binary", "heaviside": "binary", "equal": "binary",
+    "greater": "binary", "less": "binary", "greater_equal": "binary", "less_equal": "binary", "not_equal": "binary",
+    "logical_and": "binary", "reduce_sum": "reduce", "reduce_avg": "reduce", "reduce_max": "reduce",
+}
+_UNLIKE = {  # kinds of one group that stand for each other: what it costs
+    frozenset(("transpose", "permute")): 0.1, frozenset(("reshape", "heads")): 0.3,
+    frozenset(("transpose", "heads")): 0.3, frozenset(("binary", "unary")): 0.25,
+    frozenset(("reshape", "permute")): 0.5,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One op of either side as alignments see it. shape: of its result, without leading ones; inner: of a product, the
+    length that is summed over; volume: elements of the result."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    inner: int = 0
+    section: str = ""
+
+    @property
+    def group(self) -> str:
+        return group_of(self.kind)
+
+    @property
+    def volume(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """An op of the profile and one of the model; cost 0 where kind and shape agree, up to 1."""
+
+    measured: MeasuredOp
+    op: str
+    cost: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """Pairs in the order of the profile; what has no partner on either side. runs: how often the profile runs the
+    model; each run is matched, and `times` has the median. cost: of the alignment."""
+
+    profile: MeasuredProfile
+    pairs: tuple[Pair, ...]
+    unmatched: tuple[MeasuredOp, ...]
+    missing: tuple[str, ...]
+    runs: int
+    cost: float
+
+    def times(self) -> dict[str, float]:
+        """ns by op of the model: the median over runs. An op that the device runs as several has their sum."""
+        by: dict[str, list[float]] = {}
+        for pair in self.pairs:
+            by.setdefault(pair.op, []).append(pair.measured.duration)
+        return {op: float(np.median(each)) for op, each in by.items()}
+
+    def share(self, group: str) -> float:
+        """The part of the profile's ops of a group that have a partner; 1 where there is none of it."""
+        got = sum(p.measured.group == group for p in self.pairs)
+        lost = sum(op.group == group for op in self.unmatched)
+        return got / (got + lost) if got + lost else 1.0
+
+    def __str__(self) -> str:
+        return (f"{len(self.pairs)} of {len(self.pairs) + len(self.unmatched)} ops of {self.profile.name} matched in "
+                f"{self.runs} run{'s' * (self.runs > 1)}; {len(self.missing)} ops of the model have no time of their "
+                "own")
+
+
+def match_profile(profile: MeasuredProfile, graph: Graph) -> Match:
+    """Match the ops of a profile to those of a traced graph, in order. Nothing is changed."""
+    ops = profile.sequence()
+    steps = graph_steps(graph)
+    best: Match | None = None
+    for runs in _repeats(ops):
+        found = _match_runs(profile, ops, steps, runs)
+        if best is None or found.cost < best.cost:
+            best = found
+    assert best is not None
+    return best
+
+
+def graph_steps(graph: Graph) -> list[Step]:
+    """The ops of a traced graph that a device would run, in the model's order: not what works on parameters alone, for
+    that is done once, nor shapes of the same tensor."""
+    fixed = {n.name for n in graph if n.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT)}
+    steps = []
+    for node in graph:
+        if node.kind is not NodeKind.OP or node.op is None:
+            continue
+        if node.sources and all(s in fixed for s in node.sources):
+            fixed.add(node.name)
+            continue
+        steps.append(_graph_step(graph, node))
+    return steps
+
+
+def _graph_step(graph: Graph, node: Node) -> Step:
+    assert node.op is not None
+    kind = _KINDS.get(node.op.type, "")
+    if not kind:
+        kind = "binary" if len(node.sources) == 2 else "unary" if len(node.sources) == 1 else "other"
+    inner = 0
+    if kind == "matmul":
+        inner = graph[node.sources[0]].shape[-1]
+    elif kind == "conv" and len(node.sources) > 1:
+        inner = math.prod(graph[node.sources[1]].shape[1:])
+    return Step(node.name, kind, _core(node.shape), inner, node.origin.module)
+
+
+def profile_steps(ops: Sequence[MeasuredOp]) -> list[Step]:
+    """The same of a profile's ops."""
+    steps = []
+    for op in ops:
+        result = op.outputs[0].shape if op.outputs else op.inputs[0].shape if op.inputs else ()
+        inner = op.inputs[0].shape[-1] if op.kind == "matmul" and op.inputs else 0
+        if op.kind == "conv" and len(op.inputs) > 1:
+            inner = op.inputs[1].shape[-2]
+        steps.append(Step(op.name, op.kind, _core(result), inner, op.section))
+    return steps
+
+
+def _core(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(s for s in shape if s != 1)
+
+
+def _repeats(ops: Sequence[MeasuredOp]) -> list[int]:
+    """In how many equal runs a sequence falls: 1, and every number for which its ops repeat exactly."""
+    ids = {s: k for k, s in enumerate(dict.fromkeys(op.signature for op in ops))}
+    codes = np.array([ids[op.signature] for op in ops])
+    n = len(codes)
+    return [1, *(k for k in range(2, min(n, 1000) + 1)
+                 if n % k == 0 and np.array_equal(codes[: n - n // k], codes[n // k :]))]
+
+
+def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list[Step], runs: int) -> Match:
+    """All runs are of the same ops: one is aligned, the others follow it."""
+    length = len(ops) // runs
+    aligned, cost = align(profile_steps(ops[:length]), steps)
+    partner = {i: (j, c) for i, j, c in aligned}
+    pairs, alone = [], []
+    for at, op in enumerate(ops):
+        if at % length in partner:
+            j, c = partner[at % length]
+            pairs.append(Pair(op, steps[j].name, c))
+        else:
+            alone.append(op)
+    used = {j for j, _ in partner.values()}
+    missing = tuple(s.name for j, s in enumerate(steps) if j not in used)
+    # runs that the model does not repeat cost what they leave over; runs that it does cost nothing more
+    return Match(profile, tuple(pairs), tuple(alone), missing, runs, cost)
+
+
+def align(left: Sequence[Step], right: Sequence[Step]) -> tuple[list[tuple[int, int, float]], float]:
+    """(place left, place right, cost) of the pairs of the cheapest alignment, and its cost."""
+    parts = _anchored(left, right)
+    pairs: list[tuple[int, int, float]] = []
+    cost = 0.0
+    for (a, b), (c, d) in parts:
+        found, part_cost = _align_part(left[a:b], right[c:d])
+        pairs += [(a + i, c + j, value) for i, j, value in found]
+        cost += part_cost
+    return _swapped(left, right, pairs), cost
+
+
+_FIXED = ("matmul", "conv", "attention", "softmax", "norm", "collective")
+"""Groups whose pairs stand for where in the model it is; between two of them others may come in another order."""
+
+
+def _swapped(
+    left: Sequence[Step], right: Sequence[Step], pairs: list[tuple[int, int, float]]
+) -> list[tuple[int, int, float]]:
+    """With the pairs that an order cannot hold: ops without a partner on either side, equal in kind and shape, between
+    the same two fixed pairs (three reshapes and then three transposes, or one after the other)."""
+    fixed = [(-1, -1), *((i, j) for i, j, _ in pairs if left[i].group in _FIXED), (len(left), len(right))]
+    used_left, used_right = {i for i, _, _ in pairs}, {j for _, j, _ in pairs}
+    more = []
+    for (i0, j0), (i1, j1) in itertools.pairwise(fixed):
+        free: dict[tuple[str, tuple[int, ...], int], list[int]] = {}
+        for j in range(j0 + 1, j1):
+            if j not in used_right:
+                free.setdefault((right[j].kind, right[j].shape, right[j].inner), []).append(j)
+        for i in range(i0 + 1, i1) if free else ():
+            waiting = free.get((left[i].kind, left[i].shape, left[i].inner)) if i not in used_left else None
+            if waiting:
+                more.append((i, waiting.pop(0), 0.0))
+    return sorted([*pairs, *more])
+
+
+def _anchored(left: Sequence[Step], right: Sequence[Step]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Ranges that belong together: runs of the left whose mark is a module's path, in the order of the modules; all
+    of both where marks say nothing."""
+    whole = [((0, len(left)), (0, len(right)))]
+    modules: dict[str, tuple[int, int]] = {}
+    for at, step in enumerate(right):
+        parts = step.section.split(".")
+        for depth in range(1, len(parts) + 1):
+            path = ".".join(parts[:depth])
+            first, _ = modules.get(path, (at, at))
+            modules[path] = (first, at + 1)
+    anchors: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    begin = 0
+    for at in range(1, len(left) + 1):
+        if at == len(left) or left[at].section != left[begin].section:
+            place = modules.get(left[begin].section) if left[begin].section else None
+            if place is not None and (not anchors or place[0] >= anchors[-1][1][1]):
+                anchors.append(((begin, at), place))
+            begin = at
+    if not anchors:
+        return whole
+    ranges: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    a, c = 0, 0
+    for (x, y), (u, v) in anchors:
+        ranges += [((a, x), (c, u)), ((x, y), (u, v))]
+        a, c = y, v
+    return [*ranges, ((a, len(left)), (c, len(right)))]
+
+
+def _align_part(left: Sequence[Step], right: Sequence[Step]) -> tuple[list[tuple[int, int, float]], float]:
+    n, m = len(left), len(right)
+    if n * m > MOST_CELLS and min(n, m) > 1:
+        half, other = n // 2, round(m * (n // 2) / n)
+        first, cost = _align_part(left[:half], right[:other])
+        second, more = _align_part(left[half:], right[other:])
+        return [*first, *((half + i, other + j, c) for i, j, c in second)], cost + more
+    alone_left = np.array([ALONE.get(s.group, 0.3) for s in left], np.float32)
+    alone_right = np.array([ALONE.get(s.group, 0.3) for s in right], np.float32)
+    costs = pair_costs(left, right)
+    choice, total = _tabulate(costs, alone_left, alone_right)
+    pairs = []
+    i, j = n, m
+    while i and j:
+        step = choice[i, j]
+        if step == 0:
+            i, j = i - 1, j - 1
+            pairs.append((i, j, float(costs[i, j])))
+        elif step == 1:
+            i -= 1
+        else:
+            j -= 1
+    return pairs[::-1], total
+
+
+def _tabulate(costs: F32, alone_left: F32, alone_right: F32) -> tuple[npt.NDArray[np.uint8], float]:
+    """By cell which step leads to it: 0 a pair, 1 the left one alone, 2 the right one alone; and the cost of all.
+
+    One antidiagonal at a time: its cells depend on the two before it only.
+    """
+    n, m = costs.shape
+    choice = np.zeros((n + 1, m + 1), np.uint8)
+    choice[1:, 0], choice[0, 1:] = 1, 2
+    edge_left = np.concatenate([[0.0], np.cumsum(alone_left, dtype=np.float64)])
+    edge_right = np.concatenate([[0.0], np.cumsum(alone_right, dtype=np.float64)])
+    before = np.zeros(n + 1)  # the antidiagonal i + j = d - 2, by i
+    last = np.zeros(n + 1)
+    last[0] = 0.0
+    for d in range(1, n + m + 1):
+        now = np.full(n + 1, np.inf)
+        if d <= m:
+            now[0] = edge_right[d]
+        if d <= n:
+            now[d] = edge_left[d]
+        low, high = max(1, d - m), min(n, d - 1)
+        if low <= high:
+            i = np.arange(low, high + 1)
+            j = d - i
+            options = np.stack([
+                before[i - 1] + costs[i - 1, j - 1], last[i - 1] + alone_left[i - 1], last[i] + alone_right[j - 1],
+            ])  # fmt: skip
+            best = options.argmin(axis=0)
+            now[i] = options[best, np.arange(len(i))]
+            choice[i, j] = best
+        before, last = last, now
+    return choice, float(last[n])
+
+
+def pair_costs(left: Sequence[Step], right: Sequence[Step]) -> F32:
+    """(left, right) what a pair costs: 0 for one kind, shape and inner length; a quarter for the same volume in another
+    shape; more the further the volumes are apart; infinite where the kinds have nothing in common."""
+    kinds = sorted({s.kind for s in (*left, *right)})
+    number = {k: n for n, k in enumerate(kinds)}
+    table = np.array([[_kind_cost(a, b) for b in kinds] for a in kinds], np.float32).reshape(len(kinds), len(kinds))
+    a = np.array([number[s.kind] for s in left], np.int64)
+    b = np.array([number[s.kind] for s in right], np.int64)
+    alone = np.array([ALONE.get(group_of(k), 0.3) for k in kinds], np.float32)
+    shapes = {s: n for n, s in enumerate(dict.fromkeys(step.shape for step in (*left, *right)))}
+    same = np.array([shapes[s.shape] for s in left])[:, None] == np.array([shapes[s.shape] for s in right])[None]
+    volume = [np.log2(np.array([max(1, s.volume) for s in steps], np.float32)) for steps in (left, right)]
+    inner = [np.log2(np.array([max(1, s.inner) for s in steps], np.float32)) for steps in (left, right)]
+    apart = np.abs(volume[0][:, None] - volume[1][None]) + np.abs(inner[0][:, None] - inner[1][None])
+    shape_cost = np.where(same & (apart == 0), 0.0, np.minimum(0.15 + 0.2 * apart, 2.0)).astype(np.float32)
+    cost = (table[a[:, None], b[None]] + shape_cost) * (alone[a][:, None] + alone[b][None])
+    return np.where(cost <= _WORST * (alone[a][:, None] + alone[b][None]), cost, np.inf).astype(np.float32)
+
+
+def _kind_cost(a: str, b: str) -> float:
+    if a == b:
+        return 0.0
+    unlike = _UNLIKE.get(frozenset((a, b)))
+    if unlike is not None:
+        return unlike
+    return 0.7 if group_of(a) == group_of(b) and group_of(a) in ("eltwise", "norm") else math.inf

@@ -1,0 +1,241 @@
+"""Reads TT-Metal's `ops_perf_results*.csv`: by names of columns, for their set grows from version to version.
+
+A file is untrusted and may be cut anywhere. What cannot be read becomes a finding with its row, and the rest is kept;
+only a file that has no ops at all, or none of the columns that make one, is an error.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.measured.attributes import read_facts
+from tbuda_lab.core.measured.op_codes import kind_of
+from tbuda_lab.core.measured.profile import (
+    OUTLIER_NS,
+    MeasuredOp,
+    MeasuredProfile,
+    MeasuredTensor,
+    aggregate_replays,
+)
+
+MOST_ROWS = 200_000
+"""Ops that are read; a profile of more is cut there, and a finding says so."""
+LONGEST_FIELD = 4 << 20
+LONGEST_LINE = 16 << 20
+MOST_FINDINGS = 200
+CODE = "OP CODE"
+TIMES = ("DEVICE KERNEL DURATION PER CORE MAX [ns]", "DEVICE KERNEL DURATION [ns]", "DEVICE FW DURATION [ns]")
+"""Columns of an op's time, the first that is filled counts."""
+_DIMS = "WZYX"
+_EXTENT = re.compile(r"\s*(\d{1,10})\s*(?:\[\s*(\d{1,10})\s*\])?\s*")
+_ARCHS = ("wormhole_b0", "blackhole", "grayskull")
+_LOCK = threading.Lock()
+
+
+def is_ops_perf(header: str) -> bool:
+    """Whether the first line of a file is that of a profiler's table."""
+    return CODE in header and any(name in header for name in ("OP TYPE", *TIMES))
+
+
+def read_ops_perf(path: Path) -> MeasuredProfile:
+    """The ops of a file. Raises `InputError` for a file that cannot be read or holds no op; see `MeasuredProfile`."""
+    reader = _Reader(path.name)
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+            reader.read(_bounded_lines(stream, path.name))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    return reader.profile()
+
+
+def read_ops_perf_text(text: str, name: str) -> MeasuredProfile:
+    """As `read_ops_perf`, of a text."""
+    reader = _Reader(name)
+    reader.read(iter(text.splitlines(keepends=True)))
+    return reader.profile()
+
+
+def _bounded_lines(stream: Iterator[str], name: str) -> Iterator[str]:
+    read: Callable[[int], str] = stream.readline  # type: ignore[attr-defined]
+    while line := read(LONGEST_LINE):
+        if len(line) >= LONGEST_LINE and not line.endswith("\n"):
+            raise InputError(f"{name} has a line of more than {LONGEST_LINE >> 20} MiB; it is no profile")
+        yield line
+
+
+@dataclasses.dataclass(frozen=True)
+class _Columns:
+    """Which column holds what."""
+
+    at: Mapping[str, int]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class _Reader:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.findings: list[Diagnostic] = []
+        self.left_out = 0
+        self.ops: list[MeasuredOp] = []
+        self.signposts: list[tuple[int, str]] = []
+        self.archs: set[str] = set()
+        self.header: tuple[str, ...] = ()
+        self.rows = 0
+        self._section = ""
+        self._counts: dict[str, int] = {}
+
+    def note(self, row: int, rule: str, message: str, fix: str = "", severity: str = "warning") -> None:
+        if len(self.findings) < MOST_FINDINGS:
+            self.findings.append(Diagnostic(severity, f"{self.name}, row {row}", rule, message, fix))
+        else:
+            self.left_out += 1
+
+    def read(self, lines: Iterator[str]) -> None:
+        with _LOCK:  # the limit is the module's
+            before = csv.field_size_limit(LONGEST_FIELD)
+            try:
+                self._read(csv.reader(lines))
+            finally:
+                csv.field_size_limit(before)
+
+    def _read(self, rows: Iterator[list[str]]) -> None:
+        columns: _Columns | None = None
+        number = 0
+        while True:
+            number += 1
+            try:
+                cells = next(rows, None)
+            except csv.Error as error:
+                self.note(number, "profile-row", f"it cannot be read: {error}; what follows it is left out")
+                return
+            if cells is None:
+                return
+            if columns is None:
+                columns = self._columns(cells)
+            elif any(cells):
+                if len(self.ops) >= MOST_ROWS:
+                    self.note(number, "profile-rows", f"only the first {MOST_ROWS:,} ops are read",
+                              "profile fewer runs, or cut the file")
+                    return
+                self.rows += 1
+                self._row(cells, number, columns)
+
+    def _columns(self, cells: list[str]) -> _Columns:
+        header = tuple(c.strip() for c in cells)
+        self.header = header
+        at = {name: k for k, name in reversed(list(enumerate(header)))}
+        if CODE not in at or not any(name in at for name in TIMES):
+            wanted = f"{CODE!r} and one of {', '.join(map(repr, TIMES))}"
+            raise InputError(f"{self.name}, row 1: a profile has the columns {wanted}; here are "
+                             f"{', '.join(map(repr, header[:6]))}{', ...' if len(header) > 6 else ''}")
+        tensors = [(m.group(1), m.group(2)) for h in header if (m := re.match(r"(INPUT|OUTPUT)_(\d{1,2})_X", h))]
+        names = list(dict.fromkeys(tensors))
+        return _Columns(at, tuple(f"INPUT_{n}" for kind, n in names if kind == "INPUT"),
+                        tuple(f"OUTPUT_{n}" for kind, n in names if kind == "OUTPUT"))
+
+    def _row(self, cells: list[str], row: int, columns: _Columns) -> None:
+        def cell(name: str) -> str:
+            place = columns.at.get(name)
+            return cells[place].strip() if place is not None and place < len(cells) else ""
+
+        code = cell(CODE)
+        if cell("OP TYPE") == "signpost":
+            self.signposts.append((len(self.ops), code[:200]))
+            self._section = code[:200]
+            return
+        if not code:
+            self.note(row, "profile-row", f"it has no {CODE}; it is left out")
+            return
+        if len(cells) < len(self.header):
+            self.note(row, "profile-row", f"it is cut: {len(cells)} of {len(self.header)} cells")
+        number = _Numbers(self, row, cell)
+        time = next((t for name in TIMES if (t := number.maybe(name)) is not None), None)
+        if time is None:
+            self.note(row, "profile-time", f"{code[:60]} has no time", "it counts as 0 ns")
+        outlier = time is not None and time > OUTLIER_NS
+        if outlier:
+            self.note(row, "profile-outlier", f"{code[:60]} takes {time:,.0f} ns: two time bases of the device's cores "
+                      "are mixed", "it is left out of sums")
+        arch = cell("DEVICE ARCH").lower()
+        if arch:
+            self.archs.add(arch if arch in _ARCHS else "wormhole_b0" if arch.startswith("wormhole") else arch[:40])
+        stem = code[:120]
+        self._counts[stem] = count = self._counts.get(stem, 0) + 1
+        self.ops.append(MeasuredOp(
+            f"{stem}_{count}", stem, kind_of(stem), row, time, int(number.of("DEVICE ID")),
+            number.of("OP TO OP LATENCY [ns]"), int(number.of("CORE COUNT")),
+            int(number.of("AVAILABLE WORKER CORE COUNT")), cell("MATH FIDELITY")[:10],
+            self._tensors(columns.inputs, cell, row), self._tensors(columns.outputs, cell, row),
+            number.of("PM IDEAL [ns]"), number.of("PM COMPUTE [ns]"), number.of("PM BANDWIDTH [ns]"), self._section,
+            int(number.of("GLOBAL CALL COUNT")), cell("METAL TRACE ID")[:40],
+            cell("METAL TRACE REPLAY SESSION ID")[:40], outlier=outlier, facts=read_facts(cell("ATTRIBUTES")),
+        ))  # fmt: skip
+
+    def _tensors(self, names: tuple[str, ...], cell: Callable[[str], str], row: int) -> tuple[MeasuredTensor, ...]:
+        tensors = []
+        for name in names:
+            texts = [cell(f"{name}_{d}_PAD[LOGICAL]") or cell(f"{name}_{d}") for d in _DIMS]
+            if not any(texts):
+                continue
+            found = [_EXTENT.fullmatch(text) for text in texts]
+            sizes = [(int(m.group(2) or m.group(1)), int(m.group(1))) for m in found if m]
+            if len(sizes) < len(texts):
+                wrong = next(t for t, m in zip(texts, found, strict=True) if not m)
+                self.note(row, "profile-shape", f"{name}: {wrong[:40]!r} is no size", "its shape is left out")
+                continue
+            tensors.append(MeasuredTensor(
+                tuple(s for s, _ in sizes), tuple(p for _, p in sizes), cell(f"{name}_LAYOUT")[:20],
+                cell(f"{name}_DATATYPE")[:20], cell(f"{name}_MEMORY")[:60],
+            ))  # fmt: skip
+        return tuple(tensors)
+
+    def profile(self) -> MeasuredProfile:
+        if not self.header:
+            raise InputError(f"{self.name}, row 1: the file is empty; a profile begins with the names of its columns")
+        if not self.ops:
+            raise InputError(f"{self.name}: it has columns and no op", self.findings)
+        if self.left_out:
+            more = f"and {self.left_out} more like these"
+            self.findings.append(Diagnostic("warning", self.name, "profile-row", more))
+        ops, findings = aggregate_replays(self.ops)
+        place = {op.row: at for at, op in enumerate(ops)}
+        rows = [op.row for op in self.ops]
+        marks = tuple((place.get(rows[at], len(ops)) if at < len(rows) else len(ops), text)
+                      for at, text in self.signposts)
+        arch = self.archs.pop() if len(self.archs) == 1 else ""
+        return MeasuredProfile(self.name, "ops_perf", ops, (*self.findings, *findings), marks, arch, self.rows,
+                               self.header)
+
+
+class _Numbers:
+    """Numbers of a row; what is none is noted once and taken for none."""
+
+    def __init__(self, reader: _Reader, row: int, cell: Callable[[str], str]) -> None:
+        self.reader, self.row, self.cell = reader, row, cell
+
+    def maybe(self, name: str) -> float | None:
+        text = self.cell(name)
+        if text in ("", "-"):
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < 0 or value > 1e18:
+            if name.startswith("OP TO OP") and math.isfinite(value):
+                return 0.0  # ops of two devices overlap
+            self.reader.note(self.row, "profile-number", f"{name}: {text[:40]!r} is no number of it",
+                             "the cell is taken for empty")
+            return None
+        return value
+
+    def of(self, name: str) -> float:
+        return self.maybe(name) or 0.0

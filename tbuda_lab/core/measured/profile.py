@@ -1,0 +1,217 @@
+"""Types of a measured profile: ops as they ran, with shapes, formats, memory and times, whatever their file."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.measured.op_codes import OTHER, group_of
+
+TILE = 32
+OUTLIER_NS = 1e9
+"""Above this an op's time is taken for a slip of two time bases: about 1,764 s are added where they differ."""
+
+_BITS = {
+    "BFLOAT16": 16, "FLOAT32": 32, "BFLOAT8_B": 8.5, "BFLOAT4_B": 4.5, "BFLOAT2_B": 2.5, "UINT32": 32, "INT32": 32,
+    "UINT16": 16, "UINT8": 8, "FLOAT16": 16, "INT8": 8,
+}
+ARCH_CLOCK = {"wormhole_b0": 1.0, "blackhole": 1.35, "grayskull": 1.2}
+"""Cycles per ns of an arch's cores."""
+ARCH_DRAM = {"wormhole_b0": 200.0, "blackhole": 400.0, "grayskull": 100.0}
+"""Bytes per ns of one chip's DRAM."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredTensor:
+    """An operand or result. shape: logical, (w, z, y, x); padded: as it is stored; memory: as the file says it."""
+
+    shape: tuple[int, ...]
+    padded: tuple[int, ...]
+    layout: str = ""
+    datatype: str = ""
+    memory: str = ""
+
+    @property
+    def elements(self) -> int:
+        """Elements that are stored, padding included."""
+        return math.prod(self.padded)
+
+    @property
+    def bytes(self) -> float:
+        """Bytes that are stored."""
+        return self.elements * _BITS.get(self.datatype, 16) / 8
+
+    @property
+    def tiles(self) -> int:
+        """32x32 tiles that hold it."""
+        *lead, rows, cols = self.padded
+        return math.prod(lead) * -(-rows // TILE) * -(-cols // TILE)
+
+    @property
+    def in_dram(self) -> bool:
+        return "L1" not in self.memory
+
+    @property
+    def sharded(self) -> bool:
+        return "SHARDED" in self.memory
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredOp:
+    """One op as it ran on one device.
+
+    name: unique in the profile; code: as the file has it; row: its line in the file; time: ns, None where the file has
+    none; gap: ns before it; repeats: how many runs of a trace `time` is the median of. ideal, compute, bandwidth: the
+    vendor's own roofline, ns, 0 where there is none. section: the text of the mark before it. facts: of its attributes,
+    what is known by name.
+    """
+
+    name: str
+    code: str
+    kind: str
+    row: int
+    time: float | None
+    device: int = 0
+    gap: float = 0.0
+    cores: int = 0
+    available: int = 0
+    fidelity: str = ""
+    inputs: tuple[MeasuredTensor, ...] = ()
+    outputs: tuple[MeasuredTensor, ...] = ()
+    ideal: float = 0.0
+    compute: float = 0.0
+    bandwidth: float = 0.0
+    section: str = ""
+    call: int = 0
+    trace: str = ""
+    replay: str = ""
+    repeats: int = 1
+    outlier: bool = False
+    facts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def group(self) -> str:
+        return group_of(self.kind)
+
+    @property
+    def fact(self) -> dict[str, str]:
+        return dict(self.facts)
+
+    @property
+    def duration(self) -> float:
+        """ns that count: 0 for an outlier and where there is no time."""
+        return 0.0 if self.outlier or self.time is None else self.time
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What runs of one op have in common."""
+        return (self.code, tuple((t.shape, t.datatype) for t in (*self.inputs, *self.outputs)))
+
+    @property
+    def shape_text(self) -> str:
+        """ "1x19x768 · 768x768 → 1x19x768"."""
+        words = [" · ".join(map(_shape_text, self.inputs)), " · ".join(map(_shape_text, self.outputs))]
+        return " → ".join(w for w in words if w)
+
+
+def _shape_text(tensor: MeasuredTensor) -> str:
+    shape = list(tensor.shape)
+    while len(shape) > 2 and shape[0] == 1:
+        shape = shape[1:]
+    return "x".join(map(str, shape))
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredProfile:
+    """A file's ops in order. source: "ops_perf", "trace" (ours) or "chrome"; findings: what could not be read, by row;
+    signposts: (place in `ops`, text); arch: "" where the file does not say it; columns: those that the file had."""
+
+    name: str
+    source: str
+    ops: tuple[MeasuredOp, ...]
+    findings: tuple[Diagnostic, ...] = ()
+    signposts: tuple[tuple[int, str], ...] = ()
+    arch: str = ""
+    rows: int = 0
+    columns: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        return tuple(sorted({op.device for op in self.ops}))
+
+    @property
+    def total(self) -> float:
+        """ns of all ops; of several devices that run the same the slowest counts."""
+        return sum(op.duration for op in self.sequence())
+
+    @property
+    def typed(self) -> float:
+        """Share of ops whose kind is known."""
+        return sum(op.kind != OTHER for op in self.ops) / max(1, len(self.ops))
+
+    def sequence(self) -> tuple[MeasuredOp, ...]:
+        """The ops of one device in order. Where all devices run the same codes in the same order, each op has the time
+        of the slowest of them; else those of the device with the most time."""
+        by_device: dict[int, list[MeasuredOp]] = {}
+        for op in self.ops:
+            by_device.setdefault(op.device, []).append(op)
+        if len(by_device) < 2:
+            return self.ops
+        lanes = list(by_device.values())
+        if all([op.code for op in lane] == [op.code for op in lanes[0]] for lane in lanes):
+            return tuple(_slowest(each) for each in zip(*lanes, strict=True))
+        return tuple(max(lanes, key=lambda lane: sum(op.duration for op in lane)))
+
+    def by(self, *fields: str) -> list[tuple[tuple[str, ...], int, float]]:
+        """(values of fields, ops, ns), most time first. fields: names of `MeasuredOp`, e.g. "kind", "section"."""
+        totals: dict[tuple[str, ...], list[float]] = collections.defaultdict(list)
+        for op in self.sequence():
+            totals[tuple(str(getattr(op, f)) for f in fields)].append(op.duration)
+        rows = [(key, len(times), float(np.sum(times))) for key, times in totals.items()]
+        return sorted(rows, key=lambda row: (-row[2], row[0]))
+
+
+def _slowest(runs: Sequence[MeasuredOp]) -> MeasuredOp:
+    return max(runs, key=lambda op: op.duration)
+
+
+def aggregate_replays(ops: Sequence[MeasuredOp]) -> tuple[tuple[MeasuredOp, ...], list[Diagnostic]]:
+    """Repeated runs of a captured trace as one: the median time by place in the trace, outliers left out.
+
+    Runs are told apart by (device, trace, replay session). Where the runs of a trace differ in length or in ops they
+    stay as they are, and a finding says so.
+    """
+    runs: dict[tuple[int, str], dict[str, list[int]]] = {}
+    for at, op in enumerate(ops):
+        if op.trace and op.replay:
+            runs.setdefault((op.device, op.trace), {}).setdefault(op.replay, []).append(at)
+    merged: dict[int, MeasuredOp] = {}
+    gone: set[int] = set()
+    findings = []
+    for (device, trace), replays in runs.items():
+        lanes = list(replays.values())
+        if len(lanes) < 2:
+            continue
+        first = [ops[i].signature for i in lanes[0]]
+        if any([ops[i].signature for i in lane] != first for lane in lanes[1:]):
+            findings.append(Diagnostic("warning", f"device {device}, trace {trace}", "profile-replays",
+                                       f"its {len(lanes)} runs are not of the same ops; they are not joined"))
+            continue
+        for places in zip(*lanes, strict=True):
+            merged[places[0]] = _joined([ops[i] for i in places])
+            gone.update(places[1:])
+    return tuple(merged.get(i, op) for i, op in enumerate(ops) if i not in gone), findings
+
+
+def _joined(runs: Sequence[MeasuredOp]) -> MeasuredOp:
+    good = [op.time for op in runs if op.time is not None and not op.outlier]
+    times = good or [op.time for op in runs if op.time is not None]
+    return dataclasses.replace(
+        runs[0], time=float(np.median(times)) if times else None, gap=float(np.median([op.gap for op in runs])),
+        repeats=len(runs), outlier=not good and bool(times),
+    )

@@ -1,0 +1,66 @@
+"""Measured profiles of a session's model: read, matched to its ops, laid over its placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.measured import MeasuredProfile, read_profile
+from tbuda_lab.core.measured.kernels import Estimate, KernelTable, load_kernels, machine_of, packaged_kernels
+from tbuda_lab.core.measured.match import Match, match_profile
+from tbuda_lab.core.measured.model_ops import model_estimates
+from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.state import SessionState
+
+FEWEST = 0.25
+"""Share of its products below which a profile is taken for one of another model."""
+
+
+class Measured:
+    """The profile of a session and what it says of the present placement."""
+
+    def __init__(self, session: Session, state: SessionState) -> None:
+        self._session, self._state = session, state
+        self._match: Match | None = None
+        self._kernels = packaged_kernels()
+        self._overlay: tuple[int, MeasuredOverlay] | None = None
+
+    @property
+    def profile(self) -> MeasuredProfile | None:
+        """The profile that was loaded last."""
+        return None if self._match is None else self._match.profile
+
+    def load(self, path: str | Path | MeasuredProfile, kernels: str | Path | None = None) -> MeasuredOverlay:
+        """See `Session.load_profile`."""
+        table = self._kernels if kernels is None else load_kernels(Path(kernels))
+        profile = path if isinstance(path, MeasuredProfile) else read_profile(path)
+        machine_of(profile.arch)
+        found = match_profile(profile, self._session.trace())
+        heavy = [op for op in (*(p.measured for p in found.pairs), *found.unmatched)
+                 if op.group in ("matmul", "conv", "attention")]
+        matched = sum(p.measured.group in ("matmul", "conv", "attention") for p in found.pairs)
+        if not found.pairs or matched < FEWEST * len(heavy):
+            raise InputError(f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "
+                             f"have a partner in {self._session.name!r}; tbuda_lab.widgets.open_profile shows it alone")
+        self._match, self._kernels, self._overlay = found, table, None
+        result = self.overlay()
+        self._state.events.emit("measured", result)
+        return result
+
+    def overlay(self) -> MeasuredOverlay:
+        """See `Session.measured`; compiles what is not compiled yet. Raises `InputError` where no profile is loaded."""
+        if self._match is None:
+            raise InputError("no profile is loaded: session.load_profile(\"ops_perf_results.csv\")")
+        result = self._session.compile()
+        if self._overlay is None or self._overlay[0] != id(result):
+            self._overlay = id(result), overlay(self._match, result, self._kernels)
+        return self._overlay[1]
+
+    def estimates(self, arch: str, cores: int, kernels: KernelTable | None = None) -> Mapping[str, Estimate]:
+        """By traced op what it would take of a stack that runs ops one by one; see `Session.run_by_op`."""
+        return model_estimates(self._session.trace(), kernels or self._kernels, machine_of(arch), cores)

@@ -1,0 +1,192 @@
+"""Ops of a profile matched to those of a model, laid over its placement, and errors that leave the session as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tbuda_lab.cli import main
+from tbuda_lab.core.errors import InputError, UnknownDevice
+from tbuda_lab.core.measured import read_profile
+from tbuda_lab.core.measured.match import Step, align, match_profile
+from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
+from tbuda_lab.core.session import Session
+from tests.measured.files import op, perceptron_rows, signpost, table
+
+
+def steps(text: str) -> list[Step]:
+    """Words like m64: a matmul of 64 rows."""
+    kinds = {"m": "matmul", "t": "transpose", "r": "reshape", "b": "binary", "s": "softmax"}
+    return [Step(w, kinds[w[0]], (int(w[1:]), 32), 32 if w[0] == "m" else 0) for w in text.split()]
+
+
+@pytest.mark.parametrize(
+    "left, right, pairs",
+    [
+        ("m1 m2 m3", "m1 m2 m3", "m1-m1 m2-m2 m3-m3"),
+        ("m1 m3", "m1 m2 m3", "m1-m1 m3-m3"),
+        ("m1 r1 r1 m3", "m1 m3", "m1-m1 m3-m3"),
+        ("m1 b1 s1 m2", "m1 s1 b1 m2", "m1-m1 s1-s1 m2-m2"),
+        ("r1 r2 t1 t2 m1", "r1 t1 r2 t2 m1", "r1-r1 r2-r2 t1-t1 t2-t2 m1-m1"),  # another order between two products
+        ("m1", "s1", ""),
+        ("", "m1", ""),
+        ("m4096", "m2", ""),
+    ],
+)
+def test_the_cheapest_alignment(left: str, right: str, pairs: str) -> None:
+    a, b = steps(left), steps(right)
+    found = sorted(f"{a[i].name}-{b[j].name}" for i, j, _ in align(a, b)[0])
+    assert found == sorted(pairs.split())
+
+
+def test_an_alignment_is_the_cheapest_of_all() -> None:
+    """Against a plain recursion over all alignments."""
+    from functools import cache
+
+    from tbuda_lab.core.measured.match import ALONE, pair_costs
+
+    a, b = steps("m1 r1 b2 t1 m4 s1 b1"), steps("r1 m1 t2 b1 m4 b1 s1 r2")
+    costs = pair_costs(a, b)
+
+    @cache
+    def best(i: int, j: int) -> float:
+        if i == len(a) or j == len(b):
+            return sum(ALONE[s.group] for s in (*a[i:], *b[j:]))
+        return min(
+            best(i + 1, j + 1) + costs[i, j], best(i + 1, j) + ALONE[a[i].group], best(i, j + 1) + ALONE[b[j].group]
+        )
+
+    assert align(a, b)[1] == pytest.approx(best(0, 0), abs=1e-5)
+
+
+def profile_of(rows, name: str = "run.csv"):
+    return read_ops_perf_text(table(rows), name)
+
+
+def test_a_perceptron_is_matched_and_several_runs_are_recognised(mlp: Session) -> None:
+    graph = mlp.trace()
+    match = match_profile(profile_of(perceptron_rows()), graph)
+    assert {p.measured.name: p.op for p in match.pairs} == {
+        "MatmulDeviceOperation_1": "first.matmul",
+        "UnaryDeviceOperation_1": "relu",
+        "MatmulDeviceOperation_2": "second.matmul",
+    }
+    assert [o.kind for o in match.unmatched] == ["tilize"] and not match.missing and match.share("matmul") == 1
+    twice = match_profile(profile_of([*perceptron_rows(), *perceptron_rows((11000, 1700, 7000))]), graph)
+    assert twice.runs == 2 and twice.times()["first.matmul"] == 10000
+
+
+def test_a_profile_is_laid_over_the_placement(mlp: Session) -> None:
+    told = []
+    stop = mlp.on("measured", told.append)
+    overlay = mlp.load_profile(profile_of(perceptron_rows()))
+    stop()
+    assert told == [overlay] and mlp.measured is overlay
+    rows = {row.op: row for row in overlay.ops}
+    assert set(rows) == set(mlp.compile().placement.ops)
+    assert sum(row.measured or 0 for row in overlay.ops) == pytest.approx(9000 + 1500 + 7000)
+    first = next(row for row in overlay.ops if "MatmulDeviceOperation_1" in row.names)
+    assert first.ratio == pytest.approx(first.measured / first.ttnn) and first.lost < first.measured
+    bound = first.bounds["compute"] / (128 / 32 * 512 / 32 * 256 / 32 / 8 * 4 * 16 / 1.35)
+    assert bound > 0.99  # HiFi4: four passes of 16 cycles a tile on eight cores of 1.35 GHz
+    assert len(mlp.run_by_op()) == 3
+    with pytest.raises(UnknownDevice):
+        mlp.run_by_op("vax")
+
+
+def test_bad_profiles_change_nothing_of_the_session(mlp: Session, tmp_path: Path) -> None:
+    before = mlp.load_profile(profile_of(perceptron_rows()))
+    foreign = tmp_path / "other.csv"
+    foreign.write_text(table([op("MatmulDeviceOperation", 5, [(7, 9000), (9000, 3)], (7, 3))] * 5))
+    with pytest.raises(InputError, match="another model"):
+        mlp.load_profile(foreign)
+    with pytest.raises(InputError, match="cannot be read"):
+        mlp.load_profile(tmp_path / "none.csv")
+    good = tmp_path / "run.csv"
+    good.write_text(table(perceptron_rows()))
+    with pytest.raises(InputError):
+        mlp.load_profile(good, kernels=foreign)
+    assert mlp.measured is before
+
+
+def test_marks_that_name_modules_are_anchors() -> None:
+    """Two equal halves, of which the profile ran the second alone: its mark says so."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    graph = Session(model, torch.randn(1, 32, 64), "n150").trace()
+    row = op("Matmul", 5, [(32, 64), (64, 64)], (32, 64))
+    assert {p.op for p in match_profile(profile_of([signpost("1"), row]), graph).pairs} == {"1.matmul"}
+
+
+def test_the_command_says_where_the_time_went(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text(table(perceptron_rows()))
+    model = tmp_path / "model.py"
+    model.write_text("from tests.session.models import perceptron\n\n\ndef make():\n    return perceptron()\n")
+    assert main(["profile", "import", str(path), "--model", f"{model}:make", "--device", "n150"]) == 0
+    text = capsys.readouterr().out
+    assert (
+        "4 ops, blackhole, 0.020 ms" in text
+        and "3 of 4 ops of run.csv matched" in text
+        and "only in the profile" in text
+    )
+    assert main(["profile", "import", str(tmp_path / "none.csv")]) == 1
+
+
+@pytest.mark.slow
+def test_a_clip_text_encoder_is_matched_to_a_profile_of_its_shapes() -> None:
+    """Ours as transformers has it, with random weights; the profile in the order in which TTNN runs a layer."""
+    transformers = pytest.importorskip("transformers")
+    hidden, heads, tokens, layers = 128, 4, 19, 3
+    config = transformers.CLIPTextConfig(
+        vocab_size=100,
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=32,
+        attn_implementation="eager",
+        eos_token_id=2,
+        bos_token_id=1,
+    )
+    torch.manual_seed(0)
+    model = transformers.CLIPTextModel(config).eval()
+    graph = Session(model, {"input_ids": torch.randint(0, 100, (1, tokens))}, "n150").trace()
+    h, t, size = hidden, tokens, hidden // heads
+    product = lambda m, k, n: op("MinimalMatmulOp", 10, [(m, k), (k, n), (1, n)], (m, n))  # noqa: E731
+    layer = [
+        op("LayerNormDeviceOperation", 10, [(t, h), (1, h), (1, h)], (t, h)),
+        *[product(t, h, h)] * 3,
+        op("BinaryNgDeviceOperation", 10, [(t, h)], (t, h)),
+        *[op("ReshapeDeviceOperation", 10, [(t, h)], (t, heads, size))] * 3,
+        *[op("TransposeDeviceOperation", 10, [(t, heads, size)], (heads, t, size))] * 3,
+        op("TransposeDeviceOperation", 10, [(heads, t, size)], (heads, size, t)),
+        op("Matmul", 10, [(heads, t, size), (heads, size, t)], (heads, t, t)),
+        op("SoftmaxDeviceOperation", 10, [(heads, t, t)], (heads, t, t)),
+        op("Matmul", 10, [(heads, t, t), (heads, t, size)], (heads, t, size)),
+        op("TransposeDeviceOperation", 10, [(heads, t, size)], (t, heads, size)),
+        op("ReshapeDeviceOperation", 10, [(t, heads, size)], (t, h)),
+        product(t, h, h),
+        op("BinaryNgDeviceOperation", 10, [(t, h), (t, h)], (t, h)),
+        op("LayerNormDeviceOperation", 10, [(t, h), (1, h), (1, h)], (t, h)),
+        product(t, h, 4 * h),
+        op("UnaryDeviceOperation", 10, [(t, 4 * h)], (t, 4 * h)),
+        product(t, 4 * h, h),
+        op("BinaryNgDeviceOperation", 10, [(t, h), (t, h)], (t, h)),
+    ]
+    match = match_profile(profile_of(layer * layers * 2), graph)
+    assert match.runs == 2 and match.share("matmul") == 1
+    words = ["q_proj", "k_proj", "v_proj", "self_attn.matmul", "self_attn.matmul_1", "out_proj", "fc1", "fc2"]
+    got = [p.op for p in match.pairs if p.measured.kind == "matmul"]
+    assert len(got) == 8 * layers * 2
+    for at, name in enumerate(got):
+        assert f"layers.{at // 8 % layers}." in name and words[at % 8] in name
+
+
+def test_reading_and_matching_by_path(mlp: Session, tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text(table(perceptron_rows()))
+    assert len(mlp.load_profile(path).match.pairs) == len(match_profile(read_profile(path), mlp.trace()).pairs)

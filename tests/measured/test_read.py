@@ -1,0 +1,235 @@
+"""Profiles read from files of ours in TT-Metal's form, and from traces; and files that are not as they should be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.measured import OTHER, kind_of, read_profile
+from tbuda_lab.core.measured.attributes import read_facts
+from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
+from tbuda_lab.core.session import Session
+from tests.measured.files import op, perceptron_rows, signpost, table
+
+
+def read(text: str):
+    return read_ops_perf_text(text, "run.csv")
+
+
+@pytest.mark.parametrize(
+    "code, kind",
+    [
+        ("Matmul", "matmul"),
+        ("MatmulDeviceOperation", "matmul"),
+        ("MinimalMatmulOp", "matmul"),
+        ("tt::operations::primary::Matmul", "matmul"),
+        ("AttnMatmulDeviceOperation", "matmul"),
+        ("BinaryNgDeviceOperation", "binary"),
+        ("LayerNormDeviceOperation", "norm"),
+        ("GroupNorm", "norm"),
+        ("SoftmaxDeviceOperation", "softmax"),
+        ("Conv2dDeviceOperation", "conv"),
+        ("OptimizedConvNew", "conv"),
+        ("HaloDeviceOperation", "halo"),
+        ("TransposeDeviceOperation", "transpose"),
+        ("ReshapeDeviceOperation", "reshape"),
+        ("TilizeWithValPadding", "tilize"),
+        ("UntilizeWithUnpaddingDeviceOperation", "untilize"),
+        ("RingJointSDPADeviceOperation", "attention"),
+        ("ReduceScatterMinimalAsyncDeviceOperation", "collective"),
+        ("FastReduceNCDeviceOperation", "reduce"),
+        ("InterleavedToShardedDeviceOperation", "reshard"),
+        ("NLPConcatHeadsDeviceOperation", "heads"),
+        ("UpdateKVCacheOperation", "cache"),
+        ("RotaryEmbeddingLlamaDeviceOperation", "rotary"),
+        ("MoveDeviceOperation", "copy"),
+        ("EmbeddingsDeviceOperation", "embedding"),
+        ("Pool2D", "pool"),
+        ("UpsampleOperation", "upsample"),
+        ("TypecastDeviceOperation", "typecast"),
+        ("SliceWriteDeviceOperation", "slice_write"),
+        ("Zzyzx", OTHER),
+        ("", OTHER),
+    ],
+)
+def test_kinds_of_op_codes(code: str, kind: str) -> None:
+    assert kind_of(code) == kind
+
+
+def test_a_file_is_read_by_the_names_of_its_columns() -> None:
+    rows = [signpost("encoder"), *perceptron_rows(), signpost("end")]
+    profile = read(table(rows))
+    first = profile.ops[1]
+    assert [o.kind for o in profile.ops] == ["tilize", "matmul", "unary", "matmul"]
+    assert (first.name, first.time, first.cores, first.available, first.fidelity) == (
+        "MatmulDeviceOperation_1",
+        9000,
+        8,
+        64,
+        "HiFi4",
+    )
+    assert first.inputs[0].shape == (1, 1, 128, 256) and first.inputs[2].padded == (1, 1, 32, 512)
+    assert first.inputs[0].bytes == 128 * 256 * 2 and first.inputs[0].tiles == 32 and first.inputs[0].in_dram
+    assert profile.signposts == ((0, "encoder"), (4, "end")) and first.section == "encoder"
+    assert profile.total == 2500 + 9000 + 1500 + 7000 and profile.typed == 1 and profile.arch == "blackhole"
+    assert not profile.findings
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        "OP TYPE",
+        "DEVICE ARCH",
+        "CORE COUNT",
+        "ATTRIBUTES",
+        "INPUT_1_DATATYPE",
+        "PM IDEAL [ns]",
+        "METAL TRACE ID",
+        "DEVICE KERNEL DURATION PER CORE MAX [ns]",
+        "GLOBAL CALL COUNT",
+    ],
+)
+def test_any_column_but_code_and_time_may_be_missing(without: str) -> None:
+    profile = read(table(perceptron_rows(), without=[without]))
+    assert [o.time for o in profile.ops] == [2500, 9000, 1500, 7000]
+
+
+def test_older_files_have_plain_sizes() -> None:
+    profile = read(table(perceptron_rows(), old=True))
+    assert profile.ops[1].inputs[1].shape == (1, 1, 256, 512)
+
+
+def test_the_time_per_core_counts_where_it_is_filled_and_slips_of_the_clock_are_outliers() -> None:
+    profile = read(
+        table(
+            [
+                op("Matmul", 9000, **{"DEVICE KERNEL DURATION PER CORE MAX [ns]": 8000}),
+                op("Matmul", 1.764e12),
+                op("Matmul", ""),
+            ]
+        )
+    )
+    assert [o.time for o in profile.ops] == [8000, 1.764e12, None] and [o.outlier for o in profile.ops] == [
+        False,
+        True,
+        False,
+    ]
+    assert profile.total == 8000
+    assert {f.where: f.rule for f in profile.findings} == {
+        "run.csv, row 3": "profile-outlier",
+        "run.csv, row 4": "profile-time",
+    }
+
+
+def test_runs_of_a_trace_are_one_run_with_the_median_time() -> None:
+    rows = [
+        op(code, time + run, METAL_TRACE_ID="", **{"METAL TRACE ID": 1, "METAL TRACE REPLAY SESSION ID": run})
+        for run in (1, 2, 9)
+        for code, time in (("Matmul", 100), ("Softmax", 50))
+    ]
+    profile = read(table(rows))
+    assert [(o.code, o.time, o.repeats) for o in profile.ops] == [("Matmul", 102, 3), ("Softmax", 52, 3)]
+    uneven = read(table(rows[:-1]))
+    assert len(uneven.ops) == 5 and uneven.findings[0].rule == "profile-replays"
+
+
+def test_devices_that_run_the_same_count_once_with_the_slowest() -> None:
+    rows = [
+        op(code, time + device, **{"DEVICE ID": device})
+        for code, time in (("Matmul", 10), ("Add", 20))
+        for device in (2, 0, 1)
+    ]
+    profile = read(table(rows))
+    assert profile.devices == (0, 1, 2) and [o.time for o in profile.sequence()] == [12, 22]
+
+
+def test_attributes_are_read_by_a_grammar_and_never_evaluated() -> None:
+    text = (
+        "{'program_config': 'MatmulMultiCoreReuseMultiCastProgramConfig(in0_block_w=14;per_core_M=10)'; "
+        "'compute_kernel_config': 'K(math_fidelity=HiFi2;fp32_dest_acc_en=1)'; 'binary_op_type': 'BinaryOpType::ADD'}"
+    )
+    assert dict(read_facts(text)) == {
+        "program": "MatmulMultiCoreReuseMultiCastProgramConfig",
+        "in0_block_w": "14",
+        "per_core_M": "10",
+        "fp32_dest_acc_en": "1",
+        "binary_op_type": "ADD",
+    }
+    for odd in ("", "{", "__import__('os').system('true')", "'" * 100_000, "{'program_config': '" + "(" * 50_000):
+        read_facts(odd)
+
+
+WHOLE = table([signpost("mark"), *perceptron_rows()])
+
+
+@pytest.mark.parametrize("cut", range(0, len(WHOLE), 97))
+def test_a_file_cut_anywhere_keeps_its_whole_rows_or_is_refused_with_its_row(cut: int) -> None:
+    whole_rows = WHOLE[:cut].count("\n") - 2  # header and mark
+    try:
+        profile = read(WHOLE[:cut])
+    except InputError as error:
+        assert "run.csv" in str(error) and whole_rows < 1
+    else:
+        assert len(profile.ops) in (whole_rows, whole_rows + 1)
+        assert [o.time for o in profile.ops[:whole_rows]] == [2500, 9000, 1500, 7000][:whole_rows]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "abc", "nan", "inf", "-5", "1e400", "0x10", "1,5"])
+def test_numbers_that_are_none_are_findings_with_their_row(text: str) -> None:
+    profile = read(table([op("Matmul", text), op("Matmul", 5)]))
+    assert [o.time for o in profile.ops] == [None, 5]
+    assert profile.findings[0].where == "run.csv, row 2" and text[:4] in profile.findings[0].message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a,b\n1,2\n", "OP CODE,OP TYPE\nMatmul,tt_dnn_device\n", "\n\n", WHOLE.split("\n")[0] + "\n"]
+)
+def test_what_is_no_profile_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match="run"):
+        read_profile(path)
+
+
+def test_files_that_are_no_text_missing_or_a_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(b"OP CODE\0\0")
+    for path in (tmp_path / "x.csv", tmp_path / "none.csv", tmp_path):
+        with pytest.raises(InputError):
+            read_profile(path)
+
+
+def test_too_many_rows_are_cut_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tbuda_lab.core.measured.ops_perf.MOST_ROWS", 3)
+    profile = read(table([op("Matmul", 5)] * 6))
+    assert len(profile.ops) == 3 and "row 5" in profile.findings[0].where
+
+
+def test_our_own_trace_gives_the_kernels_of_every_op(mlp: Session, tmp_path: Path) -> None:
+    profile = read_profile(mlp.export_trace(tmp_path / "trace.json", batch=3))
+    assert profile.source == "trace" and {o.name for o in profile.ops} == set(mlp.compile().placement.ops)
+    for measured in profile.ops:
+        assert measured.repeats == 3 and 0 < measured.time < 1e9
+
+
+def test_traces_of_chrome(tmp_path: Path) -> None:
+    events = [
+        {"ph": "M", "name": "process_name"},
+        {"ph": "X", "name": "aten::matmul", "ts": 5, "dur": 2.5, "pid": 1, "tid": 1},
+        {"ph": "B", "name": "softmax", "ts": 8, "pid": 1, "tid": 2},
+        {"ph": "E", "ts": 9, "pid": 1, "tid": 2},
+        {"ph": "X", "name": "bad", "ts": "x", "dur": 1},
+        {"ph": "X", "name": "worse", "ts": 1, "dur": -1},
+        7,
+    ]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    profile = read_profile(path)
+    assert [(o.kind, o.time) for o in profile.ops] == [("matmul", 2500), ("softmax", 1000)]
+    assert [f.where for f in profile.findings] == ["t.json, event 5", "t.json, event 6"]
+    for text in ("[]", "{}", '{"traceEvents": 3}', "[", '[{"ph":"X","name":"a","ts":1e999,"dur":1}]'):
+        path.write_text(text)
+        with pytest.raises(InputError, match="t"):
+            read_profile(path)
