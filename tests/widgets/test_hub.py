@@ -13,11 +13,11 @@ import pytest
 from tbuda_lab.core.errors import Cancelled, Diagnostic, PlacementError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets import protocol
+from tbuda_lab.widgets import BringUp, protocol
 from tbuda_lab.widgets.handlers import session_hub as hubs
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
 from tbuda_lab.widgets.protocol import HANDLERS, StatusBoard
-from tests.session.models import encoder
+from tests.session.models import encoder, perceptron
 from tests.widgets.synthetic import FakeSession, result
 from tests.widgets.talk import Page
 
@@ -307,3 +307,50 @@ def test_a_stage_that_is_made_twice_by_one_work_has_the_time_of_both() -> None:
     board.step("place", 0.0, 10.0)
     board.step("place", 1.0, 11.0)
     assert board.message()["stages"][0]["seconds"] == 1.0
+
+
+@pytest.mark.parametrize("others", [(), ("list",), ("page",), ("page", "list")])
+def test_with_the_last_view_the_work_ends(others: tuple[str, ...]) -> None:
+    """A list of sessions shows nothing of one; another page does."""
+    session = FakeSession()
+    hub, page = attached(session)
+    rest = [Page() for _ in others]
+    for other, what in zip(rest, others, strict=True):
+        other.lists_only = what == "list"  # type: ignore[attr-defined]
+        hub.attach(other)
+    reached = threading.Event()
+
+    def stop_there(name: str, fraction: float) -> None:
+        if (name, fraction) == ("passes", 0.0):
+            session.gate.clear()
+            reached.set()
+
+    session.on("stage", stop_there)
+    hub.start()
+    assert reached.wait(60)
+    asked: list[str] = []
+    hub.edit_controller.submit(lambda: (session.gate.wait(60), asked.append("first"))[0])  # type: ignore[union-attr]
+    hub.edit_controller.submit(lambda: asked.append("second"))  # type: ignore[union-attr]
+    hub.leave(page)
+    session.gate.set()
+    hub.edit_controller.wait(60)  # type: ignore[union-attr]
+    if "page" in others:
+        hub.wait(60)
+        assert asked == ["first", "second"]
+        return
+    with pytest.raises(Cancelled):
+        hub.wait(60)
+    assert "second" not in asked and not hub.busy
+
+
+def test_closed_workbenches_leave_no_work_behind() -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        view = BringUp(*perceptron(), device="n150")
+        hub = view.hub
+        view.close()
+        view.close()
+        assert not hub.busy and not hub.views
+        with pytest.raises(Cancelled):
+            hub.wait(60)
+    assert threading.active_count() <= before

@@ -80,6 +80,14 @@ class EditController:
         """Until nothing is asked any more; raises `TimeoutError` after `timeout` seconds."""
         wait_for(self._thread, timeout)
 
+    def drop(self) -> None:
+        """Forget what was asked and is not begun, and stop what is only shown: nobody is there to see it."""
+        with self._lock:
+            self._tasks.clear()
+        self._cancel.set()
+        if self._working:
+            self.hub.session.cancel()
+
     def publish(self) -> None:
         """Tell the views about edits, unless they know."""
         frame = edits_frame(self.hub.session, self._working, self.shown)

@@ -176,6 +176,8 @@ class Hub:
         below = MIN_PCC if self.break_on_failure else None
 
         def work() -> None:
+            if self.board.cancelling:
+                raise Cancelled("cancelled before the compile")
             self.session.compile()
             if self.board.cancelling:
                 raise Cancelled("cancelled after the compile")
@@ -311,6 +313,22 @@ class Hub:
 
     def detach(self, view: Listener) -> None:
         self._views.discard(view)
+
+    def leave(self, view: Listener, timeout: float = 0.0) -> None:
+        """A view is closed for good. With the last one that shows something the work that views began ends at its next
+        safe point, and what they asked for and is not begun is dropped; waits `timeout` seconds for it at most.
+
+        What a call in a cell began goes on.
+        """
+        self.detach(view)
+        if any(not getattr(other, "lists_only", False) for other in self.views):
+            return
+        if self.edit_controller is not None:
+            self.edit_controller.drop()
+        if self.busy:
+            self.cancel()
+            if self._thread is not None and self._thread is not threading.current_thread():
+                self._thread.join(timeout)
 
     def frames_on_demand(self, _key: str) -> list[Frame]:
         """Frames of a key that a hub without a session can make when somebody wants them; [] for none."""

@@ -23,6 +23,10 @@ HANDLER_MODULES = (queries, exports, frames, runs, plots)
 BUNDLE = pathlib.Path(__file__).parents[1] / "static" / "widget.js"
 
 
+CLOSE_WAIT = 5.0
+"""Seconds that closing a view waits at most for the safe point at which its work ends."""
+
+
 class StaticView:
     """A view as plain HTML: the same picture without a script, for converted notebooks. html: with inline SVG; what a
     notebook stores has images instead, see `fragments.stored_html`."""
@@ -92,6 +96,18 @@ class View(anywidget.AnyWidget):
     def static(self) -> StaticView:
         """The static picture; display it where the notebook will be converted or read without a kernel."""
         return StaticView(self._fragment(self.hub.frames), repr(self))
+
+    def close(self) -> None:
+        """End the view. With the last view of a session ends the work that views began, at its next safe point."""
+        super().close()
+        if hasattr(self, "hub"):  # it has none where its making failed
+            self.hub.leave(self, CLOSE_WAIT)
+
+    def __del__(self) -> None:
+        """Nothing is waited for here: this may run in any thread, that of the work as well."""
+        if hasattr(self, "hub"):
+            self.hub.leave(self)
+        super().close()
 
     # -- the hub's side ----------------------------------------------------------------------------------------
     def post(self, message: dict[str, Any], buffers: Sequence[bytes]) -> None:

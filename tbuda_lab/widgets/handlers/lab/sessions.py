@@ -132,6 +132,8 @@ class SessionsFeed:
 class _Watch:
     """Listens to one hub for a feed; everything small it hears means: look again."""
 
+    lists_only = True  # it shows nothing of the session: work goes on for views
+
     def __init__(self, feed: SessionsFeed, hub: Hub) -> None:
         self.feed = feed
         hub.attach(self)
