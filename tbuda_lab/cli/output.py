@@ -5,6 +5,7 @@ Text tables of a compile for the terminal.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tbuda_lab.core.errors import OutputError, quantity
+from tbuda_lab.core.files import temporary_folder
 
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import CompileResult
@@ -48,7 +50,8 @@ def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
             result.append(folder)
         if path.exists() and not os.access(path, os.W_OK):
             raise OutputError(f"cannot write {path}: permission denied; give a folder that is writable")
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=parent))
+        room = contextlib.ExitStack()
+        temporary = room.enter_context(temporary_folder(path))
     except OSError as error:
         _remove_empty(result)
         raise _refusal(path, error) from None
@@ -66,7 +69,7 @@ def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
             raise _refusal(path, error) from None
         result.clear()
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        room.close()
         _remove_empty(result)
 
 

@@ -389,6 +389,20 @@ def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> Non
     assert file.read_text() == "taken"
 
 
+def test_what_is_no_file_is_passed_by(tmp_path: Path) -> None:
+    """Where a pipe lies in the place of an entry, it is neither read nor written: either would wait for ever."""
+    traced = graph()
+    first, _ = compiled(traced, tmp_path)
+    entries = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert entries
+    for path in entries:
+        path.unlink()
+        os.mkfifo(path)
+    again, pipes = compiled(traced, tmp_path)
+    assert pipes.misses and not pipes.hits and about(again) == about(first)
+    assert all(path.is_fifo() for path in entries)
+
+
 def test_where_placements_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() is None  # so that tests leave nothing behind
     monkeypatch.setenv("TBUDA_CACHE", str(tmp_path))

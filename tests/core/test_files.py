@@ -6,13 +6,19 @@ import errno
 import io
 import os
 import random
+import socket
+import subprocess
+import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
+from tbuda_lab.cli.output import output_folder
 from tbuda_lab.core.cost.tables import load_fits
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError, OutputError, TbudaError
@@ -31,7 +37,12 @@ from tbuda_lab.core.files import (
     yaml_fault,
     yaml_map,
 )  # fmt: skip
-from tbuda_lab.core.netlist import loads
+from tbuda_lab.core.frontend import from_any
+from tbuda_lab.core.netlist import load, loads
+from tbuda_lab.core.netlist.image import read_image
+from tbuda_lab.core.session.journal import read_journal, read_overrides
+from tbuda_lab.core.tti import load_image
+from tbuda_lab.dialects.program import read_programs
 from tbuda_lab.runtime.specs import masks_of
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
@@ -132,8 +143,6 @@ def test_files_are_read_as_far_as_is_plausible(tmp_path: Path) -> None:
         file.truncate(5 << 20)
     with pytest.raises(InputError, match="more than 4 MiB"):
         yaml_map(path, "device")
-    with pytest.raises(InputError, match="more than 1 MiB"):
-        bounded_text(Path("/dev/zero"), 1 << 20, "is not text")
     assert bounded_text(Path("/proc/self/cmdline"), 1 << 20, "is not text")  # a file that says that it is empty
     for wrong in (tmp_path, tmp_path / "none", Path("a\0b")):
         with pytest.raises(InputError, match="cannot be read"):
@@ -254,3 +263,87 @@ def test_a_full_disk_is_a_typed_error_and_leaves_nothing(tmp_path: Path, monkeyp
     with pytest.raises(OutputError, match="No space left"), atomic_text(tmp_path / "x.txt") as stream:
         stream.write("x")
     assert list(tmp_path.iterdir()) == []
+
+
+OTHERS = {"a pipe": lambda path: os.mkfifo(path), "a link to a pipe": lambda path: _linked_pipe(path),
+          "a device": lambda path: path.symlink_to("/dev/zero"), "a socket": lambda path: _socket(path)}  # fmt: skip
+
+
+def _linked_pipe(path: Path) -> None:
+    os.mkfifo(path.with_name("there"))
+    path.symlink_to("there")
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "device": load_device, "cost table": load_fits, "masks": masks_of, "arrays": read_npz,
+    "cluster": lambda p: load_device("n150", cluster=p), "text": lambda p: bounded_text(p, 99, "is none"),
+    "netlist": load, "image": load_image, "archive": read_image, "session": read_journal,
+    "overrides": read_overrides,    "PEF": read_programs, "ONNX": lambda p: from_any(str(p), (np.ones(1),), name="x"),
+}
+ENDINGS = {"arrays": ".npz", "image": ".tti", "archive": ".tti", "PEF": ".pef", "ONNX": ".onnx"}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("what", READERS)
+def test_what_is_no_file_is_refused_and_not_opened(what: str, other: str, tmp_path: Path) -> None:
+    """A pipe would be waited for and a device read without end."""
+    path = tmp_path / f"it{ENDINGS.get(what, '.yaml')}"
+    OTHERS[other](path)
+    with pytest.raises(TbudaError):
+        READERS[what](path)
+
+
+def test_a_pipe_that_nobody_reads_is_no_place_for_a_result(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="cannot write"), atomic_text(tmp_path / "pipe") as stream:
+        stream.write("x")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with atomic_text(tmp_path / "pipe") as stream:
+        stream.write("x")
+    assert os.read(reader, 9) == b"x"
+    os.close(reader)
+
+
+WRITERS = {
+    "a file": "from tbuda_lab.core.files import atomic_text\nwith atomic_text(place / 'x.txt') as out:\n  out.fileno()",
+    "a folder": "from tbuda_lab.cli.output import output_folder\nwith output_folder(place / 'x') as out:\n  out.mkdir",
+    "an archive": "from tbuda_lab.core.files import atomic_file\n"
+                  "with atomic_file(place / 'x.npz') as out:\n  out.write_bytes(b'PK')",
+}  # fmt: skip
+
+
+def _writing(what: str, place: Path) -> subprocess.Popen[str]:
+    """A process in the middle of writing."""
+    code = f"import pathlib, time\nplace = pathlib.Path({str(place)!r})\n{WRITERS[what]}\n  print(flush=True)"
+    code += "; time.sleep(99)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "\n"
+    return process
+
+
+@pytest.mark.parametrize("what", WRITERS)
+def test_the_next_one_removes_what_a_killed_one_left(what: str, tmp_path: Path) -> None:
+    """What is still being written stays, and so does what only looks alike."""
+    alike = [tmp_path / ".x.12-3.txt", tmp_path / ".tbuda-notes", tmp_path / "tbuda-1-1.x"]
+    for path in alike:
+        path.write_text("mine")
+    killed, alive = _writing(what, tmp_path), _writing(what, tmp_path)
+    killed.kill()
+    killed.wait()
+    try:
+        assert len(set(tmp_path.iterdir()) - set(alike)) == 2
+        with atomic_text(tmp_path / "other.txt") as stream:
+            stream.write("x")
+        left = set(tmp_path.iterdir()) - {*alike, tmp_path / "other.txt"}
+        assert [path.name.split("-")[1] for path in left] == [str(alive.pid)]
+    finally:
+        alive.kill()
+        alive.wait()
+    with output_folder(tmp_path / "folder"):
+        pass
+    assert set(tmp_path.iterdir()) == {*alike, tmp_path / "other.txt", tmp_path / "folder"}

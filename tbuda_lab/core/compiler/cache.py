@@ -209,7 +209,7 @@ class CompileCache:
         if record is None:
             return
         body = json.dumps(record, separators=(",", ":"), allow_nan=False)
-        if len(body) > MAX_ENTRY:
+        if len(body) > MAX_ENTRY or (path.exists() and not path.is_file()):
             return
         with contextlib.suppress(OutputError, OSError):  # a full or read-only disk
             path.parent.mkdir(parents=True, exist_ok=True)

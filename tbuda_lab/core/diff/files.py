@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import os
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, QueueState, Side, grid_of
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.files import bounded_text, json_map
+from tbuda_lab.core.files import bounded_text, csv_rows, json_map
 from tbuda_lab.core.frames.netlist_grid import ops_frame
 from tbuda_lab.core.netlist.check.registry import ARCHS, facts_of
 from tbuda_lab.core.netlist.schema import Netlist
@@ -122,18 +121,22 @@ def _recorded_cycles(path: Path, n: Netlist) -> Cycles | None:
     file = path.with_suffix(".cycles.csv")
     if not file.is_file() or _differs_from_record(path):
         return None
-    reader = csv.DictReader(io.StringIO(bounded_text(file, _LARGEST_CSV, "is not a table of cycles"), newline=""))
+    rows = csv_rows(bounded_text(file, _LARGEST_CSV, "is not a table of cycles"))
     by_op: Cycles = {}
+    line = 1
     try:
-        if not {"op", "kernel_cycles", "limiter_cycles"} <= set(reader.fieldnames or ()):
+        header = next(rows, (1, []))[1]
+        if not {"op", "kernel_cycles", "limiter_cycles"} <= set(header):
             raise InputError(f"{file}: line 1: the columns op, kernel_cycles and limiter_cycles are needed")
-        for row in reader:
+        for line, cells in rows:  # noqa: B007
+            row = dict(zip(header, cells, strict=False))
             pair = int(row["kernel_cycles"]), int(row["limiter_cycles"])
             if not 0 <= min(pair) <= max(pair) < 1 << 63:
                 raise ValueError("cycles below 0 or beyond 63 bits")
             by_op[row["op"]] = pair
-    except (ValueError, TypeError, csv.Error) as error:
-        raise InputError(f"{file}: line {reader.line_num}: {error}; compile again, or remove it") from None
+    except (ValueError, KeyError, csv.Error) as error:
+        reason = f"there is no {error}" if isinstance(error, KeyError) else error
+        raise InputError(f"{file}: line {line}: {reason}; compile again, or remove it") from None
     return by_op if {op.name for _, op in n.ops()} <= set(by_op) else None
 
 

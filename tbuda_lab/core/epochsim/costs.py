@@ -3,9 +3,7 @@ come from."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +25,7 @@ from tbuda_lab.core.balancer.bandwidth import (
 from tbuda_lab.core.balancer.l1 import load_times, preloads, preloads_encoding
 from tbuda_lab.core.balancer.types import Placement, graph_name
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.files import atomic_text
+from tbuda_lab.core.files import atomic_text, csv_text
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
@@ -234,9 +232,7 @@ def cycles_csv(result: SimulatedCompile) -> str:
     report = result.placement.report
     limiters = report.op_limiters if report is not None else {}
     costs = {} if report is not None else op_costs(result)
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[tuple[str | int, ...]] = [COLUMNS]
     for epoch in result.placement.epochs:
         graph = graph_name(epoch)
         for name in epoch.ops:
@@ -244,8 +240,8 @@ def cycles_csv(result: SimulatedCompile) -> str:
                 kernel, limiter, what = limiters[name]
             else:
                 kernel, limiter, what = costs[name].kernel, costs[name].cycles, costs[name].limiter
-            writer.writerow((name, graph, kernel, limiter, _in_netlist(result.lowered[name], what)))
-    return stream.getvalue()
+            rows.append((name, graph, kernel, limiter, _in_netlist(result.lowered[name], what)))
+    return csv_text(rows)
 
 
 def _in_netlist(node: Node, limiter: str) -> str:

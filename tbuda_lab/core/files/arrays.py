@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.files.bounded import Budget, shape_text, size_text, unpacked_most
+from tbuda_lab.core.files.bounded import Budget, open_file, shape_text, size_text, unpacked_most
 
 Array = np.ndarray[Any, Any]
 
@@ -59,7 +59,7 @@ def read_npz(path: str | Path, select: Callable[[str], bool] | None = None) -> d
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(len(MAGIC))
             file.seek(0)
             if head == MAGIC:

@@ -1,7 +1,12 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders of them.
+
+What is under way lies beside its target under a name of `temporary_name`, and its maker holds a lock on it. A lock goes
+with its process, so whoever comes next sees what a killed one left, and removes it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -14,6 +19,13 @@ from typing import TextIO
 
 from tbuda_lab.core.errors import OutputError
 
+try:
+    import fcntl
+except ImportError:  # not on Windows: nothing is locked there, and so nothing that was left is removed
+    fcntl = None  # type: ignore[assignment]
+
+_TEMPORARY = re.compile(r"\.tbuda-\d+-\d+\..*", re.DOTALL)
+
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
@@ -24,14 +36,14 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     written into, not replaced. Raises `OutputError`, at once where nothing can be written, and where the
     block cannot write to its file.
     """
-    temporary = None
+    temporary, lock = None, -1
     try:
         target = _resolve(path)
         special = target.exists() and not target.is_file()
-        temporary = _fresh(Path(tempfile.gettempdir()) / target.name if special else target)
+        temporary, lock = _fresh(Path(tempfile.gettempdir()) / target.name if special else target)
         yield temporary
         if special:
-            with temporary.open("rb") as result, target.open("wb", buffering=0) as out:
+            with temporary.open("rb") as result, os.fdopen(_open_special(target), "wb", buffering=0) as out:
                 shutil.copyfileobj(result, out)
         else:
             os.replace(temporary, target)
@@ -42,6 +54,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+            os.close(lock)
 
 
 @contextmanager
@@ -60,7 +73,9 @@ def check_writable(path: str | Path) -> None:
     try:
         target = _resolve(path)
         if not target.exists() or target.is_file():
-            _fresh(target).unlink()
+            temporary, lock = _fresh(target)
+            temporary.unlink()
+            os.close(lock)
     except OSError as error:
         raise _refusal(path, error.strerror or str(error)) from error
 
@@ -95,13 +110,102 @@ def _refusal(path: str | Path, reason: str) -> OutputError:
     return OutputError(f"cannot write {path}: {reason}; give a folder that exists and is writable")
 
 
-def _fresh(target: Path) -> Path:
-    """A new empty file beside `target`, of the rights that the user's mask gives."""
+@contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`, gone after the block with all that is in it. Raises `OSError`."""
+    remove_abandoned(target.parent)
+    name, lock = _fresh_folder(target)
+    try:
+        yield name
+    finally:
+        shutil.rmtree(name, ignore_errors=True)
+        if lock >= 0:
+            os.close(lock)
+
+
+def _fresh_folder(target: Path) -> tuple[Path, int]:
+    """A new empty folder beside `target`, and the lock on it, -1 where there are none."""
     for number in itertools.count():
-        name = target.with_name(f".{target.stem[:100]}.{os.getpid()}-{number}{target.suffix}")
+        name = temporary_name(target, number)
         try:
-            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            name.mkdir(0o700)
         except FileExistsError:
             continue
-        return name
+        if fcntl is None:
+            return name, -1
+        with contextlib.suppress(FileNotFoundError):  # it was taken for abandoned before the lock was ours
+            lock = os.open(name, os.O_RDONLY)
+            _lock(lock)
+            if name.exists():
+                return name, lock
+            os.close(lock)
+    raise AssertionError("count ends")
+
+
+def temporary_name(target: Path, number: int) -> Path:
+    """A name beside `target`, with its ending, for what will take its place."""
+    return target.with_name(f".tbuda-{os.getpid()}-{number}.{target.stem[:100]}{target.suffix}")
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove temporary files and folders that processes left which were killed: nobody holds their locks."""
+    if fcntl is None:
+        return
+    with contextlib.suppress(OSError):
+        entries = [entry for entry in os.scandir(folder) if _TEMPORARY.fullmatch(entry.name)]
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                _remove_if_abandoned(entry)
+
+
+def _remove_if_abandoned(entry: os.DirEntry[str]) -> None:
+    is_folder = entry.is_dir(follow_symlinks=False)
+    if not is_folder and not entry.is_file(follow_symlinks=False):
+        return
+    lock = os.open(entry.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        if not _lock(lock):
+            return
+        if is_folder:
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
+    finally:
+        os.close(lock)
+
+
+def _lock(file: int) -> bool:
+    """Whether the lock is ours now."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _open_special(target: Path) -> int:
+    """A device or a pipe, open for writing; a pipe that nobody reads is refused, not waited for."""
+    try:
+        file = os.open(target, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise _refusal(target, error.strerror or str(error)) from error
+    os.set_blocking(file, True)
+    return file
+
+
+def _fresh(target: Path) -> tuple[Path, int]:
+    """A new empty file beside `target`, of the rights that the user's mask gives, and the lock on it."""
+    remove_abandoned(target.parent)
+    for number in itertools.count():
+        name = temporary_name(target, number)
+        try:
+            file = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        except FileExistsError:
+            continue
+        _lock(file)
+        if name.exists():
+            return name, file
+        os.close(file)  # it was taken for abandoned before the lock was ours
     raise AssertionError("count ends")

@@ -9,9 +9,10 @@ import collections
 import json
 import math
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from tbuda_lab.core.errors import InputError
 
@@ -33,6 +34,35 @@ def path_inside(folder: Path, name: Any) -> Path:
     return path
 
 
+_OTHERS = (
+    (stat.S_ISFIFO, "a pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"), (stat.S_ISSOCK, "a socket"),
+)  # fmt: skip
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A file, open for reading bytes. Raises `InputError` where it cannot be read, and for what is no file: a pipe
+    waits for a writer that may never come, a device has no end, so neither is opened."""
+    try:
+        _refuse_others(path, os.stat(path).st_mode)
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            _refuse_others(path, os.fstat(file).st_mode)  # it may have become another since
+            return os.fdopen(file, "rb")
+        except BaseException:
+            os.close(file)
+            raise
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a name with a zero byte
+        raise InputError(f"{str(path)!r} cannot be read: {error}") from error
+
+
+def _refuse_others(path: Path, mode: int) -> None:
+    for is_one, name in _OTHERS:
+        if is_one(mode):
+            raise InputError(f"{path} cannot be read: it is {name}, not a file; write what it gives to a file first")
+
+
 _PIECE = 1 << 20
 """Bytes of a read where the size of a file is not known."""
 
@@ -40,15 +70,13 @@ _PIECE = 1 << 20
 def bounded_bytes(path: Path, most: int, otherwise: str) -> bytes:
     """The contents of a file of at most `most` bytes, whatever its size is said to be; `otherwise` says what a larger
     one is. Raises `InputError`."""
-    try:
-        with path.open("rb") as stream:
+    with open_file(path) as stream:
+        try:
             data = stream.read(min(most, os.fstat(stream.fileno()).st_size) + 1)
             while len(data) <= most and (more := stream.read(min(most + 1 - len(data), max(len(data), _PIECE)))):
-                data += more  # of a device or a pipe, or of a file that grows
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # a name with a zero byte
-        raise InputError(f"{str(path)!r} cannot be read: {error}") from error
+                data += more  # of a file that grows, or that says it is empty
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(data) > most:
         raise InputError(f"{path.name} has more than {most >> 20} MiB; it {otherwise}")
     return data

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.files import unpacked_most
+from tbuda_lab.core.files import open_file, unpacked_most
 
 MAX_MEMBERS = 200_000
 MAX_UNPACKED = 64 << 30
@@ -71,7 +71,7 @@ class Archive:
         self.members: dict[str, Member] = {}
         self._closing: list[Any] = []
         try:
-            file = self.path.open("rb")
+            file = open_file(self.path)
             self._closing.append(file)
             magic = file.read(4)
             file.seek(0)

@@ -8,7 +8,6 @@ when they are complete. Kinds that need the views (report, image) register thems
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import shlex
@@ -22,7 +21,7 @@ from tbuda_lab.core.compiler import CompileResult, check_netlist
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.errors import InputError, OutputError, not_supported
-from tbuda_lab.core.files import atomic_file, atomic_text
+from tbuda_lab.core.files import atomic_file, atomic_text, csv_text, file_stem
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import to_json
 from tbuda_lab.core.session.journal import OVERRIDES_FORMAT
@@ -70,6 +69,8 @@ class ExportKind:
     write: Callable[..., object]  # (session, path, **settings)
     settings: tuple[ExportSetting, ...] = ()
     preview: Callable[..., str] | None = None  # (session, **settings): what will come of it, in words
+    endings: tuple[str, ...] = ()  # others that a file of this kind may have
+    beside: Callable[..., list[Path]] | None = None  # (path, **settings): files that are written beside it
 
 
 EXPORTS: dict[str, ExportKind] = {}
@@ -125,6 +126,11 @@ class Export:
         return "; ".join(parts)
 
     @property
+    def files(self) -> list[Path]:
+        """All that is written: the file, and those beside it."""
+        return [self.path, *(self.kind.beside(self.path, **self.settings) if self.kind.beside is not None else ())]
+
+    @property
     def preview(self) -> str:
         """What will come of it, where the kind can say so before it is written: a size, a device. Quick."""
         return "" if self.kind.preview is None else self.kind.preview(self.session, **self.settings)
@@ -153,7 +159,8 @@ def _origin(session: Session) -> list[str]:
 
 
 def plan(session: Session, what: str, path: str | Path | None = None, /, **settings: Any) -> Export:
-    """An export that is not written yet. path: default is the session's name with the kind's suffix.
+    """An export that is not written yet. path: default is the session's name, as far as it is one of a file, with the
+    kind's suffix.
 
     Raises `InputError` for an unknown kind or setting, or a value that does not fit.
     """
@@ -166,7 +173,7 @@ def plan(session: Session, what: str, path: str | Path | None = None, /, **setti
             names = ", ".join(known_settings) or "none"
             raise InputError(f"{what} has no setting {name!r}; it has: {names}")
     chosen = {s.name: s.check(settings.get(s.name, s.default)) for s in kind.settings}
-    return Export(session, kind, Path(path if path is not None else f"{session.name}{kind.suffix}"), chosen)
+    return Export(session, kind, Path(path if path is not None else f"{file_stem(session.name)}{kind.suffix}"), chosen)
 
 
 # -- the kinds ---------------------------------------------------------------------------------------------------------
@@ -205,11 +212,19 @@ def export_overrides(session: Session, path: str | Path, *, form: str = "python"
     if form != "both":
         _write(path, overrides_text(session, form))
         return
-    other = ".json" if path.suffix != ".json" else ".py"
-    first, second = ("python", "json") if other == ".json" else ("json", "python")
+    (other,) = _other_form(path, form=form)
+    first, second = ("python", "json") if other.suffix == ".json" else ("json", "python")
     texts = overrides_text(session, first), overrides_text(session, second)
     _write(path, texts[0])
-    _write(path.with_suffix(other), texts[1])
+    _write(other, texts[1])
+
+
+def _other_form(path: Path, *, form: str) -> list[Path]:
+    return [path.with_suffix(".json" if path.suffix != ".json" else ".py")] if form == "both" else []
+
+
+def _cycles_beside(path: Path, *, cycles: bool, **_: Any) -> list[Path]:
+    return [cycles_path(path)] if cycles else []
 
 
 def op_columns(session: Session) -> dict[str, list[Any]]:
@@ -240,9 +255,8 @@ def export_table(session: Session, path: str | Path) -> None:
         return
     columns = op_columns(session)
     with atomic_text(path) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*([_plain(v) for v in c] for c in columns.values()), strict=True))
+        rows = zip(*([_plain(v) for v in c] for c in columns.values()), strict=True)
+        stream.write(csv_text([columns, *rows]))
 
 
 def _write_parquet(session: Session, path: Path) -> None:
@@ -281,7 +295,7 @@ register(
         (
             ExportSetting("cycles", True, "write NAME.cycles.csv beside it"),
             ExportSetting("validate", False, "read the text back and check it before it is written"),
-        ),
+        ), endings=(".yml",), beside=_cycles_beside,
     )
 )  # fmt: skip
 register(
@@ -289,13 +303,14 @@ register(
         "overrides", "Overrides", "The edits as PyBuda's calls, or as JSON", ".overrides.py",
         "session.export_overrides({})", export_overrides,
         (ExportSetting("form", "python", "python, json, or both", ("python", "json", "both")),),
+        endings=(".json",), beside=_other_form,
     )
 )  # fmt: skip
 register(
     ExportKind(
         "table", "Table", "One line per op: place, candidate, cycles, memory (CSV; Parquet if it ends in .parquet)",
         ".ops.csv",
-        "session.export_table({})", export_table,
+        "session.export_table({})", export_table, endings=(".parquet",),
     )
 )  # fmt: skip
 register(

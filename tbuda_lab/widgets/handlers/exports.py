@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.core.files import atomic_file, atomic_text, path_inside
+from tbuda_lab.core.files import atomic_file, atomic_text, file_stem, path_inside
 from tbuda_lab.core.frames import graph_frame
 from tbuda_lab.core.session import GRAPH_STAGES, ExportKind, ExportSetting, Session
 from tbuda_lab.core.session import exports as session_exports
@@ -113,7 +113,7 @@ _parts: weakref.WeakKeyDictionary[Any, dict[int, bytes]] = weakref.WeakKeyDictio
 
 @answers("exports")
 def _kinds(hub: Hub, view: Listener, _content: Mapping[str, Any]) -> None:
-    view.post({"type": "exports", "name": hub.session.name, "kinds": kinds_data()}, [])
+    view.post({"type": "exports", "name": file_stem(hub.session.name), "kinds": kinds_data()}, [])
 
 
 def kinds_data() -> list[dict[str, Any]]:
@@ -131,12 +131,21 @@ def kinds_data() -> list[dict[str, Any]]:
 
 
 def _plan(session: Session, content: Mapping[str, Any]) -> session_exports.Export:
+    """What a page asks for: a file below the folder of the kernel, with an ending of its kind."""
     path, settings = content.get("path"), content.get("settings")
-    if path is not None and (not isinstance(path, str) or not path.strip() or "\0" in path):
-        raise InputError("the name of the file is missing")
+    inside = None if path is None else path_inside(Path(), path)
     if not isinstance(settings, Mapping):
         settings = {}
-    return session_exports.plan(session, str(content.get("kind")), path, **{str(k): v for k, v in settings.items()})
+    chosen = {str(k): v for k, v in settings.items()}
+    plan = session_exports.plan(session, str(content.get("kind")), inside, **chosen)
+    _check_ending(plan.path, (Path(f"x{plan.kind.suffix}").suffix, *plan.kind.endings))
+    return plan
+
+
+def _check_ending(path: Path, endings: tuple[str, ...]) -> None:
+    if path.suffix.lower() not in endings or path.stem.startswith("."):
+        raise InputError(f"{path.name!r} is no name for this: give one that ends in {' or '.join(endings)}, "
+                         "and does not begin with a dot")
 
 
 @answers("export_plan")
@@ -161,8 +170,9 @@ def _write(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     def work() -> None:
         try:
             plan = _plan(hub.session, content)
-            if _would_overwrite(plan.path, content):
-                answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{plan.path} exists already."}
+            exists = [path for path in plan.files if _would_overwrite(path, content)]
+            if exists:
+                answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{exists[0]} exists already."}
             else:
                 path = plan.write()
                 answer = {"ok": True, "path": str(path.resolve()), "text": f"written: {path.resolve()}"}
@@ -185,6 +195,7 @@ def _picture(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         if image is None:
             return
         path = path_inside(Path(), content.get("path"))
+        _check_ending(path, (".png",))
         if _would_overwrite(path, content):
             answer: dict[str, Any] = {"ok": False, "exists": True, "text": f"{path} exists already."}
         else:

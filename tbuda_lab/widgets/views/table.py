@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import traitlets
 
+from tbuda_lab.core.files import csv_text
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.ops_frame import epoch_totals, op_columns
 from tbuda_lab.widgets.pictures.fragments import table_html
@@ -62,11 +61,7 @@ class OpTable(View):
     def to_csv(self) -> str:
         """The table as CSV with a header line."""
         rows = self.to_rows()
-        out = io.StringIO()
-        writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
-        return out.getvalue()
+        return csv_text([list(rows[0]) if rows else [], *(row.values() for row in rows)])
 
     def _fragment(self, frames: Mapping[str, Frame]) -> str:
         return table_html(frames, self.group == "epoch", self.per_core)

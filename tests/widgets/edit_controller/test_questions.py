@@ -6,17 +6,30 @@ import base64
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.session import ClearOp, Constrain, EpochBreak, Preload, ResizeOp, SetOverride, SetUkt, StreamOp
+from tbuda_lab.core.session import (
+    ClearOp,
+    Constrain,
+    EpochBreak,
+    Preload,
+    ResizeOp,
+    Session,
+    SetOverride,
+    SetUkt,
+    StreamOp,
+)
+from tbuda_lab.core.session import exports as session_exports
 from tbuda_lab.core.session.commands import InsertNop
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.widgets.handlers.edit_messages import commands_of, message_of
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.protocol import HANDLERS
+from tests.session.models import perceptron
 from tests.widgets.edit_controller.calls import OP, answer, said
 from tests.widgets.talk import Page, answers, say
 
@@ -58,10 +71,13 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
     assert session.to_python() in code["python"] and json.loads(code["json"])["overrides"]
 
 
-def test_exports_are_planned_written_and_not_written_over(hub: Hub, tmp_path: Path) -> None:
+def test_exports_are_planned_written_and_not_written_over(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     kinds = said(say(hub, type="exports"), "exports")["kinds"]
     assert {"netlist", "overrides", "table", "trace", "report", "image"} <= {k["name"] for k in kinds}
-    path = tmp_path / "a.py"
+    path = Path("a.py")
     request = {"kind": "overrides", "path": str(path), "settings": {}}
     plan = said(say(hub, type="export_plan", ask=1, **request), "export_plan")
     assert plan["ok"] and "tbuda export overrides" in plan["cli"] and repr(str(path)) in plan["python"]
@@ -79,8 +95,60 @@ def test_exports_are_planned_written_and_not_written_over(hub: Hub, tmp_path: Pa
         {"kind": "table", "settings": {"path": "a.csv"}},
     ):
         assert not said(say(hub, type="export_plan", **wrong), "export_plan")["ok"]
-    nowhere = {"kind": "overrides", "path": str(tmp_path / "no" / "a.py"), "settings": {}}
+    nowhere = {"kind": "overrides", "path": str(Path("no") / "a.py"), "settings": {}}
     assert not said(say(hub, type="export", **nowhere), "exported")["ok"]
+
+
+ENDINGS = {"netlist": "yaml", "overrides": "py", "table": "csv", "trace": "json", "report": "html", "image": "svg",
+           "plots": "html", "tti": "tti"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", session_exports.EXPORTS)
+def test_exports_of_a_page_stay_in_its_folder_and_keep_their_ending(
+    kind: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No page writes elsewhere, nor a file that another program would take for its own, such as `.bashrc`."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "out").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path / "here")
+    ending = ENDINGS[kind]
+    other = next(e for e in ENDINGS.values() if e not in (ending, "csv", "json", "py"))
+    good = f"x.{ending}"
+    attacks = [f"../{good}", f"/tmp/{good}", f"{tmp_path}/{good}", f"out/{good}", f"..\\{good}", f"{good}/..",
+               "x", f"x.{other}", f".{ending}", f".{good}", "x.sh", f"{good}.sh", f"{good} "]
+    for attack in attacks:
+        answered = said(say(hub, type="export", kind=kind, path=attack, settings={}), "exported")
+        assert not answered["ok"] and "exists" not in answered, attack
+        assert not said(say(hub, type="export_plan", kind=kind, path=attack, settings={}), "export_plan")["ok"], attack
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["here", "out"]
+    default = said(say(hub, type="export_plan", kind=kind, settings={}), "export_plan")
+    assert default["ok"] and Path(default["path"]).suffix == f".{ending}"
+
+
+@pytest.mark.parametrize(("kind", "settings", "path", "beside"), [
+    ("netlist", {}, "a.yaml", "a.cycles.csv"), ("overrides", {"form": "both"}, "a.py", "a.json"),
+    ("overrides", {"form": "both"}, "a.json", "a.py"),
+])  # fmt: skip
+def test_what_is_written_beside_an_export_is_not_written_over_either(
+    kind: str, settings: dict[str, Any], path: str, beside: str, hub: Hub, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path(beside).write_text("mine")
+    request = {"type": "export", "kind": kind, "path": path, "settings": settings}
+    answered = said(say(hub, **request), "exported")
+    assert not answered["ok"] and answered["exists"] and beside in answered["text"]
+    assert Path(beside).read_text() == "mine" and not Path(path).exists()
+    assert said(say(hub, replace=True, **request), "exported")["ok"] and Path(beside).read_text() != "mine"
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/b", "C:\\models\\net", ".hidden", "", "\0", "a" * 400, "n\n"])
+def test_a_session_of_any_name_has_a_plain_name_for_its_files(name: str) -> None:
+    session = Session(*perceptron(), "n150", name=name)
+    for kind, ending in ENDINGS.items():
+        path = session_exports.plan(session, kind).path
+        assert path.parent == Path() and path.suffix == f".{ending}" and not path.name.startswith(".")
+        assert len(path.name) < 255 and "\0" not in path.name and "\n" not in path.name
 
 
 def test_a_picture_of_the_page_is_put_together_and_checked(
