@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { elide, short } from '../src/views/dom.js';
 import { drawEpoch, Rows } from '../src/views/grid/draw.js';
-import { distinctNames, fitting, LostSelection, Matcher, original, shortName } from '../src/views/names.js';
+import { cutName, distinctNames, fitting, LostSelection, Matcher, original, shortName } from '../src/views/names.js';
 import { Ops } from '../src/views/ops.js';
 import { frame, handFrame } from './fixture.js';
 import { editsFrame, live, ops } from './live.js';
@@ -52,6 +52,23 @@ describe('names', () => {
     expect(names.map((_, i) => four.told(i))).toEqual([false, false, false, true]);
     const said = [...drawEpoch(four, 0, 'load', false).querySelectorAll('.tb-tile')].map(t => t.querySelector('.tb-name')?.textContent);
     expect(new Set(said).size).toBe(4);
+  });
+
+  it('cuts a name to what tells it from the others, or not at all', () => {
+    const others = ['0.query.matmul', '0.value.matmul', '0.norm.layernorm.add.4'];
+    expect(cutName('0.key.matmul', 20, others)).toBe('0.key.matmul');
+    expect(cutName('0.key.matmul', 10, others)).toBe('key.matmul'); // no other ends alike
+    expect(cutName('0.key.matmul', 6, others)).toBe('key.m…'); // and without the layer, which all have
+    expect(cutName('0.norm.layernorm.add.10', 7, others)).toBe('add.10');
+    expect(cutName('0.norm.layernorm.add.10', 5, others)).toBe(null); // "add…" would be two ops
+    expect(cutName('block.aaaa', 6, ['block.aaab'])).toBe('aaaa');
+    expect(cutName('longword', 3, ['other'])).toBe(null);
+    const names = ['0.up.matmul', '1.up.matmul', '0.down.matmul', '1.down.matmul'];
+    for (const room of [4, 5, 6, 7, 8, 9]) {
+      const cuts = names.map(name => cutName(name, room, names.filter(other => other !== name))).filter(Boolean);
+      expect(new Set(cuts).size).toBe(cuts.length);
+      expect(cuts.every(cut => cut!.length <= room)).toBe(true);
+    }
   });
 
   it('writes numbers short', () => {

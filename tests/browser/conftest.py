@@ -376,3 +376,11 @@ def centre(locator: Any) -> tuple[float, float]:
 def shots() -> pathlib.Path:
     SHOTS.mkdir(parents=True, exist_ok=True)
     return SHOTS
+
+
+def over_the_cores(page: Any, action: str) -> Any:
+    """The control of what is drawn over the cores; a narrow grid has them behind a button."""
+    control = page.locator(f"[data-tb-action={action}]")
+    if not control.is_visible():
+        page.locator("[data-tb-action=grid-more]").click()
+    return control

@@ -18,6 +18,7 @@ from tests.browser.conftest import (
     command,
     expect,
     in_kernel,
+    over_the_cores,
     until,
 )
 from tests.browser.editing import GRID, answer, caught_up, hold, nothing_was_asked, opened, over, tile_of
@@ -239,7 +240,7 @@ g, ops = session.result.lowered, session.result.placement.ops
 print(next(ops[n.name].epoch for n in g.ops for s in n.sources if s in ops and ops[s].epoch == ops[n.name].epoch))
 """
     page.locator(f"{GRID} .tb-frame[data-tb-epoch='{in_kernel(page, code)}']").click()
-    page.locator("[data-tb-action=show_pipes]").select_option("all")
+    over_the_cores(page, "show_pipes").select_option("all")
     page.wait_for_selector(f"{GRID} [data-tb-pipe]")
     until(page, lambda: in_kernel(page, "print(bring_up.show_pipes)") == "all")
     page.screenshot(path=shots / "pipes_light.png")

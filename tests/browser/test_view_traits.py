@@ -12,7 +12,7 @@ import pytest
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.session import Session
 from tests.browser.bare import Bare, bare_page
-from tests.browser.conftest import settled
+from tests.browser.conftest import over_the_cores, settled
 from tests.session.models import encoder
 
 TRAITS = {
@@ -84,7 +84,7 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> No
     shoot(page, shots, "left_to_right")
 
     # the links of the epoch, and who uses them
-    page.locator("[data-tb-action=noc]").select_option("both")
+    over_the_cores(page, "noc").select_option("both")
     epoch = session.compile().placement.epochs[0]
     links = session.links(0)
     bare.sees(f"{GRID} [data-tb-noc-link]")
@@ -102,7 +102,7 @@ def test_graph_grid_and_table_do_as_they_are_told(bare: Bare, shots: Path) -> No
     bare.until(lambda: lines.count() == int((links.bytes / links.cycles >= limit).sum()))
     page.locator("[data-tb-action=link-user]").first.click()
     bare.until(lambda: set(bare.hub.selection["names"]) == {top.flows[0].producer, top.flows[0].consumer})
-    page.locator("[data-tb-action=noc]").select_option("none")
+    over_the_cores(page, "noc").select_option("none")
     bare.until(lambda: lines.count() == 0 and page.locator("[data-tb-links]").count() == 0)
 
     # both chips beside each other, then one alone

@@ -54,7 +54,7 @@ export class BringUp implements View {
     lower.append(tabs.element,
       splitter(lower, { name: 'tabs', label: 'Width of the tabs', across: true, share: 0.77, range: [0.3, 0.9] }), inspector.element);
     const panes = h('div', { class: 'tb-panes' });
-    panes.append(upper, splitter(panes, { name: 'upper', label: 'Height of graph and grid', across: false, share: 0.53, range: [0.15, 0.85] }), lower);
+    panes.append(upper, splitter(panes, { name: 'upper', label: 'Height of graph and grid', across: false, share: 0.64, range: [0.15, 0.9] }), lower);
     // A model that could not even be traced leaves nothing to look at: no empty panes below the reason.
     const fold = () => {
       panes.hidden = store.status.failed && ![...store.frames.keys()].some(key => key === 'ops' || key.startsWith('graph:'));

@@ -217,6 +217,8 @@ export class Docks {
   readonly taller: HTMLButtonElement;
   /** There is no room for graph and grid side by side: both means the grid. */
   private narrow = false;
+  /** In a narrow workbench the inspector takes height from the grid: there it comes when it is asked for. */
+  private inspectorAsked = false;
   private readonly mode: SyncedTrait<string>;
   private readonly docks: SyncedTrait<Open>;
 
@@ -245,7 +247,7 @@ export class Docks {
           this.arrange();
         }))),
       h('div', { class: 'tb-segmented' }, button('dock-inspector', 'Inspector', 'Show or hide the inspector beside the tabs', () =>
-        this.put({ ...this.docks.value(), inspector: !this.docks.value().inspector }))));
+        this.toggleInspector())));
   }
 
   dispose(): void {
@@ -263,13 +265,24 @@ export class Docks {
     const narrow = width > 0 && width < NARROW;
     if (narrow === this.narrow) return;
     this.narrow = narrow;
-    this.press();
+    this.arrange();
+  }
+
+  private get inspector(): boolean {
+    return this.narrow ? this.inspectorAsked : this.docks.value().inspector;
+  }
+
+  private toggleInspector(): void {
+    if (this.narrow) {
+      this.inspectorAsked = !this.inspectorAsked;
+      this.arrange();
+    } else this.put({ ...this.docks.value(), inspector: !this.docks.value().inspector });
   }
 
   arrange(): void {
     const [mode, docks] = [this.mode.value(), this.docks.value()];
     this.above(mode);
-    this.below(docks);
+    this.below({ ...docks, inspector: this.inspector });
     const tall = docks.tall === true;
     this.taller.setAttribute('aria-pressed', String(tall));
     this.taller.title = tall ? 'Show graph and grid again' : 'Give the tabs the full height';
@@ -281,7 +294,7 @@ export class Docks {
     const shown = this.narrow && this.mode.value() === 'split' ? 'grid' : this.mode.value();
     for (const button of this.element.querySelectorAll<HTMLElement>('.tb-segmented button')) {
       const action = button.dataset['tbAction'];
-      button.setAttribute('aria-pressed', String(action === 'dock-inspector' ? this.docks.value().inspector : action === `mode-${shown}`));
+      button.setAttribute('aria-pressed', String(action === 'dock-inspector' ? this.inspector : action === `mode-${shown}`));
       if (action === 'mode-split') button.hidden = this.narrow;
     }
   }

@@ -99,7 +99,6 @@ export class Inspector {
   private render(): void {
     const names = this.store.selection.names;
     const links = names.length ? [] : linkList(this.store);
-    this.element.classList.toggle('tb-nothing', !names.length && !links.length);
     if (!names.length) {
       this.element.replaceChildren(...(links.length ? links : [h('div', { class: 'tb-empty' }, 'Select an op in the graph, the grid or the table.')]));
       return;

@@ -52,6 +52,37 @@ export function fitting(short: string, room: number, told = true): string {
   return short.length <= room || !told ? short : short.slice(short.indexOf('.') + 1);
 }
 
+/**
+ * What of a name tells it from `others` in `room` letters: its last parts, else its beginning, else its end, with what is
+ * left out as `…`. Null where no cut tells them apart: half a name that fits two ops says less than none.
+ */
+export function cutName(name: string, room: number, others: readonly string[]): string | null {
+  if (name.length <= room) return name;
+  const parts = name.split('.');
+  for (let k = 1; k < parts.length; k++) {
+    const tail = parts.slice(k).join('.');
+    if (tail.length <= room && /[a-z]/i.test(tail) && !others.some(other => other === tail || other.endsWith(`.${tail}`))) return tail;
+  }
+  if (room < LEAST_CUT) return null;
+  const shared = Math.max(0, ...others.map(other => sharedParts(parts, other.split('.'))));
+  for (let k = Math.min(shared, parts.length - 1); k >= 0; k--) { // without the parts that the others have, too
+    const head = parts.slice(k).join('.').slice(0, room - 1);
+    if (head.length < room - 1) continue;
+    if (!others.some(other => other.startsWith(head) || other.includes(`.${head}`))) return `${head}…`;
+  }
+  const ends = [...name.matchAll(/[._](?=[a-z])/gi)].map(at => name.slice(at.index + 1));
+  const end = ends.find(tail => tail.length < room && tail.length >= LEAST_CUT - 1 && !others.some(other => other.endsWith(tail)));
+  return end === undefined ? null : `…${end}`;
+}
+
+const LEAST_CUT = 4; // letters: fewer say nothing
+
+function sharedParts(a: readonly string[], b: readonly string[]): number {
+  let k = 0;
+  while (k < Math.min(a.length, b.length) && a[k] === b[k]) k++;
+  return k;
+}
+
 /** Names of `present` that stand for `wanted`: the same name if it is there, else all of the same origin. */
 export class Matcher {
   private readonly byName = new Map<string, number>();

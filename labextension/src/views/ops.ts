@@ -1,6 +1,6 @@
 /** The placement frame, unpacked once and shared by grid, table and inspector. */
 import type { Column, Frame } from './frame.js';
-import { distinctNames, Matcher } from './names.js';
+import { cutName, distinctNames, Matcher } from './names.js';
 import { preferences } from './preferences.js';
 import type { Checks } from './trace/checks.js';
 
@@ -40,6 +40,7 @@ export class Ops {
   private bounds: string[] | null = null;
   private labels: string[] | null = null;
   private alone: boolean[] | null = null;
+  private readonly cuts = new Map<string, string | null>();
   private readonly columns = new Map<string, Column>();
   private readonly producers: number[][];
   private readonly consumers: number[][];
@@ -199,6 +200,17 @@ export class Ops {
       }
     }
     return this.alone[op]!;
+  }
+
+  /** What a tile of `room` letters says of an op: as much as tells it from the others of its epoch; null: zoom in. */
+  cut(op: number, room: number): string | null {
+    const key = `${op} ${room}`;
+    let cut = this.cuts.get(key);
+    if (cut === undefined) {
+      const others = this.byEpoch[this.epochOf(op)]!.filter(other => other !== op).map(other => this.short(other));
+      this.cuts.set(key, (cut = cutName(this.short(op), room, others)));
+    }
+    return cut;
   }
 
   into(op: number): number[] {

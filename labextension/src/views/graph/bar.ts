@@ -17,7 +17,12 @@ export function button(action: string, label: string, title: string, f: () => vo
 /** [the button that opens them, the tools]; which of the two is seen is a matter of style. */
 export function tools(...buttons: HTMLButtonElement[]): [HTMLElement, HTMLElement] {
   const list = h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'View options' }, ...buttons);
-  const more = button('graph-more', '⋯', 'More tools', () => open(more.getAttribute('aria-expanded') !== 'true'));
+  return [opener(list, 'graph-more', 'More tools'), list];
+}
+
+/** The button that opens a list where there is no room for it; Escape, or the focus that goes on, closes it. */
+export function opener(list: HTMLElement, action: string, title: string): HTMLElement {
+  const more = button(action, '⋯', title, () => open(more.getAttribute('aria-expanded') !== 'true'));
   const open = (on: boolean) => {
     more.setAttribute('aria-expanded', String(on));
     list.classList.toggle('tb-open', on);
@@ -34,7 +39,7 @@ export function tools(...buttons: HTMLButtonElement[]): [HTMLElement, HTMLElemen
     const to = event.relatedTarget as Node | null;
     if (to && to !== more && !list.contains(to)) open(false);
   });
-  return [more, list];
+  return more;
 }
 
 // The stages whose graphs are shown, and the buttons for them.

@@ -53,12 +53,11 @@ function drawAbsent(ops: Ops, top: readonly number[], cell: number, high: number
 
 // One epoch as SVG: rulers, cores, harvested rows, op rectangles.
 export const CELL_W = 74;
-const SHORT = 4; // letters of a name that say something
 const CELL_H = 46;
 const STRIP = 18; // a harvested row is drawn lower than a working one
 export const RULER_X = 30;
 export const RULER_Y = 20;
-const SMALLEST = 9; // px on the screen: smaller letters are not written
+const SMALLEST = 11; // px on the screen: smaller letters are not written
 const HIGHEST = 1.6; // times the letters of the drawing that a strip is high enough for
 const USUAL = 1.45; // times the letters of the drawing, at most
 
@@ -124,7 +123,7 @@ export function letterSizes(ops: Ops, cell: number, width: number, height: numbe
 export function cellWidth(ops: Ops, width: number, height: number): number {
   if (!width || !height) return CELL_W;
   const tall = new Rows(ops.physical, ops.harvested).height + RULER_Y + 6;
-  return Math.round(Math.max(58, Math.min(150, ((width / height) * tall - RULER_X - 6) / ops.cols)));
+  return Math.round(Math.max(40, Math.min(240, ((width / height) * tall - RULER_X - 6) / ops.cols)));
 }
 
 const PLAIN: Letters = { least: 1, best: 1 };
@@ -217,11 +216,11 @@ function words(
     [letter, lines] = [size, linesFor(ops, op, w, hgt, limits, full, size, whole)];
     if (!lines.some(([line]) => line.includes('…'))) break;
   }
-  lines = lines.filter(([line, kind]) => kind !== 'tb-name' || line.length >= SHORT || !line.includes('…'));
   while (lines.length * 12 * letter > hgt) {
     const sub = lines.findIndex(([, kind]) => kind === 'tb-sub');
     lines.splice(sub < 0 ? lines.length - 1 : sub, 1);
   }
+  if (!lines.some(([, kind]) => kind === 'tb-name')) group.classList.add('tb-unnamed');
   if (letter !== best) group.style.setProperty('--tb-letter', String(letter));
   const step = 13 * letter;
   const top = y + (hgt - lines.length * step) / 2;
@@ -249,8 +248,11 @@ function linesFor(
   const room = Math.floor((w - 6) / (7.1 * letter));
   const label = full ? name : whole ? ops.short(op) : fitting(ops.short(op), room, ops.told(op));
   const most = full ? Math.max(1, Math.floor((hgt - 22) / (13 * letter))) : hgt < 80 ? 1 : 2;
-  const lines = wrapName(label, room, most).map((line): [string, string] => [line, 'tb-name']);
-  if (!full && hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
+  let wrapped = wrapName(label, room, most);
+  if (!full && !whole && wrapped.some(line => line.includes('…'))) wrapped = [ops.cut(op, room) ?? ''].filter(Boolean);
+  const lines = wrapped.map((line): [string, string] => [line, 'tb-name']);
+  if (!lines.length && ops.type[op]!.length <= room + 1) lines.push([ops.type[op]!, 'tb-sub']); // what kind of op, where there is no room for which
+  else if (lines.length && !full && hgt >= 80 && ops.type[op] !== label) lines.push([elide(ops.type[op]!, room), 'tb-sub']);
   const cycles = ops.time(op); // 0 where nobody has worked them out: a file without a kernel
   if (cycles) lines.push([`${limits ? '▲ ' : ''}${shortTime(cycles, ops.clock)}`, limits ? 'tb-sub tb-hot' : 'tb-sub']);
   return lines;

@@ -42,14 +42,14 @@ export class Legend {
     const dark = isDark();
     this.element.replaceChildren(
       ...(store.colour === 'load'
-        ? [h('span', { class: 'tb-colour-key' }, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
+        ? [h('span', { class: 'tb-colour-key tb-wide-key' }, 'cycles against the slowest op'), ...[0.1, 0.4, 0.7, 1].map(v => {
             const paint = loadPaint(v, dark);
             return h('span', { class: 'tb-key tb-colour-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }),
               `${100 * v} %`);
           }), h('span', { class: 'tb-key tb-colour-key' }, '▲ limits its epoch')] // not always the slowest op: the first ops fill the pipeline
         : []),
-      h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
-      h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
+      h('span', { class: 'tb-key tb-colour-key tb-wide-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
+      h('span', { class: 'tb-key tb-colour-key tb-wide-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
       ...(this.noc.value() === 'none' ? [] : linkLegend(refused)),
       ops.byEpoch[store.epoch]?.some(op => ops.isCritical(op)) ? h('button', {
         class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),

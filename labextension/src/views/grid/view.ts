@@ -16,6 +16,7 @@ import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y } from './d
 import { Editor } from './edit.js';
 import { Geometry, Viewport } from './geometry.js';
 import { GridKeys } from './keys.js';
+import { opener } from '../graph/bar.js';
 import { Legend } from './legend.js';
 import { coresOf } from './pictures.js';
 import { Suggestions } from './suggest.js';
@@ -60,6 +61,8 @@ export class GridView {
   private readonly perRow: SyncedTrait<number>;
   private readonly chip: SyncedTrait<number | null>;
   private late = false;
+  /** Ops whose names have no room stand there with their types. */
+  private unnamed = false;
   private readonly links: Links;
   private readonly linkbox: HTMLElement | null;
 
@@ -81,7 +84,7 @@ export class GridView {
     }, '?'));
     this.legend = new Legend(store, this);
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
-      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes),
+      h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes, opener(this.legend.element, 'grid-more', 'What is drawn, and zoom')),
       this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.accessible.element, this.toast.element, this.card.element, this.legend.element);
     this.lens = new Viewport(this.plane, () => this.render());
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.legend.displacement.value());
@@ -313,6 +316,7 @@ export class GridView {
     const letter = many
       ? letterSizes(ops, CELL_W, (width / this.perRow.value()) - 30, Infinity, 1) : letterSizes(ops, this.cell, ...this.freeSize(), this.lens.zoom);
     const drawing = drawEpoch(ops, epoch, store.colour, dark, this.cell, this.full, this.written ? letter : null);
+    this.unnamed = !many && drawing.querySelector('.tb-unnamed') !== null;
     const inside = this.plane.contains(document.activeElement) && document.activeElement !== this.plane;
     const focused = inside ? document.activeElement!.closest<SVGGElement>('.tb-tile')?.dataset['tbOp'] : undefined;
     this.lens.redrawn(many ? null : drawing);
@@ -435,7 +439,7 @@ export class GridView {
   private showCard(ops: Ops, chosen: ReadonlySet<number>): void {
     const op = ops.indexOf.get(this.store.hover) ?? [...chosen][0];
     if (op !== undefined) this.card.show(ops, op);
-    else this.card.hint('Hover over an op for its main numbers; click it for all of them.');
+    else this.card.hint(`${this.unnamed ? 'Zoom in for names. ' : ''}Hover over an op for its main numbers; click it for all of them.`);
   }
 
   zoom(direction: 1 | -1): void {
