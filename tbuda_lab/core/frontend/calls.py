@@ -22,9 +22,11 @@ from tbuda_lab.core.files import Budget
 from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, FoldedValue, by_name, known_shape, lookup
 from tbuda_lab.core.frontend.aten.host import complex_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
-from tbuda_lab.core.frontend.inputs import dtype_name
+from tbuda_lab.core.frontend.inputs import FIXED, dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Cast, Reshape
+from tbuda_lab.core.ops.evaluate import run_recipe as recipe_value
+from tbuda_lab.core.passes import recipe
 
 Tensor = AtenValue | FoldedValue
 MAX_FOLDED = 1 << 29
@@ -69,6 +71,8 @@ class Calls:
         self.emit = Emitter(graph)
         self.aten = Aten(self)
         self.findings: list[Diagnostic] = []
+        self.samples: dict[str, torch.Tensor] = {}
+        """Sample inputs by the names of their INPUT nodes: see `decided`."""
         self.room = Budget("the model", MAX_FOLDED)
 
     def at_op(self, position: int, count: int) -> None:
@@ -135,6 +139,24 @@ class Calls:
             self.room.take_array(tuple(shape), dtype.itemsize, "a tensor that is known")
         except InputError as error:
             raise CannotMap(str(error)) from error
+
+    def decided(self, x: AtenValue) -> torch.Tensor | None:
+        """The value of a tensor that says how, not what (a shape, axes, a count), where inputs decide it: the one that
+        the sample inputs give. Those inputs are fixed to it (`inputs.FIXED`). None where there are no samples, or where
+        it takes inputs that are too large to be such numbers."""
+        part = recipe.extract(self.graph, x.name)
+        given = {node.name: self.samples.get(node.name) for node in part.inputs}
+        for node in part.inputs:
+            sample = given[node.name]
+            if sample is None or tuple(sample.shape) != tuple(node.shape) or not _says_how(sample):
+                return None
+        if any(n.kind is NodeKind.PARAMETER and n.value is None for n in part):
+            return None
+        for name, sample in given.items():
+            assert sample is not None
+            self.graph[name].attrs[FIXED] = sample.reshape(-1).tolist()
+        value = recipe_value(part, {name: t for name, t in given.items() if t is not None})
+        return value.to(x.dtype)
 
     # -- calls -----------------------------------------------------------------------------------------------
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -264,6 +286,17 @@ class Calls:
         if ours != theirs:
             raise ShapeError(f"mapped to shape {ours}, torch says {theirs}")
         return AtenValue(name, example.dtype)
+
+
+MOST_DECIDING = 1024
+MOST_DECIDING_FLOATS = 16
+
+
+def _says_how(sample: torch.Tensor) -> bool:
+    """Whether an input may be taken for numbers that decide shapes: whole numbers, or a few floats in a row."""
+    if sample.is_floating_point():
+        return sample.dim() <= 1 and sample.numel() <= MOST_DECIDING_FLOATS
+    return not sample.is_complex() and sample.numel() <= MOST_DECIDING
 
 
 def finish(calls: Calls) -> Graph:

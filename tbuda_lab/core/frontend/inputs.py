@@ -15,6 +15,9 @@ from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import DROPOUT
 
+FIXED = "fixed"
+"""Attribute of an INPUT that decides shapes, axes or counts of the graph: its elements. No others may be fed."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BoundInputs:
@@ -209,12 +212,21 @@ def feeds_of(nodes: Sequence[Node], inputs: Any) -> dict[str, torch.Tensor]:
         if by_name[node.name].is_meta:
             raise InputError(f"input {node.name!r} is on the meta device and has no values; make it on the CPU")
     _check_microbatch(nodes, by_name)
-    return {node.name: by_name[node.name] for node in nodes}
+    return {node.name: _as_traced(node, by_name[node.name]) for node in nodes}
+
+
+def _as_traced(node: Node, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of whole numbers in the type of the trace, which has room for them."""
+    wanted = getattr(torch, str(node.attrs.get("dtype", "float32")))
+    return tensor if tensor.dtype == wanted or wanted.is_floating_point else tensor.to(wanted)
 
 
 def check_input(node: Node, tensor: torch.Tensor) -> None:
     """Raise `InputError` unless `tensor` may be fed to `node`."""
     shape, actual = tuple(node.shape), tuple(tensor.shape)
+    if FIXED in node.attrs and (actual != shape or tensor.reshape(-1).tolist() != node.attrs[FIXED]):
+        raise InputError(f"input {node.name!r} decides shapes or counts of the model, which was traced for "
+                         f"{node.attrs[FIXED]}; trace it again for other values")
     fits = actual == shape or (
         shape and shape[0] == 1 and actual[1:] == shape[1:] and len(actual) == len(shape) and actual[0] >= 1
     )

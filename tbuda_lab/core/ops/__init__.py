@@ -25,6 +25,7 @@ from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows
 from tbuda_lab.core.ops.reduce import Argmax, CumSum, Matmul, ReduceAvg, ReduceMax, ReduceSum
+from tbuda_lab.core.ops.rounding import Bitcast, RoundFloat
 from tbuda_lab.core.ops.slices import HSlice, HStack, Interleave, Stack, VSlice, VStack
 from tbuda_lab.core.ops.tm import (
     BroadcastTo,
@@ -64,13 +65,13 @@ from tbuda_lab.core.ops.unary import (
 )
 
 __all__ = [
-    "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BatchnormTraining", "BroadcastTo", "Buffer",
-    "Cast", "Clip", "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum", "Divide", "Embedding",
-    "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu", "GeluDerivative", "Greater",
-    "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall", "Index", "Interleave", "Layernorm",
-    "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "Matmul", "MaxPool2d",
-    "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "OneHot", "Pad", "PatchesRows",
-    "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu", "Remainder", "Repeat",
-    "Reshape", "Resize2d", "ScatterRows", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack",
-    "Subtract", "Tanh", "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
+    "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BatchnormTraining", "Bitcast",
+    "BroadcastTo", "Buffer", "Cast", "Clip", "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum",
+    "Divide", "Embedding", "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu",
+    "GeluDerivative", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall", "Index",
+    "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot",
+    "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "OneHot", "Pad",
+    "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu",
+    "Remainder", "Repeat", "Reshape", "Resize2d", "RoundFloat", "ScatterRows", "Select", "Sigmoid", "Sine", "Softmax",
+    "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]

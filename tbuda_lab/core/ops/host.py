@@ -71,10 +71,6 @@ CALLS = INTEGER_CALLS | FALLBACK_CALLS | COMPLEX_CALLS
 """aten ops that a graph may name; a graph read from text can call nothing else."""
 
 
-def _example(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
-    return torch.zeros(shape, dtype=dtype)
-
-
 @op("host_call")
 class HostCall(NdOp):
     """Result number `result` of aten.<call>: operand k stands where `arguments` holds "$k", other arguments are plain.
@@ -123,11 +119,13 @@ class HostCall(NdOp):
         """The shape torch gives; integer operands are tried where floats are refused (indices)."""
         text = ""  # of floats, which says most
         for kinds in itertools.product((torch.float32, torch.int64, torch.int32), repeat=min(3, len(operands))):
-            try:
-                dtypes = itertools.chain(kinds, itertools.repeat(kinds[-1]))
-                return tuple(self._run(tuple(map(_example, operands, dtypes))).shape)
-            except (RuntimeError, IndexError, TypeError) as error:
-                text = text or str(error).split("\n")[0]
+            for fill in (0, 1):  # whole numbers divide by no zero
+                try:
+                    dtypes = itertools.chain(kinds, itertools.repeat(kinds[-1]))
+                    examples = [torch.full(s, fill, dtype=d) for s, d in zip(operands, dtypes, strict=False)]
+                    return tuple(self._run(tuple(examples)).shape)
+                except (RuntimeError, IndexError, TypeError, ZeroDivisionError) as error:
+                    text = text or str(error).split("\n")[0]
         raise ShapeError(f"{self.call} of {', '.join(map(str, operands))}: {text}")
 
     def evaluate(self, *operands: torch.Tensor) -> torch.Tensor:

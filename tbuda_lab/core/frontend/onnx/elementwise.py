@@ -10,11 +10,12 @@ from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.onnx import read
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
-from tbuda_lab.core.ops import Add, HostCall, Softmax
+from tbuda_lab.core.ops import Add, HostCall, RoundFloat, Softmax
+from tbuda_lab.core.ops.rounding import FORMATS, Bitcast
 
 UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
-    "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Erfc": "erfc",
+    "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Erfc": "erfc",
     "Exp": "exp",
     "Floor": "floor", "HardSwish": "hardswish", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
     "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
@@ -60,6 +61,13 @@ def div(n: OnnxNode) -> Any:
 @translates("Mod")
 def mod(n: OnnxNode) -> Any:
     return (n.aten.fmod if n.attr("fmod", 0) else n.aten.remainder)(n.x(0), n.x(1))
+
+
+@translates("BitwiseNot")
+def bitwise_not(n: OnnxNode) -> Any:
+    y, kind = n.aten.bitwise_not(n.x()), read.onnx.TensorProto.DataType.Name(n.scope.kind_of(n.proto.input[0]) or 1)
+    bits = {"UINT16": 16, "UINT32": 32}.get(kind)  # numbers in a wider type with a sign
+    return y if bits is None else n.aten.bitwise_and(y, (1 << bits) - 1)
 
 
 @translates("BitShift")
@@ -180,22 +188,75 @@ def is_inf(n: OnnxNode) -> Any:
     return n.aten.logical_and(n.aten.isinf(n.x()), side(n.x(), 0.0))
 
 
+SMALL_INTEGERS = {"INT4": (4, True), "UINT4": (4, False), "INT2": (2, True), "UINT2": (2, False)}
+"""By type of a few bits how many, and whether one is a sign; a byte holds one such number."""
+
+
 @translates("Cast", "CastLike")
 def cast(n: OnnxNode) -> Any:
-    if n.op_type == "CastLike":
-        return as_dtype(n, n.x(), n.dtype(1))
-    to = int(n.attr("to"))
+    to = int(n.attr("to", 0)) if n.op_type == "Cast" else n.scope.kind_of(n.proto.input[1])
+    return as_kind(n, n.x(), to) if to else as_dtype(n, n.x(), n.dtype(1))
+
+
+def as_kind(n: OnnxNode, x: Tensor, to: int) -> Tensor:
+    """x in an element type of ONNX. Floats of few bits are floats that hold no other numbers."""
     kind = read.onnx.TensorProto.DataType.Name(to)
-    if kind.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "STRING")):
+    if kind in SMALL_INTEGERS:
+        bits, signed = SMALL_INTEGERS[kind]
+        whole = as_dtype(n, x, torch.int32)
+        low = n.aten.bitwise_and(whole, (1 << bits) - 1)
+        if signed:
+            low = n.aten.sub(n.aten.bitwise_xor(low, 1 << (bits - 1)), 1 << (bits - 1))
+        return as_dtype(n, low, torch.int8 if signed else torch.uint8)
+    if kind in FORMATS and kind.startswith("FLOAT") and kind != "FLOAT16":
+        wide = as_dtype(n, x, torch.float32)
+        rounded = RoundFloat(kind, bool(n.attr("saturate", 1)), str(n.attr("round_mode", "up")))
+        if isinstance(wide, FoldedValue):
+            return n.constant(rounded.evaluate(wide.tensor))
+        return AtenValue(n.calls.emit.op(rounded, wide.name), torch.float32)
+    if kind.startswith(("FLOAT6", "STRING", "COMPLEX")):
         raise CannotMap(f"a cast to {kind} is not supported")
     if kind == "BFLOAT16":
-        return as_dtype(n, n.x(), torch.bfloat16)
-    return as_dtype(n, n.x(), read.dtype_of(to))
+        return as_dtype(n, x, torch.bfloat16)
+    return as_dtype(n, x, read.dtype_of(to))
+
+
+@translates("BitCast")
+def bit_cast(n: OnnxNode) -> Any:
+    """Both types by ONNX's names, for torch's says less."""
+    names = [read.onnx.TensorProto.DataType.Name(kind or 1).lower() for kind in
+             (n.scope.kind_of(n.proto.input[0]), int(n.attr("to")))]  # fmt: skip
+    plain = {"float": "float32", "double": "float64"}
+    source, target = (plain.get(name, name) for name in names)
+    if not all(hasattr(torch, name) for name in (source, target)):
+        raise CannotMap(f"bits of {source} read as {target}")
+    cast_bits = Bitcast(source, target)
+    dtype = torch.bool if target == "bool" else cast_bits.result_dtype((), ())
+    if isinstance(value := n.x(), FoldedValue):
+        return n.constant(cast_bits.evaluate(value.tensor).to(dtype))
+    return AtenValue(n.calls.emit.op(cast_bits, value.name), dtype)
+
+
+@translates("Optional")
+def optional(n: OnnxNode) -> Any:
+    return (n.operands[0] if n.operands else None,)
+
+
+@translates("OptionalHasElement")
+def optional_has_element(n: OnnxNode) -> Any:
+    return n.constant(torch.tensor(bool(n.operands) and n.operands[0] is not None))
+
+
+@translates("OptionalGetElement")
+def optional_get_element(n: OnnxNode) -> Any:
+    if not n.operands or n.operands[0] is None:
+        raise CannotMap("the option that it reads is empty")
+    return (n.operands[0],)
 
 
 @translates("Identity")
 def identity(n: OnnxNode) -> Any:
-    return n.operands[0]
+    return (n.operands[0],)
 
 
 @translates("Dropout")

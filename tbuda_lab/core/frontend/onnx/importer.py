@@ -21,6 +21,8 @@ from tbuda_lab.core.frontend.onnx import read
 from tbuda_lab.core.frontend.onnx.node import TABLE, OnnxNode
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
 
+PREVIEW = "ai.onnx.preview"
+"""The domain of ops that the standard tries out; it defines them by others."""
 SMALL = 16
 """Integer initialisers up to this many elements are shapes and axes; they are constants in any case."""
 DEEPEST = 32
@@ -38,6 +40,17 @@ class Scope:
     outer: Scope | None = None
     prefix: str = ""
     depth: int = 0
+    kinds: dict[str, int] = dataclasses.field(default_factory=dict)
+    """By value the element type that the model gives it, where torch's says less (`read.torch_of`)."""
+
+    def kind_of(self, name: str) -> int:
+        """The element type that is known of a value; 0 for none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.kinds:
+                return scope.kinds[name]
+            scope = scope.outer
+        return 0
 
     def find(self, name: str) -> Any:
         scope: Scope | None = self
@@ -87,11 +100,16 @@ class _OnnxImporter:
         if not graph.output:
             raise ModelError("the model returns no tensor")
         self.calls.at(Origin())
-        for k, output in enumerate(graph.output):
+        given: list[tuple[str, Any]] = []
+        for output in graph.output:
             value = scope.find(output.name)
+            several = isinstance(value, list)
+            parts = value if several else [value]
+            given += [(f"{output.name}[{k}]" if several else output.name, part) for k, part in enumerate(parts)]
+        for k, (name, value) in enumerate(given):
             if not isinstance(value, AtenValue | FoldedValue):
-                raise ModelError(f"output {output.name!r} is not a tensor; sequences and maps are not supported")
-            self.calls.output(value, f"{self.calls.graph.name}.output_{k}", output.name)
+                raise ModelError(f"output {name!r} is not a tensor; maps and empty options are not supported")
+            self.calls.output(value, f"{self.calls.graph.name}.output_{k}", name)
         return finish(self.calls)
 
     # -- leaves ----------------------------------------------------------------------------------------------
@@ -102,17 +120,43 @@ class _OnnxImporter:
         if twice := [name for name, count in counts.items() if count > 1]:
             raise ModelError(f"the model has two inputs or initialisers {twice[0]!r}")
         samples = _by_name(self.samples, [i.name for i in inputs])
-        shapes: dict[str, list[int]] = {}
-        for entry in inputs:
-            kind = entry.type.WhichOneof("value")
-            if kind != "tensor_type":
-                raise ModelError(f"input {entry.name!r} is a {kind}; only tensors have a form here")
-            shapes[entry.name] = _shape_of(entry, samples.get(entry.name))
-        for entry in inputs:
-            dtype = read.dtype_of(entry.type.tensor_type.elem_type)
-            scope.values[entry.name] = self.calls.input(entry.name, shapes[entry.name], dtype)
+        leaves = [leaf for entry in inputs for leaf in self._leaves_of(entry, samples, scope)]
+        shapes = {name: _shape_of(name, kind, samples.get(name)) for name, kind in leaves}
+        for name, kind in leaves:  # all shapes first, for an error leaves nothing behind
+            value = self.calls.input(name, shapes[name], read.dtype_of(kind.elem_type))
+            scope.kinds[name] = kind.elem_type
+            if name in samples:
+                node = self.calls.graph[value.name]
+                leaf = node.name if not node.sources else node.sources[0]  # truth values are read through a cast
+                self.calls.samples[leaf] = samples[name]
+            sequence, _, place = name.partition("[")
+            if place and isinstance(scope.values.get(sequence), list):
+                scope.values[sequence].append(value)
+            else:
+                scope.values[name] = value
         for name, tensor in stored.items():
             scope.values[name] = self._initialiser(name, read.tensor_of(tensor, self.folder))
+            scope.kinds[name] = tensor.data_type
+
+    def _leaves_of(self, entry: Any, samples: dict[str, Any], scope: Scope) -> list[tuple[str, Any]]:
+        """(name, tensor type) of the tensors that an input takes: of a sequence those of the sample, each by itself, of
+        an option what it may hold. Raises `ModelError` for maps, and without samples for what says no length."""
+        kind = entry.type
+        if kind.WhichOneof("value") == "optional_type":
+            kind = kind.optional_type.elem_type
+            if entry.name in samples and samples[entry.name] is None:
+                scope.values[entry.name] = None
+                return []
+        if kind.WhichOneof("value") == "tensor_type":
+            return [(entry.name, kind.tensor_type)]
+        if kind.WhichOneof("value") != "sequence_type" or entry.name not in samples:
+            raise ModelError(f"input {entry.name!r} is a {entry.type.WhichOneof('value')}; only tensors have a form "
+                             "here, and sequences of them of which sample inputs say how long they are")
+        parts = samples.pop(entry.name)
+        scope.values[entry.name] = []
+        names = [f"{entry.name}[{k}]" for k in range(len(parts))]
+        samples.update(zip(names, parts, strict=True))
+        return [(name, kind.sequence_type.elem_type.tensor_type) for name in names]
 
     def _initialiser(self, name: str, tensor: torch.Tensor) -> AtenValue | FoldedValue:
         """Floats with dims are parameters; integers and single numbers say how, not what, and are constants."""
@@ -139,6 +183,8 @@ class _OnnxImporter:
                 if name in scope.values:
                     raise ModelError(f"{node.name or node.op_type} computes {name!r}, which another node, an input or "
                                      "an initialiser gives")
+                if name and node.op_type == "Cast":
+                    scope.kinds[name] = next((int(a.i) for a in node.attribute if a.name == "to"), 0)
                 if name:
                     scope.values[name] = _Lacking(k, origin) if k >= len(values) or values[k] is None else values[k]
 
@@ -153,14 +199,15 @@ class _OnnxImporter:
             function = self.functions.get((node.domain, node.op_type))
             attributes = self._attributes(node)
             if function is not None:
-                return self._function(function, operands, attributes, origin, scope)
-            if node.domain not in ("", "ai.onnx"):
+                return self._function(function, operands, attributes, origin, scope, node)
+            key = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+            if node.domain not in ("", "ai.onnx", PREVIEW) and key not in TABLE:
                 raise CannotMap(f"the op set {node.domain!r} is not known; store its functions in the model")
             one = OnnxNode(self.calls, node, operands, attributes, scope)
-            if node.op_type in CONTROL:
+            if key in CONTROL:
                 return CONTROL[node.op_type](self, one, origin)
-            if node.op_type in TABLE:
-                return TABLE[node.op_type](one)
+            if key in TABLE:
+                return TABLE[key](one)
             return self._by_definition(node, one, origin, scope)
         except (CannotMap, ShapeError) as error:
             self.calls.refuse(origin, str(error))
@@ -181,8 +228,9 @@ class _OnnxImporter:
         return values
 
     def _function(
-        self, function: Any, operands: list[Any], attributes: Mapping[str, Any], origin: Origin, scope: Scope
-    ) -> Any:
+        self, function: Any, operands: list[Any], attributes: Mapping[str, Any], origin: Origin, scope: Scope,
+        caller: Any = None,
+    ) -> Any:  # fmt: skip
         """The body of a function that the model (or the standard) defines, with its attributes put in."""
         if scope.depth >= DEEPEST:
             raise ModelError(f"functions of the model call each other more than {DEEPEST} deep at {origin.module}")
@@ -190,6 +238,8 @@ class _OnnxImporter:
         inner = Scope(versions[0] if versions else scope.opset, {}, None, origin.module, scope.depth + 1)
         for k, name in enumerate(function.input):
             inner.values[name] = operands[k] if k < len(operands) else None
+            if caller is not None and k < len(caller.input) and scope.kind_of(caller.input[k]):
+                inner.kinds[name] = scope.kind_of(caller.input[k])
         defaults = {a.name: read.onnx.helper.get_attribute_value(a) for a in function.attribute_proto}
         bound = {**defaults, **attributes}
         body = []
@@ -203,7 +253,7 @@ class _OnnxImporter:
                     if value is None:
                         continue
                     if isinstance(value, torch.Tensor):
-                        value = read.onnx.numpy_helper.from_array(value.numpy())
+                        value = read.proto_of(value)
                     attribute = read.onnx.helper.make_attribute(attribute.name, value)
                 selected.append(attribute)
             copies = [read.onnx.AttributeProto.FromString(a.SerializeToString()) for a in selected]
@@ -216,7 +266,9 @@ class _OnnxImporter:
     def _by_definition(self, node: Any, one: OnnxNode, origin: Origin, scope: Scope) -> Any:
         """An op without a translator that the standard defines by others."""
         try:
-            schema: Any = read.onnx.defs.get_schema(node.op_type, scope.opset, "")
+            domain = node.domain if node.domain == PREVIEW else ""
+            version = 1 if domain else scope.opset
+            schema: Any = read.onnx.defs.get_schema(node.op_type, version, domain)
         except Exception:
             raise CannotMap(f"opset {scope.opset} has no op of this name") from None
         if schema.has_function:
@@ -227,9 +279,11 @@ class _OnnxImporter:
                 if operand is None:
                     types.append(b"")
                     continue
+                if isinstance(operand, list):
+                    types.append(self._sequence_type(operand))
+                    continue
                 x = one.x(k)
-                empty = torch.empty(0, dtype=self.calls.dtype(x)).numpy()
-                kind = read.onnx.helper.np_dtype_to_tensor_dtype(empty.dtype)
+                kind = read.element_type(self.calls.dtype(x))
                 result = read.onnx.helper.make_tensor_type_proto(kind, list(self.calls.shape(x)))
                 types.append(result.SerializeToString())
             text = schema.get_context_dependent_function(node.SerializeToString(), types)
@@ -241,7 +295,13 @@ class _OnnxImporter:
             for name, a in schema.attributes.items()
             if a.default_value.type
         }
-        return self._function(function, one.operands, {**defaults, **one.attributes}, origin, scope)
+        return self._function(function, one.operands, {**defaults, **one.attributes}, origin, scope, node)
+
+    def _sequence_type(self, values: list[Any]) -> bytes:
+        """The type of a sequence of tensors, as the standard's functions ask for it."""
+        kind = read.element_type(self.calls.dtype(values[0]) if values else torch.float32)
+        element = read.onnx.helper.make_tensor_type_proto(kind, None)
+        return bytes(read.onnx.helper.make_sequence_type_proto(element).SerializeToString())
 
     # -- control flow ----------------------------------------------------------------------------------------
     def body(self, graph: Any, operands: list[Any], node: OnnxNode, origin: Origin, turn: str = "") -> list[Any]:
@@ -267,6 +327,10 @@ class _Lacking:
 def _if(importer: _OnnxImporter, n: OnnxNode, origin: Origin) -> Any:
     """A known condition picks its branch; of an unknown one both are computed, and every result is chosen."""
     condition = n.x()
+    no_tensors = any(o.type.WhichOneof("value") != "tensor_type" for o in n.attr("then_branch").output)
+    decided = n.calls.decided(condition) if isinstance(condition, AtenValue) and no_tensors else None
+    if decided is not None:
+        condition = n.constant(decided)
     if isinstance(condition, FoldedValue):
         branch = n.attr("then_branch" if bool(condition.tensor.reshape(-1)[0]) else "else_branch")
         return tuple(importer.body(branch, [], n, origin))
@@ -275,6 +339,9 @@ def _if(importer: _OnnxImporter, n: OnnxNode, origin: Origin) -> Any:
     if any(not isinstance(v, AtenValue | FoldedValue) for v in yes + no):
         raise CannotMap("its branches return no tensors, and which one is taken depends on an input")
     if any(n.calls.shape(a) != n.calls.shape(b) for a, b in zip(yes, no, strict=True)):
+        decided = n.calls.decided(condition)
+        if decided is not None:
+            return tuple(yes if bool(decided.reshape(-1)[0]) else no)
         raise CannotMap("its branches differ in shape, and which one is taken depends on an input")
     return tuple(n.aten.where(condition, a, b) for a, b in zip(yes, no, strict=True))
 
@@ -283,13 +350,18 @@ def _loop(importer: _OnnxImporter, n: OnnxNode, origin: Origin) -> Any:
     """A loop whose count and condition are known, unrolled."""
     limit = 4096
     count = n.scalar(0, "trip count", limit + 1)
+    if n.opt(0) is None and n.opt(1) is None:
+        raise CannotMap("it has neither a count nor a condition")
     condition = n.opt(1)
     state, body = list(n.operands[2:]), n.attr("body")
     scans: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     turn = 0
     while turn < count:
         if isinstance(condition, AtenValue):
-            raise CannotMap("how often it runs depends on an input")
+            decided = n.calls.decided(condition)
+            if decided is None:
+                raise CannotMap("how often it runs depends on an input")
+            condition = n.constant(decided)
         if condition is not None and not bool(condition.tensor.reshape(-1)[0]):
             break
         if turn == limit:
@@ -336,15 +408,19 @@ CONTROL = {"If": _if, "Loop": _loop, "Scan": _scan}
 
 
 # -- inputs and names ----------------------------------------------------------------------------------------
-def _by_name(samples: Any, names: list[str]) -> dict[str, torch.Tensor]:
+def _by_name(samples: Any, names: list[str]) -> dict[str, Any]:
+    """Sample inputs by name: a tensor, a list of them for a sequence, None for an option without a value."""
     if samples is None:
         return {}
     if isinstance(samples, Mapping):
         unknown = [k for k in samples if k not in names]
         if unknown:
             raise InputError(f"the model has no input {unknown[0]!r}; its inputs are {', '.join(names)}")
-        return {k: as_tensor(v) for k, v in samples.items()}
-    flat = [as_tensor(v) for v in pytree.tree_leaves(list(samples) if isinstance(samples, tuple | list) else [samples])]
+        return {k: _sample(v) for k, v in samples.items()}
+    given = list(samples) if isinstance(samples, tuple | list) else [samples]
+    if len(given) == len(names):
+        return dict(zip(names, map(_sample, given), strict=True))
+    flat = [as_tensor(v) for v in pytree.tree_leaves(given)]
     flat = [v for v in flat if isinstance(v, torch.Tensor)]
     if not flat:
         return {}
@@ -353,22 +429,28 @@ def _by_name(samples: Any, names: list[str]) -> dict[str, torch.Tensor]:
     return dict(zip(names, flat, strict=True))
 
 
-def _shape_of(entry: Any, sample: torch.Tensor | None) -> list[int]:
-    """The input's shape: open sizes from the sample, an open leading one 1."""
+def _sample(value: Any) -> Any:
+    return [as_tensor(v) for v in value] if isinstance(value, list | tuple) else as_tensor(value)
+
+
+def _shape_of(name: str, kind: Any, sample: Any) -> list[int]:
+    """The shape of an input: open sizes from the sample, an open leading one 1."""
+    if sample is not None and not isinstance(sample, torch.Tensor):
+        raise InputError(f"input {name!r} is a tensor, not a {type(sample).__name__}")
     declared: list[int | str] = []
-    for d in entry.type.tensor_type.shape.dim:
-        declared.append(int(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else d.dim_param or "?")
-    if not entry.type.tensor_type.HasField("shape"):
+    for d in kind.shape.dim:
+        declared.append(int(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or "?")
+    if not kind.HasField("shape"):
         if sample is None:
-            raise InputError(f"the model says no shape for its input {entry.name!r}; give sample inputs")
+            raise InputError(f"the model says no shape for its input {name!r}; give sample inputs")
         return list(sample.shape)
     if sample is not None and sample.dim() != len(declared):
-        raise InputError(f"input {entry.name!r} has shape {tuple(sample.shape)}; the model declares {declared}")
+        raise InputError(f"input {name!r} has shape {tuple(sample.shape)}; the model declares {declared}")
     shape: list[int] = []
     for axis, size in enumerate(declared):
         if isinstance(size, int):
             if sample is not None and int(sample.shape[axis]) not in (size,) and not (axis == 0 and size == 1):
-                raise InputError(f"input {entry.name!r} has shape {tuple(sample.shape)}; the model declares {declared}")
+                raise InputError(f"input {name!r} has shape {tuple(sample.shape)}; the model declares {declared}")
             shape.append(size)
         elif axis == 0 and len(declared) > 1:
             shape.append(1)
@@ -376,10 +458,10 @@ def _shape_of(entry: Any, sample: torch.Tensor | None) -> list[int]:
             shape.append(int(sample.shape[axis]))
         else:
             raise InputError(
-                f"input {entry.name!r} has the open size {size!r} at dim {axis}; give sample inputs of the wanted size"
+                f"input {name!r} has the open size {size!r} at dim {axis}; give sample inputs of the wanted size"
             )
     if math.prod(shape) > 2**33:
-        raise ModelError(f"input {entry.name!r} has the impossible shape {shape}")
+        raise ModelError(f"input {name!r} has the impossible shape {shape}")
     return shape
 
 

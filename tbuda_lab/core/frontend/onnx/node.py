@@ -80,9 +80,13 @@ class OnnxNode:
         if isinstance(value, FoldedValue):
             return value.tensor
         stored = self.calls.graph[value.name]
-        if stored.kind is not NodeKind.PARAMETER or stored.value is None:
-            raise CannotMap(f"its {what} depends on an input of the model; it must be a constant")
-        return torch.from_numpy(stored.value)
+        if stored.kind is NodeKind.PARAMETER and stored.value is not None:
+            return torch.from_numpy(stored.value)
+        decided = self.calls.decided(value)
+        if decided is None:
+            raise CannotMap(f"its {what} depends on an input of the model; it must be a constant, or be decided by "
+                            "sample inputs of whole numbers")
+        return decided
 
     def ints(self, position: int, what: str) -> list[int]:
         return [int(n) for n in self.tensor(position, what).reshape(-1).tolist()]

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import CannotMap, FoldedValue
+from tbuda_lab.core.frontend.aten.call import FoldedValue
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.onnx import read
-from tbuda_lab.core.frontend.onnx.elementwise import as_dtype
+from tbuda_lab.core.frontend.onnx.elementwise import SMALL_INTEGERS, as_dtype, as_kind
 from tbuda_lab.core.frontend.onnx.networks import convolve
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
 from tbuda_lab.core.frontend.onnx.shapes import axis_of
@@ -39,14 +39,15 @@ def dequantise(n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis:
 
 
 def quantise(
-    n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, dtype: torch.dtype, block: int = 0
-) -> Tensor:
-    """round(x / scale) + zero, cut to what the type holds."""
-    limits = torch.iinfo(dtype)
+    n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, dtype: torch.dtype, block: int = 0,
+    limits: tuple[float, float] | None = None,
+) -> Tensor:  # fmt: skip
+    """round(x / scale) + zero, cut to what the type holds, or to limits of its own."""
+    least, most = limits or (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
     y = n.aten.round(n.aten.div(x, _spread(n, x, scale, axis, block)))
     if zero is not None:
         y = n.aten.add(y, as_dtype(n, _spread(n, x, zero, axis, block), n.calls.dtype(y)))
-    return as_dtype(n, n.aten.clamp(y, float(limits.min), float(limits.max)), dtype)
+    return as_dtype(n, n.aten.clamp(y, least, most), dtype)
 
 
 def _axis(n: OnnxNode) -> int:
@@ -67,17 +68,18 @@ def dequantize_linear(n: OnnxNode) -> Any:
 @translates("QuantizeLinear")
 def quantize_linear(n: OnnxNode) -> Any:
     zero = n.opt(2)
-    dtype = n.calls.dtype(zero) if zero is not None else torch.uint8
-    if n.attr("output_dtype", 0):
-        kind = read.onnx.TensorProto.DataType.Name(n.attr("output_dtype"))
-        if kind not in ("UINT8", "INT8", "INT16", "UINT16"):
-            raise CannotMap(f"quantisation to {kind}")
-        dtype = read.dtype_of(n.attr("output_dtype"))
-    if dtype in (torch.int32, torch.int64):
-        raise CannotMap("quantisation to unsigned integers of 16 bits")
-    if dtype.is_floating_point:
-        raise CannotMap("quantisation to a float of eight bits")
-    return quantise(n, n.x(0), n.x(1), zero, _axis(n), dtype, n.attr("block_size", 0))
+    to = int(n.attr("output_dtype", 0)) or (n.scope.kind_of(n.proto.input[2]) if zero is not None else 0)
+    kind = read.onnx.TensorProto.DataType.Name(to or read.onnx.TensorProto.UINT8)
+    axis, block = _axis(n), n.attr("block_size", 0)
+    if kind.startswith("FLOAT"):
+        y = n.aten.div(n.x(0), _spread(n, n.x(0), n.x(1), axis, block))
+        if zero is not None:
+            y = n.aten.add(y, as_dtype(n, _spread(n, n.x(0), zero, axis, block), n.calls.dtype(y)))
+        return as_kind(n, y, to)
+    bits, signed = SMALL_INTEGERS.get(kind) or (int(kind.lstrip("UINT")), not kind.startswith("U"))
+    least = -(1 << (bits - 1)) if signed else 0
+    limits = float(least), float(least + (1 << bits) - 1)
+    return quantise(n, n.x(0), n.x(1), zero, axis, read.dtype_of(to or 2), block, limits)
 
 
 @translates("QLinearMatMul")

@@ -77,6 +77,8 @@ def opset_of(model: Any) -> int:
                     f"the model uses opset {entry.version}; this onnx knows {newest}: pip install --upgrade onnx"
                 )
             return int(entry.version)
+    if model.opset_import:  # of other domains alone: no op of it is one of the default set
+        return int(onnx.defs.onnx_opset_version())
     raise ModelError("the model does not say which opset it uses")
 
 
@@ -102,12 +104,15 @@ def tensor_of(proto: Any, folder: Path | None) -> torch.Tensor:
 
 
 def torch_of(array: np.ndarray, data_type: int) -> torch.Tensor:
-    """A NumPy array of an ONNX type in torch: bfloat16 and float8 become float32, four-bit integers bytes,
+    """A NumPy array of an ONNX type in torch: float8 becomes float32, four-bit integers bytes,
     unsigned integers of 16 bits and more signed ones with room for them."""
     kind = np.asarray(array).dtype
     if kind.kind in "US" or kind.kind == "O":
         raise ModelError("strings have no form on the device")
-    if kind.kind == "V" or kind.name in ("bfloat16",) or kind.name.startswith("float8") or kind.name == "float4_e2m1fn":
+    if kind.name == "bfloat16":
+        bits = np.ascontiguousarray(array).reshape(np.shape(array)).view(np.int16)
+        return torch.from_numpy(bits if bits.flags.writeable else bits.copy()).view(torch.bfloat16)
+    if kind.kind == "V" or kind.name.startswith("float8") or kind.name == "float4_e2m1fn":
         array = np.asarray(array).astype(np.float32)
     elif kind.name in ("int4", "uint4", "int2", "uint2"):
         array = np.asarray(array).astype(np.uint8 if kind.name.startswith("u") else np.int8)
@@ -124,6 +129,20 @@ def dtype_of(data_type: int) -> torch.dtype:
     except Exception:
         raise ModelError(f"element type {data_type} is not supported") from None
     return torch_of(array, data_type).dtype
+
+
+def element_type(dtype: torch.dtype) -> int:
+    """The ONNX element type of a torch dtype."""
+    if dtype == torch.bfloat16:
+        return int(onnx.TensorProto.BFLOAT16)
+    return int(helper.np_dtype_to_tensor_dtype(torch.empty(0, dtype=dtype).numpy().dtype))
+
+
+def proto_of(tensor: torch.Tensor) -> Any:
+    """A torch tensor as a TensorProto."""
+    if tensor.dtype == torch.bfloat16:
+        return helper.make_tensor("", onnx.TensorProto.BFLOAT16, list(tensor.shape), tensor.float().flatten().tolist())
+    return onnx.numpy_helper.from_array(tensor.numpy())
 
 
 def _external(proto: Any, dims: list[int], folder: Path | None) -> np.ndarray:

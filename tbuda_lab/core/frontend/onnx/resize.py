@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -37,16 +38,15 @@ def resize(n: OnnxNode) -> Any:
     mode = n.attr("mode", "nearest")
     where = n.attr("coordinate_transformation_mode", "asymmetric" if upsample else "half_pixel")
     x = n.x()
-    if n.attr("antialias", 0) and any(s < 1 for s in scales):
-        raise CannotMap("resizing with antialias")
-    if where == "tf_crop_and_resize":
-        raise CannotMap("resizing by tf_crop_and_resize")
+    smooth = bool(n.attr("antialias", 0)) and any(s < 1 for s in scales)
+    crops = _crops(n, axes) if where == "tf_crop_and_resize" else {}
     rounding = n.attr("nearest_mode", "floor" if upsample else "round_prefer_floor")
-    moved = [(a, s, r) for a, s, r in zip(axes, sizes, scales, strict=True) if s != shape[a] or r != 1.0]
+    moved = [(a, s, r) for a, s, r in zip(axes, sizes, scales, strict=True)
+             if s != shape[a] or r != 1.0 or crops.get(a, (0.0, 1.0)) != (0.0, 1.0)]  # fmt: skip
     image = rank == 4 and {a for a, _, _ in moved} <= {2, 3}
     exact = all(r * shape[a] == s for a, s, r in moved)
     torch_like = where in ("half_pixel", "pytorch_half_pixel", "align_corners")
-    if image and exact and torch_like and mode in ("linear", "bilinear"):
+    if image and exact and torch_like and not smooth and mode in ("linear", "bilinear"):
         final = [dict((a, s) for a, s, _ in moved).get(d, shape[d]) for d in (2, 3)]
         if where == "align_corners" or min(final) > 1:
             return n.aten.upsample_bilinear2d(x, final, where == "align_corners")
@@ -54,17 +54,39 @@ def resize(n: OnnxNode) -> Any:
         return n.aten.upsample_nearest2d(x, [dict((a, s) for a, s, _ in moved).get(d, shape[d]) for d in (2, 3)])
     for axis, target, ratio in moved:
         n.calls.make_room((target, shape[axis]), torch.float64)
-        weights = _resizing(n, shape[axis], target, ratio, mode, where, rounding)
+        crop = crops.get(axis)
+        weights, outside = _resizing(n, shape[axis], target, ratio, mode, where, rounding, crop)
         turned = n.aten.transpose(x, axis, rank - 1)
         product = n.aten.matmul(turned, n.constant(torch.from_numpy(weights.T.copy()).to(torch.float32)))
+        if outside.any():
+            value = n.constant(torch.tensor(float(n.attr("extrapolation_value", 0.0)), dtype=n.calls.dtype(x)))
+            product = n.aten.where(n.constant(torch.from_numpy(outside)), value, product)
         x = n.aten.transpose(product, axis, rank - 1)
     return x
 
 
+def _crops(n: OnnxNode, axes: list[int]) -> dict[int, tuple[float, float]]:
+    """By axis the part of the image that is kept, from 0 to 1."""
+    roi = [float(v) for v in n.tensor(1, "roi").reshape(-1).tolist()] or [0.0] * len(axes) + [1.0] * len(axes)
+    return {axis: (roi[k], roi[k + len(axes)]) for k, axis in enumerate(axes)}
+
+
 def _resizing(
-    n: OnnxNode, size: int, target: int, scale: float, mode: str, where: str, rounding: str
-) -> np.ndarray:
-    """(wanted, given) weights of the pixels of one dim."""
+    n: OnnxNode, size: int, target: int, scale: float, mode: str, where: str, rounding: str,
+    crop: tuple[float, float] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """(wanted, given) weights of the pixels of one dim, and which of those wanted lie outside of the image. crop: the
+    part of it that is kept."""
+    weights, source = _weights(n, size, target, scale, mode, where, rounding, crop)
+    none = np.zeros(target, bool)
+    return weights, none if crop is None else (source < 0) | (source > size - 1)
+
+
+def _weights(
+    n: OnnxNode, size: int, target: int, scale: float, mode: str, where: str, rounding: str,
+    crop: tuple[float, float] | None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """The weights, and where each pixel is read."""
     out = np.arange(target, dtype=np.float64)
     if where == "align_corners":
         source = out * ((size - 1) / (scale * size - 1)) if target > 1 else out * 0
@@ -72,6 +94,10 @@ def _resizing(
         source = out / scale
     elif where == "pytorch_half_pixel":
         source = (out + 0.5) / scale - 0.5 if target > 1 else out * 0
+    elif crop is not None:
+        start, end = crop
+        middle = 0.5 * (start + end) * (size - 1)
+        source = start * (size - 1) + out * ((end - start) * (size - 1) / (target - 1)) if target > 1 else out + middle
     elif where == "half_pixel_symmetric":
         adjustment = target / (scale * size)
         source = size / 2 * (1 - adjustment) + (out + 0.5) / scale - 0.5
@@ -84,24 +110,35 @@ def _resizing(
             "floor": np.floor(source), "ceil": np.ceil(source),
         }[rounding]  # fmt: skip
         weights[np.arange(target), at.astype(int).clip(0, size - 1)] = 1
-        return weights
+        return weights, source
     low = np.floor(source)
     part = source - low
+    stretch = min(scale, 1.0) if n.attr("antialias", 0) else 1.0  # a filter that is wider where the image shrinks
     if mode in ("linear", "bilinear"):
-        taps = {0: 1 - part, 1: part}
+        reach, shape = 1.0, _triangle
     elif mode == "cubic":
-        a = n.attr("cubic_coeff_a", -0.75)
-        taps = {}
-        for k in range(-1, 3):
-            d = np.abs(part - k)
-            near = (a + 2) * d**3 - (a + 3) * d**2 + 1
-            far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
-            taps[k] = np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+        reach, shape = 2.0, functools.partial(_cubic, a=n.attr("cubic_coeff_a", -0.75))
     else:
         raise CannotMap(f"resizing by {mode!r}")
+    first, last = math.floor(-reach / stretch) + 1, math.ceil(reach / stretch)
+    taps = {k: shape(np.abs(part - k) * stretch) for k in range(first, last + 1)}
+    if stretch < 1.0:
+        total = np.sum(list(taps.values()), axis=0)
+        taps = {k: weight / total for k, weight in taps.items()}
     outside = n.attr("exclude_outside", 0)
     for k, weight in taps.items():
         at = (low + k).astype(int)
         inside = (at >= 0) & (at < size)
         np.add.at(weights, (np.arange(target), at.clip(0, size - 1)), np.where(inside | (not outside), weight, 0.0))
-    return weights / weights.sum(1, keepdims=True) if outside else weights
+    return (weights / weights.sum(1, keepdims=True) if outside else weights), source
+
+
+def _triangle(d: np.ndarray) -> np.ndarray:
+    return np.maximum(0.0, 1.0 - d)
+
+
+def _cubic(d: np.ndarray, a: float) -> np.ndarray:
+    """Keys' cubic at distances d."""
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))

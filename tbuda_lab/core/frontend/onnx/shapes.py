@@ -211,6 +211,8 @@ def concat(n: OnnxNode) -> Any:
 @translates("Split")
 def split(n: OnnxNode) -> Any:
     axis, sizes = axis_of(n.attr("axis", 0), n.rank()), n.ints_or_attr(1, "split")
+    if not n.shape()[axis]:
+        return tuple(n.constant(torch.zeros(n.shape(), dtype=n.dtype())) for _ in n.proto.output)
     if sizes is None:
         count, whole = len(n.proto.output), n.shape()[axis]
         each = -(-whole // count)
@@ -265,6 +267,8 @@ def _counted_from_start(n: OnnxNode, at: Tensor, size: int) -> Tensor:
 
 @translates("GatherND")
 def gather_nd(n: OnnxNode) -> Any:
+    if not isinstance(n.x(1), FoldedValue) and not n.attr("batch_dims", 0):
+        return n.aten.index(n.x(), _by_axis(n, n.x(1)))
     at, batch = n.tensor(1, "indices").to(torch.int64), n.attr("batch_dims", 0)
     shape, count = n.shape(), at.shape[-1]
     lead = shape[:batch]
@@ -279,10 +283,20 @@ def gather_nd(n: OnnxNode) -> Any:
     return n.reshape(n.aten.index_select(rows, 0, n.constant(per.reshape(-1))), (*at.shape[:-1], *rest))
 
 
+REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+"""By a reduction of ONNX's scatters torch's name of it."""
+
+
 @translates("ScatterElements", "Scatter")
 def scatter_elements(n: OnnxNode) -> Any:
-    """Writes at places that are known; the last of several writes to one place stays, sums and so on take all."""
+    """Writes at places that are known; the last of several writes to one place stays, sums and so on take all. At
+    others the host writes."""
     axis = axis_of(n.attr("axis", 0), n.rank())
+    if not isinstance(n.x(1), FoldedValue):
+        places, how = _counted_from_start(n, n.x(1), n.shape()[axis]), REDUCTIONS.get(n.attr("reduction", "none"))
+        if how is None:
+            return n.aten.scatter(n.x(), axis, places, n.x(2))
+        return n.aten.scatter_reduce(n.x(), axis, places, n.x(2), how)
     at = n.tensor(1, "indices").to(torch.int64)
     at = torch.where(at < 0, at + n.shape()[axis], at)
     grid = torch.meshgrid(*(torch.arange(s) for s in at.shape), indexing="ij")
@@ -292,8 +306,16 @@ def scatter_elements(n: OnnxNode) -> Any:
     return scatter_rows(n, n.x(), flat.reshape(-1), n.reshape(n.x(2), (at.numel(), 1)), n.attr("reduction", "none"))
 
 
+def _by_axis(n: OnnxNode, at: Tensor) -> list[Tensor]:
+    """Indices (..., count) that an input decides: for each of the first `count` axes its own, none of them negative."""
+    count, last = n.calls.shape(at)[-1], len(n.calls.shape(at)) - 1
+    return [_counted_from_start(n, n.aten.select(at, last, k), n.shape()[k]) for k in range(count)]
+
+
 @translates("ScatterND")
 def scatter_nd(n: OnnxNode) -> Any:
+    if not isinstance(n.x(1), FoldedValue) and n.attr("reduction", "none") in ("none", "add"):
+        return n.aten.index_put(n.x(), _by_axis(n, n.x(1)), n.x(2), n.attr("reduction", "none") == "add")
     at = n.tensor(1, "indices").to(torch.int64)
     count, shape = at.shape[-1], n.shape()
     flat = torch.zeros(at.shape[:-1], dtype=torch.int64)
@@ -338,7 +360,20 @@ def scatter_rows(n: OnnxNode, x: Tensor, at: torch.Tensor, updates: Tensor, redu
 
 @translates("TensorScatter")
 def tensor_scatter(n: OnnxNode) -> Any:
-    raise CannotMap("a cache that is written at places an input gives; read the model with its cache as an output")
+    """A cache (batch, ..., places, width) with new rows along an axis, of every element from its own place on."""
+    axis, cache, update = axis_of(n.attr("axis", -2), n.rank()), n.x(), n.x(1)
+    places, rows = n.shape()[axis], n.shape(1)[axis]
+    along = [1] * n.rank()
+    along[axis] = places
+    at = n.constant(torch.arange(places).reshape(along))
+    if n.opt(2) is not None:
+        first = n.reshape(n.x(2), [n.shape()[0]] + [1] * (n.rank() - 1))
+        at = n.aten.sub(at, first)
+    if n.attr("mode", "linear") == "circular":
+        at = n.aten.remainder(at, places)
+    inside = n.aten.logical_and(n.aten.ge(at, 0), n.aten.lt(at, rows))
+    source = n.aten.expand(n.aten.clamp(at, 0, rows - 1), list(n.shape()))
+    return n.aten.where(inside, n.aten.gather(update, axis, source), cache)
 
 
 @translates("Compress")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import InputError, ModelError, not_supported
+from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp, not_supported
 from tbuda_lab.core.files import bounded_bytes
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.jax_model import from_jax
@@ -64,7 +64,7 @@ class ForeignModule(Module):
     def get_parameters(self, submodules: bool = True) -> list[Parameter]:
         try:
             graph = self.trace(None, self.get_name())
-        except InputError:  # open shapes: the weights are known once sample inputs are
+        except (InputError, UnsupportedOp):  # open shapes: the weights are known once sample inputs are
             return []
         return [
             Parameter(torch.from_numpy(node.value.copy()), requires_grad=False, name=node.name)
