@@ -25,8 +25,7 @@ from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import FIXED, dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Cast, Reshape
-from tbuda_lab.core.ops.evaluate import run_recipe as recipe_value
-from tbuda_lab.core.passes import recipe
+from tbuda_lab.core.ops.evaluate import ancestors, evaluate_value
 
 Tensor = AtenValue | FoldedValue
 MAX_FOLDED = 1 << 29
@@ -144,19 +143,18 @@ class Calls:
         """The value of a tensor that says how, not what (a shape, axes, a count), where inputs decide it: the one that
         the sample inputs give. Those inputs are fixed to it (`inputs.FIXED`). None where there are no samples, or where
         it takes inputs that are too large to be such numbers."""
-        part = recipe.extract(self.graph, x.name)
-        given = {node.name: self.samples.get(node.name) for node in part.inputs}
-        for node in part.inputs:
-            sample = given[node.name]
-            if sample is None or tuple(sample.shape) != tuple(node.shape) or not _says_how(sample):
-                return None
-        if any(n.kind is NodeKind.PARAMETER and n.value is None for n in part):
-            return None
+        names = ancestors(self.graph, x.name)
+        leaves = [n for n in map(self.graph.__getitem__, names) if n.kind is not NodeKind.OP]
+        given = {n.name: self.samples.get(n.name) for n in leaves if n.kind is NodeKind.INPUT}
         for name, sample in given.items():
-            assert sample is not None
+            if sample is None or tuple(sample.shape) != tuple(self.graph[name].shape) or not _says_how(sample):
+                return None
+        if any(n.kind is NodeKind.PARAMETER and n.value is None for n in leaves):
+            return None
+        feeds = {name: sample for name, sample in given.items() if sample is not None}
+        for name, sample in feeds.items():
             self.graph[name].attrs[FIXED] = sample.reshape(-1).tolist()
-        value = recipe_value(part, {name: t for name, t in given.items() if t is not None})
-        return value.to(x.dtype)
+        return evaluate_value(self.graph, x.name, feeds).to(x.dtype)
 
     # -- calls -----------------------------------------------------------------------------------------------
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

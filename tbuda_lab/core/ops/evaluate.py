@@ -66,6 +66,28 @@ def evaluate_nodes(
     return values
 
 
+def ancestors(graph: Graph, name: str) -> set[str]:
+    """A node and all that it depends on."""
+    found: set[str] = set()
+    stack = [name]
+    while stack:
+        at = stack.pop()
+        if at not in found:
+            found.add(at)
+            stack.extend(graph[at].sources)
+    return found
+
+
+def evaluate_value(graph: Graph, name: str, feeds: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The value of one node; only what it depends on is evaluated."""
+    needed, values = ancestors(graph, name), dict[str, torch.Tensor]()
+    with torch.no_grad():
+        for node in graph.topological():
+            if node.name in needed:
+                values[node.name] = _value(graph, node, values, feeds, None)
+    return values[name]
+
+
 def run_recipe(recipe: Graph, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> torch.Tensor:
     """The one result of a recipe (a graph with one output)."""
     (result,) = evaluate(recipe, feeds, dtype).values()
