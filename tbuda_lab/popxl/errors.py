@@ -1,0 +1,13 @@
+"""Errors of PopXL programs. Everything that is not here is the plain Python error that PopXL raises."""
+
+from __future__ import annotations
+
+from tbuda_lab.core.errors import TbudaError
+
+
+class popart_exception(TbudaError, RuntimeError):
+    """A graph or a call that cannot be: shapes that do not fit, an order that is ambiguous, a graph without ops."""
+
+
+class UndefinedValue(Exception):
+    """A property of a tensor that nothing has decided yet, such as the IPU of a tensor that no op reads or makes."""
