@@ -83,6 +83,16 @@ class NodeEpochType(Numbered):
     Optimizer = 2
 
 
+class RuntimeTensorTransformType(Numbered):
+    """What the host does to a tensor before the device gets it."""
+
+    NoTransform = 0
+    ReinterpretShape = 1
+    Prestride = 2
+    EmbeddingIndex = 3
+    ConstantInput = 4
+
+
 class TestKind(Enum):
     """What `verify_module` checks."""
 

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from tbuda_lab.core.tti import ImageFacts, LoadedImage, as_trained, load_image, 
 from tbuda_lab.core.tti.loaded_image import loaded_sections, on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.enums import BackendDevice, BackendType, TTIDumpFormat
+from tbuda_lab.runtime.enums import BackendDevice, BackendType, RuntimeTensorTransformType, TTIDumpFormat
 from tbuda_lab.runtime.training import optimizer_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 FOLDER = Path("device_images")
 _DUMPS = {TTIDumpFormat.DEFAULT: "default", TTIDumpFormat.BACKEND: "backend"}
 _ENVIRONMENT = ("PYBUDA_", "TT_BACKEND_")
+
+
+class RuntimeTensorTransform:
+    """What the host does to an input or output between the model and its queue. type: a member of
+    `RuntimeTensorTransformType`, or "HostRecipe" for a graph of `ops` that none of those describes; the other
+    attributes are the numbers of that type."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        for name, value in fields.items():
+            setattr(self, name, value["dims_"] if isinstance(value, Mapping) and "dims_" in value else value)
+        self.type = RuntimeTensorTransformType.__members__.get(fields["type"], fields["type"])
+
+    def __repr__(self) -> str:
+        return f"RuntimeTensorTransform({getattr(self.type, 'name', self.type)})"
 
 
 class CompiledGraphState:
@@ -42,7 +56,8 @@ class CompiledGraphState:
     def __getattr__(self, name: str) -> Any:
         fields: dict[str, Any] = self.__dict__.get("_fields", {})  # a copy is asked before it has any
         if not name.startswith("_") and name in fields:
-            return fields[name]
+            value = fields[name]
+            return list(map(RuntimeTensorTransform, value)) if name.endswith("_runtime_tensor_transforms") else value
         raise AttributeError(f"the state of a compiled graph has no {name!r}; it has {', '.join(fields)}")
 
     def __dir__(self) -> list[str]:

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 import tbuda_lab as pybuda
 from tbuda_lab.core.errors import InputError, ModelError, PipelineError
 from tbuda_lab.core.frontend.pybuda import Parameter, PyBudaModule, Tensor
 from tbuda_lab.pybuda import op
+from tbuda_lab.pybuda.op.eval import sparse_utils
 from tbuda_lab.pybuda.op.eval.sparse_utils import conv2d_padding_to_canonical
+from tbuda_lab.runtime.enums import RuntimeTensorTransformType
 from tbuda_lab.runtime.modules import PyBudaModule as Placed
 from tbuda_lab.runtime.ttdevice import TTDevice
 
@@ -254,3 +257,37 @@ def test_an_index_outside_the_table_is_refused_with_the_table_s_size() -> None:
     device.push_to_inputs(torch.tensor([[3, 50]]))
     with pytest.raises(InputError, match="from 3 to 50 into a table of 50 rows"):
         pybuda.run_inference().get()
+
+
+@pytest.mark.parametrize(("channels", "size", "kernel", "stride"), [
+    (3, (8, 8), (3, 3), 2), (3, (42, 42), (7, 7), 3), (7, (18, 15), (7, 7), 2), (3, (16, 16), (3, 3), 1),
+    (64, (16, 16), (3, 3), 2), (32, (8, 8), (1, 1), 2), (3, (16, 12), (3, 3), (2, 1)),
+])  # fmt: skip
+@pytest.mark.parametrize("enabled", [True, False])
+def test_whether_the_host_cuts_an_image_is_known_before_the_compile(
+    channels: int, size: tuple[int, int], kernel: tuple[int, int], stride: Any, enabled: bool
+) -> None:
+    """As the compile does it, seen in what the host does to the input and in the strides of the device's ops."""
+    pybuda.pybuda_reset()
+    pybuda.set_configuration_options(enable_conv_prestride=enabled)
+    pads = conv2d_padding_to_canonical("same", kernel)
+    weights = torch.randn(31, channels, *kernel)
+    x = torch.randn(1, channels, *size)
+    strides = stride if isinstance(stride, tuple) else (stride, stride)
+    expected = sparse_utils.can_conv2d_prestride(x.shape, weights.shape, strides, 1, 1, pads, False, True)
+    assert not sparse_utils.can_conv2d_prestride(x.shape, weights.shape, strides, 1, 1, pads, False, False)
+    assert enabled or not expected
+    module = nn.Conv2d(channels, 31, kernel, stride, bias=False).eval()
+    module.weight.data.copy_(weights)
+    placed = pybuda.PyTorchModule("conv", nn.Sequential(nn.ZeroPad2d(pads), module))
+    device = TTDevice("tt0", devtype=pybuda.BackendType.Golden, module=placed)
+    device.push_to_inputs(x)
+    (result,) = pybuda.run_inference().get()
+    torch.testing.assert_close(result.value(), module(functional.pad(x, pads)), rtol=1e-3, atol=1e-3)
+    (transform,) = device._compiled_graph_state.ordered_input_runtime_tensor_transforms
+    assert (transform.type is RuntimeTensorTransformType.Prestride) == expected
+    if expected:
+        assert (transform.stride_height, transform.stride_width) == strides
+        assert transform.original_shape == list(x.shape)
+    pybuda.shutdown()
+    pybuda.pybuda_reset()

@@ -83,7 +83,7 @@ class Prestride(Pass):
             op, image = node.op, r.new[operands[0]]
             if not isinstance(op, ConvRows) or image.shape[0] != 1:
                 return None
-            cut = _best(op, image.shape[-1])
+            cut = patch_cut(op, image.shape[-1])
             if cut is None or not _fed_by_host(r, node):
                 return None
             if r.new[operands[1]].kind not in (NodeKind.PARAMETER, NodeKind.CONSTANT):
@@ -111,8 +111,9 @@ def _cuts(kernel: int, stride: int) -> list[tuple[int, int, int]]:
     return cuts
 
 
-def _best(op: ConvRows, channels: int) -> _Cut | None:
-    """The cut with the fewest tiles of columns over all kernel positions, if that is fewer than the plain form has."""
+def patch_cut(op: ConvRows, channels: int) -> _Cut | None:
+    """How the host cuts an image of so many channels for a convolution: the cut with the fewest tiles of columns over
+    all kernel positions; None where the plain form has no more."""
     if op.stride[0] != op.stride[1] or op.dilation != (1, 1) or op.groups != 1:
         return None
     best: _Cut | None = None

@@ -14,6 +14,7 @@ from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.graph.phases import is_cache, subgraph_of
+from tbuda_lab.core.ops import PatchesRows
 from tbuda_lab.core.options import options_to_json
 from tbuda_lab.core.overrides import Override, to_json
 from tbuda_lab.core.tti.loaded_image import LoadedImage
@@ -212,4 +213,10 @@ def _transform(binding: InputBinding | OutputBinding) -> dict[str, Any]:
         ends = recipe.inputs[0].shape, recipe.outputs[0].shape
         return {"type": "ReinterpretShape", "original_shape": {"dims_": list(ends[0])},
                 "reinterpreted_shape": {"dims_": list(ends[1])}}
-    return {"type": "HostRecipe", "ops": ops}
+    patches = next((node for node in recipe.ops if isinstance(node.op, PatchesRows)), None)
+    if patches is None:
+        return {"type": "HostRecipe", "ops": ops}
+    (height, width), (rows, columns) = patches.op.stride, patches.op.patch
+    return {"type": "Prestride", "ops": ops, "original_shape": {"dims_": list(recipe.inputs[0].shape)},
+            "reinterpreted_shape": {"dims_": list(recipe.outputs[0].shape)}, "stride_height": height,
+            "stride_width": width, "kernel_height": rows, "kernel_width": columns}

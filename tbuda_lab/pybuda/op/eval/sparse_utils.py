@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from tbuda_lab.core.graph import TILE
+from tbuda_lab.core.ops import ConvRows
+from tbuda_lab.core.passes.prestride import patch_cut
 from tbuda_lab.pybuda.op.common import refusing
 from tbuda_lab.pybuda.op.nn_ops import sides, two
+from tbuda_lab.runtime import config
 
 
 def conv2d_padding_to_canonical(padding: int | str | Sequence[int], kernel_size: Any) -> list[int]:
@@ -136,11 +140,21 @@ def _phases(size: int, kernel: int, stride: int, before: int, after: int) -> tup
     return first, taps, outputs - 1 + taps - -(-size // stride) - first
 
 
-def can_conv2d_prestride(*_: Any, **__: Any) -> bool:
-    """Convolutions are not prestrided here."""
-    return False
+def can_conv2d_prestride(
+    activations_shape: Sequence[int], weights_shape: Sequence[int], stride: Any, dilation: Any, groups: int,
+    padding: Sequence[int], channel_last: bool, is_graph_input: bool,
+) -> bool:  # fmt: skip
+    """Whether a compile with the options of now has the host cut the image for this convolution, so that it has stride
+    1 on the device: one image that the host feeds, a square stride, no dilation, no groups, and fewer tiles for it."""
+    height, width, channels = (activations_shape[-3:] if channel_last
+                               else (*activations_shape[-2:], activations_shape[-3]))  # fmt: skip
+    if not is_graph_input or not config._get_global_compiler_config().effective("enable_conv_prestride"):
+        return False
+    left, right, top, bottom = padding
+    kernel, borders = two(weights_shape[-2:]), (left, right, top, bottom)
+    op = ConvRows((height, width), kernel, two(stride), borders, two(dilation), groups)
+    return math.prod(activations_shape[:-3]) == 1 and patch_cut(op, channels) is not None
 
 
-def does_prestriding_improve_perf(*_: Any, **__: Any) -> bool:
-    """Convolutions are not prestrided here."""
-    return False
+does_prestriding_improve_perf = refusing("eval.does_prestriding_improve_perf", "can_conv2d_prestride says whether the "
+                                         "host cuts the image, which it does only where that takes fewer tiles")
