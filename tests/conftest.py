@@ -30,6 +30,7 @@ UNCACHED = frozenset(("balancer", "core", "epochsim", "lowering", "placer"))
 _FOLDER = "TBUDA_TEST_PLACEMENTS"
 
 os.environ["TBUDA_CACHE"] = "off"
+os.environ.setdefault("TBUDA_OUTPUT_DIR", os.path.join(tempfile.gettempdir(), "tbuda-netlists"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -117,14 +117,9 @@ def compile_tvm_to_python(
     """
     wrapped = PyTorchModule(graph_name, framework_mod) if isinstance(framework_mod, torch.nn.Module) else framework_mod
     module = open_model(wrapped, graph_name)
-    before = config._get_global_compiler_config()
-    if compiler_cfg is not None:
-        config._set_global_compiler_config(compiler_cfg)
-    try:
+    with config.using(compiler_cfg):
         sample: Any = inputs if isinstance(inputs, Mapping) else as_inputs(tuple(inputs))
         graph = frontend.from_pybuda(module, sample, training=True)
-    finally:
-        config._set_global_compiler_config(before)
     stem = _identifier(module_name or graph_name)
     name = "".join(part.capitalize() for part in stem.split("_")) or "Model"
     path = FOLDER / f"{stem}.py"

@@ -3,6 +3,8 @@ file of runtime parameters; and a compile that stops early, by `compile_depth`."
 
 from __future__ import annotations
 
+import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.pybuda_stages import DEPTHS, StagedCompile, compile_until
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
+from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.files import atomic_text, file_stem, make_folder
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
@@ -37,21 +40,38 @@ def compile_to_depth(
 
 
 def write_files(result: CompileResult, name: str, settings: CompilerConfig) -> list[Path]:
-    """The files that options ask for: netlist and cycles of its ops in `backend_output_dir`; with `performance_trace`
-    the simulated trace beside them (or in ./tbuda_build). Returns their paths."""
-    written: list[Path] = []
+    """What a compile leaves in `netlist_folder`: the netlist, `NAME_netlist.yaml`, and with `performance_trace` the
+    simulated trace; where `backend_output_dir` names the folder, the cycles of all ops as well. Returns their paths.
+
+    Raises `OutputError` for a folder that the script names; elsewhere a netlist that cannot be written is a warning.
+    """
     level = settings.effective("performance_trace")
-    if not settings.backend_output_dir and level is PerfTraceLevel.NONE:
-        return written
-    folder = make_folder(settings.backend_output_dir or "tbuda_build")
-    if settings.backend_output_dir:
-        path = folder / f"{file_stem(name)}_netlist.yaml"
+    path = netlist_folder(settings) / f"{file_stem(name)}_netlist.yaml"
+    written = [path]
+    try:
+        make_folder(path.parent)
         netlist.dump(result.netlist, path)
+    except OutputError as error:
+        if settings.backend_output_dir or level is not PerfTraceLevel.NONE:
+            raise
+        warnings.warn(f"the netlist is not written: {error}; backend_output_dir names another folder", UserWarning,
+                      stacklevel=3)
+        return []
+    if settings.backend_output_dir:
         write_cycles_csv(result, cycles_path(path))
-        written += [path, cycles_path(path)]
+        written.append(cycles_path(path))
     if level is not PerfTraceLevel.NONE:
-        written.append(write_trace(result, folder, name, level))
+        written.append(write_trace(result, path.parent, name, level))
     return written
+
+
+FOLDER = "TBUDA_OUTPUT_DIR"
+"""Variable of the environment: the folder for netlists of scripts instead of the current one."""
+
+
+def netlist_folder(settings: CompilerConfig) -> Path:
+    """Where files of a script's compiles go: `backend_output_dir`, or the current folder, as PyBuda leaves them."""
+    return Path(settings.backend_output_dir or os.environ.get(FOLDER) or ".")
 
 
 def write_trace(result: CompileResult, folder: Path, name: str, level: PerfTraceLevel) -> Path:

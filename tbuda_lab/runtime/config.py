@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tbuda_lab.core.errors import PipelineError, not_supported
@@ -28,6 +29,17 @@ def _get_global_compiler_config() -> CompilerConfig:
 def _set_global_compiler_config(config: CompilerConfig) -> None:
     global _CONFIG
     _CONFIG = config
+
+
+@contextlib.contextmanager
+def using(config: CompilerConfig | None) -> Iterator[CompilerConfig]:
+    """Inside, the global configuration is this one; None leaves the global one."""
+    before = _CONFIG
+    _set_global_compiler_config(config if config is not None else before)
+    try:
+        yield _CONFIG
+    finally:
+        _set_global_compiler_config(before)
 
 
 def _clear_global_compiler_config() -> None:

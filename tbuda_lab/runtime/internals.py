@@ -39,7 +39,7 @@ class CommandType(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True)
-class RunCommand:
+class Command:
     """A command of the run loop; params: the arguments of the device's method of that name."""
 
     command_type: CommandType
@@ -64,7 +64,7 @@ class DeviceInternals:
         return self
 
     # -- commands ------------------------------------------------------------------------------------------------
-    def push_to_command_queue(self, cmd: RunCommand) -> None:
+    def push_to_command_queue(self, cmd: Command) -> None:
         """Run a command now; its answer waits for `get_command_queue_response`."""
         self.run_next_command(cmd)
 
@@ -72,16 +72,16 @@ class DeviceInternals:
         """The oldest answer of a command, None where there is none."""
         return self._own.answers.popleft() if self._own.answers else None
 
-    def get_next_command(self, command_queue: queue.Queue[RunCommand]) -> RunCommand | None:
+    def get_next_command(self, command_queue: queue.Queue[Command]) -> Command | None:
         """The next command of a queue; None when it is empty, for nobody else could fill it meanwhile."""
         try:
             return command_queue.get_nowait()
         except queue.Empty:
             return None
 
-    def run_next_command(self, cmd: RunCommand) -> bool:
+    def run_next_command(self, cmd: Command) -> bool:
         """Run a command; True for QUIT. Raises `PipelineError` for what is no command."""
-        if not isinstance(cmd, RunCommand):
+        if not isinstance(cmd, Command):
             raise PipelineError(f"a command is a Command(CommandType, params), not {cmd!r}")
         device, params = self._device, dict(cmd.params)
         answer: dict[str, Any] = {}

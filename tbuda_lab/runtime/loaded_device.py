@@ -12,7 +12,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler.sections import places_report
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, PipelineError, not_supported
-from tbuda_lab.core.files import atomic_text
+from tbuda_lab.core.files import atomic_text, file_stem, make_folder
 from tbuda_lab.core.frontend import feeds, reference
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, SomeTensor, Tensor, to_torch
 from tbuda_lab.core.graph import Graph
@@ -293,9 +293,10 @@ class LoadedResults:
     @property
     def netlist_filename(self) -> str:
         """Path of the netlist; it is written on the first read, as after a compile."""
-        from tbuda_lab.runtime.results import netlist_folder
+        from tbuda_lab.runtime.compile_outputs import netlist_folder
 
-        path = netlist_folder() / f"{self._device.name}_netlist.yaml"
+        folder = make_folder(netlist_folder(config._get_global_compiler_config()))
+        path = folder / f"{file_stem(self._device.name)}_netlist.yaml"
         with atomic_text(path) as stream:
             stream.write(netlists.dumps(self._device.loaded.netlist))
         return str(path)

@@ -8,7 +8,6 @@ from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend import pybuda
 from tbuda_lab.core.frontend.pybuda import Module, SomeTensor, Tensor
 from tbuda_lab.runtime import config
-from tbuda_lab.runtime.compiler_config import warn_once
 from tbuda_lab.runtime.context import CONTEXT
 
 
@@ -46,9 +45,6 @@ class PyTorchModule(_Runs, pybuda.PyTorchModule):
 
     def __init__(self, name: str, module: Any, redirect_forward: bool = True) -> None:
         super().__init__(name, module, redirect_forward)
-        if not redirect_forward:
-            warn_once("PyTorchModule(redirect_forward=False)",
-                      "the torch module's own forward is never replaced, and inputs are bound to its arguments by name")
         CONTEXT.modules.append(self)
 
 

@@ -13,13 +13,12 @@ from typing import Any
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
-from tbuda_lab.runtime import context, training_loop
-from tbuda_lab.runtime.compile_outputs import write_trace
+from tbuda_lab.runtime import config, context, training_loop
+from tbuda_lab.runtime.compile_outputs import netlist_folder, write_trace
 from tbuda_lab.runtime.context import CONTEXT, new_output_queue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
 from tbuda_lab.runtime.enums import BackendType, PerfTraceLevel
 from tbuda_lab.runtime.judging import judge_outputs
-from tbuda_lab.runtime.results import netlist_folder
 from tbuda_lab.runtime.ttdevice import TTDevice
 
 Queue = queue.Queue
@@ -80,7 +79,8 @@ def run_inference(
 def _write_traces() -> None:
     for device in CONTEXT.devices:
         if isinstance(device, TTDevice) and isinstance(device.result, CompileResult):
-            write_trace(device.result, netlist_folder(), device.modules[-1].get_name(), PerfTraceLevel.VERBOSE)
+            folder = netlist_folder(config._get_global_compiler_config())
+            write_trace(device.result, folder, device.modules[-1].get_name(), PerfTraceLevel.VERBOSE)
 
 
 def initialize_pipeline(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tbuda_lab.core.lowering.precision import precision_report
 from tbuda_lab.core.netlist.schema import Queue
 from tbuda_lab.core.session.op_checks import whole_output
 from tbuda_lab.runtime import config
+from tbuda_lab.runtime.compile_outputs import netlist_folder
 from tbuda_lab.runtime.enums import BackendDevice, BackendType, CompileDepth
 from tbuda_lab.runtime.specs import device_spec
 
@@ -130,19 +130,15 @@ class CompileResults:
 
     @property
     def netlist_filename(self) -> str | None:
-        """Path of the netlist; it is written on the first read, into `backend_output_dir` or ./tbuda_build, and what
-        its ops cost beside it (NAME.cycles.csv). None where `compile_depth` ended the compile before the netlist."""
+        """Path of the netlist, which is written when it is read, into `netlist_folder`, and what its ops cost beside it
+        (NAME.cycles.csv). None where `compile_depth` ended the compile before the netlist."""
         if self.depth < CompileDepth.GENERATE_NETLIST:
             return None
-        path = netlist_folder() / f"{file_stem(self.name)}_netlist.yaml"
+        folder = make_folder(netlist_folder(config._get_global_compiler_config()))
+        path = folder / f"{file_stem(self.name)}_netlist.yaml"
         netlist.dump(self.result.netlist, path)
         write_cycles_csv(self.result, cycles_path(path))
         return str(path)
-
-
-def netlist_folder() -> Path:
-    """Where netlists go that scripts ask for: `backend_output_dir` or ./tbuda_build; made if it is not there."""
-    return make_folder(config._get_global_compiler_config().backend_output_dir or "tbuda_build")
 
 
 class PlacerSolution:

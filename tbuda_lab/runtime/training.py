@@ -62,8 +62,6 @@ class Optimizer:
             kind = "adamw"
         if settings.pop("dampening", 0.0) or (kind == "lars" and settings.pop("nesterov", False)):
             raise not_supported(f"{type(self).__name__} with nesterov or dampening", "leave them at their defaults")
-        if settings.pop("correction", False):
-            raise not_supported("LAMB(correction=True)", "Adam corrects its bias; LAMB as published does not need it")
         return optimizer_options(kind, **settings)
 
     def get_pytorch_optimizer(self, parameters: Any, lr: float | None = None) -> torch.optim.Optimizer:
@@ -130,8 +128,11 @@ class Adam(Optimizer):
         parameters: Any = None,
         device_params: bool = False,
         enable_adam_w: bool = False,
+        eps: float | None = None,
     ) -> None:
+        """eps: another name of epsilon."""
         super().__init__(learning_rate, parameters, device_params)
+        epsilon = epsilon if eps is None else eps
         self.beta1 = self._number("beta1", beta1, 0.0, 1.0)
         self.beta2 = self._number("beta2", beta2, 0.0, 1.0)
         self.epsilon = self._number("epsilon", epsilon)
@@ -163,13 +164,16 @@ class AdamW(Adam):
         bias_correction: bool = True,
         parameters: Any = None,
         device_params: bool = False,
+        eps: float | None = None,
     ) -> None:
+        """eps: another name of epsilon."""
         super().__init__(learning_rate, beta1, beta2, epsilon, weight_decay, bias_correction, parameters,
-                         device_params, enable_adam_w=True)
+                         device_params, enable_adam_w=True, eps=eps)
 
 
 class LAMB(Optimizer):
-    """Adam's direction, scaled by |p| / |direction| within `clip_value`; 1 where a norm is 0."""
+    """Adam's direction, scaled by |p| / |direction| within `clip_value`; 1 where a norm is 0. Its running means are
+    divided by 1 - beta^t with `correction` (PyBuda takes that argument and does not)."""
 
     type = "lamb"
 
@@ -214,8 +218,11 @@ class LARS(Optimizer):
         epsilon: float = 1e-8,
         parameters: Any = None,
         device_params: bool = False,
+        eps: float | None = None,
     ) -> None:
+        """eps: another name of epsilon."""
         super().__init__(learning_rate, parameters, device_params)
+        epsilon = epsilon if eps is None else eps
         self.momentum = self._number("momentum", momentum)
         self.nesterov = bool(nesterov)
         self.dampening = self._number("dampening", dampening)

@@ -19,7 +19,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import BatchError, ModelError, PipelineError, UnsupportedOp, not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
-from tbuda_lab.core.frontend.pybuda import Module, PyBudaModule, PyTorchModule, Tensor
+from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor
 from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
@@ -440,9 +440,21 @@ class TTDevice(SubgraphDevice):
         return CompileResults(self._result, self.modules[-1].get_name())
 
     def get_device_config(self, compiler_cfg: Any = None) -> Any:
+        """Grid, chips and harvested rows of the device as `compiler_cfg` has them, the global configuration where none
+        is given. Raises `InputError`, `UnknownDevice` as `load_device` does."""
         from tbuda_lab.runtime.results import DeviceConfig
 
-        return DeviceConfig(self.spec, self.devtype)
+        with config.using(compiler_cfg):
+            return DeviceConfig(self.spec, self.devtype)
+
+    def get_parameters(self, ignore_unused_parameters: bool = True) -> list[Parameter]:
+        """Parameters of all modules. ignore_unused_parameters: without those that the graph of the last compile does
+        not read; before the first compile without those of no elements, which no op can read."""
+        result = self._split or self._result
+        if result is None or not ignore_unused_parameters:
+            return super().get_parameters(ignore_unused_parameters)
+        read = {source for node in result.graph for source in node.sources}
+        return [parameter for name, (_, parameter) in self.named_parameters().items() if name in read]
 
     def generate_graph(
         self,

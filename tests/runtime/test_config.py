@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import tbuda_lab as pybuda
+from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import OutputError, PipelineError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.runtime import config, enums
@@ -254,3 +255,62 @@ def test_a_folder_for_results_that_cannot_be_made(folder: str, tmp_path: Path) -
     device.push_to_inputs(torch.ones(1, 32))
     with pytest.raises(OutputError, match="cannot make the folder"):
         pybuda.run_inference()
+
+
+class Unread(pybuda.PyBudaModule):
+    """A module with a parameter that its forward never reads."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.read, self.unread = (pybuda.Parameter(torch.ones(64, 64)) for _ in range(2))
+
+    def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
+        return pybuda.op.Matmul("mm", x, self.read)
+
+
+class UnreadInTorch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.unread = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.read(x)
+
+
+@pytest.mark.parametrize("module", [Unread("m"), pybuda.PyTorchModule("m", UnreadInTorch().eval())])
+def test_parameters_that_no_graph_reads(module: Any) -> None:
+    device = pybuda.TTDevice("tt0", module=module)
+    assert len(device.get_parameters()) == 2  # nothing was traced yet
+    device.compile_for_inputs((torch.ones(1, 32, 64),))
+    assert len(device.get_parameters()) == 1 and "unread" not in device.get_parameters()[0].get_name()
+    assert len(device.get_parameters(ignore_unused_parameters=False)) == 2
+
+
+def test_a_device_by_another_configuration(tmp_path: Path) -> None:
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0)
+    params = tmp_path / "params.yaml"
+    params.write_text("system-device0-harvesting_mask: 2050\n")
+    other = CompilerConfig(backend_runtime_params_path=str(params))
+    assert device.get_device_config(other).grid_size.r == device.get_device_config().grid_size.r - 2
+    assert device.get_device_config(compiler_cfg=CompilerConfig(backend_device_descriptor_path="e150")).arch_name == (
+        "grayskull")
+    assert device.get_device_config().get_harvested_cfg() == [0]
+
+
+def test_a_netlist_lies_where_the_script_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyBuda leaves it: `NAME_netlist.yaml`. Where nothing can be written the script goes on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TBUDA_OUTPUT_DIR")
+    name = "of/../any name"
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule(name, nn.Linear(32, 32).eval()))
+    device.push_to_inputs(torch.ones(1, 32))
+    pybuda.run_inference()
+    (path,) = tmp_path.iterdir()
+    assert netlist.check(netlist.load(path)) == [] and path.name.endswith("_netlist.yaml")
+    assert Path(device.get_compiled_results().netlist_filename).resolve() == path
+    pybuda.shutdown()
+    monkeypatch.setenv("TBUDA_OUTPUT_DIR", "/proc/none")
+    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("m", nn.Linear(32, 32).eval()))
+    device.push_to_inputs(torch.ones(1, 32))
+    with pytest.warns(UserWarning, match="the netlist is not written"):
+        assert pybuda.run_inference().get()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tbuda_lab.pybuda as pybuda
-from tbuda_lab.runtime.internals import CommandType, RunCommand
+from tbuda_lab.pybuda.run.commands import Command, CommandType
 
 
 def pipeline() -> tuple[pybuda.TTDevice, pybuda.CPUDevice, nn.Module, nn.Module]:
@@ -31,7 +31,7 @@ def test_commands_and_transfers_are_an_inference() -> None:
     assert shapes[0][-2:] == (16, 32) and len(inputs) == 1 and fills == [[]]
     assert len(tt0.get_dram_io_queues("parameter")[0]) == 2
     tt0.push_to_inputs(x)
-    tt0.push_to_command_queue(RunCommand(CommandType.RUN_FORWARD, {"loop_count": 1}))
+    tt0.push_to_command_queue(Command(CommandType.RUN_FORWARD, {"loop_count": 1}))
     assert tt0.get_command_queue_response() == {} and tt0.get_command_queue_response() is None
     tt0.dc_transfer("forward")
     cpu.forward(1)
@@ -41,9 +41,9 @@ def test_commands_and_transfers_are_an_inference() -> None:
     assert CONTEXT.output_queue is not None
     (have,) = CONTEXT.output_queue.get_nowait()
     torch.testing.assert_close(have.value(), second(first(x)).detach(), rtol=1e-4, atol=1e-4)
-    waiting: queue.Queue[RunCommand] = queue.Queue()
+    waiting: queue.Queue[Command] = queue.Queue()
     assert tt0.get_next_command(waiting) is None
-    waiting.put(RunCommand(CommandType.QUIT))
+    waiting.put(Command(CommandType.QUIT))
     command = tt0.get_next_command(waiting)
     assert command is not None and tt0.run_next_command(command)
     checkpoint = tt0.pop_parameter_checkpoint()

@@ -74,10 +74,11 @@ def test_a_run_is_judged_when_it_is_asked_to_be() -> None:
 
 def test_arguments_of_the_run_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TBUDA_OUTPUT_DIR")
     device = TTDevice("tt0", module=Roots())
     device.push_to_inputs(torch.rand(1, 32, 64))
     run_inference(_perf_trace=True)
-    assert (tmp_path / "tbuda_build" / "roots_perf.trace.json").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["roots_netlist.yaml", "roots_perf.trace.json"]
     initialize_pipeline(training=False, sample_inputs=(torch.rand(1, 32, 64),), _device_mode=DeviceMode.CompileOnly)
     with pytest.raises(RuntimeError, match="only compiles"):
         device.run_forward((torch.rand(1, 32, 64),))

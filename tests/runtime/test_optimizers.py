@@ -54,3 +54,10 @@ def test_torch_has_the_same_rules() -> None:
     assert isinstance(pybuda.optimizers.SGD(0.1, device_params=True).get_pytorch_optimizer([weight]), torch.optim.SGD)
     with pytest.raises(PipelineError, match="torch has no LAMB"):
         pybuda.optimizers.LAMB(device_params=True).get_pytorch_optimizer([weight])
+
+
+@pytest.mark.parametrize("kind", sorted(set(OPTIMIZERS) - {"sgd"}))
+def test_eps_is_another_name_of_epsilon(kind: str) -> None:
+    result: Any = get_optimizer_type_from_string(kind)
+    by_both = [result(learning_rate=0.1, device_params=True, **{name: 1e-3}) for name in ("eps", "epsilon")]
+    assert by_both[0].options() == by_both[1].options() and by_both[0].epsilon == 1e-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import json
 import warnings
@@ -85,9 +86,19 @@ def test_setting_an_option_without_effect_is_said_by_name(name: str) -> None:
         TTDevice("u", module=Small()).compile_for_inputs((X,))  # once
 
 
-def test_a_forward_that_is_not_redirected_and_other_subgraphs() -> None:
-    with pytest.warns(UserWarning, match=r"redirect_forward=False\) has no effect: .* bound to its arguments by name"):
-        PyTorchModule("m", torch.nn.Identity(), redirect_forward=False)
+@pytest.mark.parametrize("redirected", [True, False])
+def test_a_forward_is_the_same_whether_it_is_redirected_or_not(redirected: bool) -> None:
+    """PyBuda's calls the one that it replaces, so that nobody sees which it is; here it stays the module's own."""
+    module = torch.nn.Linear(4, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wrapped = PyTorchModule("m", module, redirect_forward=redirected)
+    x = torch.randn(2, 4)
+    assert torch.equal(wrapped(x), module(x)) and torch.equal(wrapped.forward(x), module.forward(x))
+    assert copy.deepcopy(module).state_dict().keys() == module.state_dict().keys()
+
+
+def test_other_subgraphs() -> None:
     with pytest.raises(NotSupported, match=r"set_active_subgraph\(1\) .* place each part on a TTDevice of its own"):
         TTDevice("tt0").set_active_subgraph(1)
 
@@ -232,6 +243,7 @@ def test_compile_depth_stops_after_the_stage_of_that_name(depth: CompileDepth) -
     if depth < CompileDepth.GENERATE_NETLIST:
         assert len(names) == depth + 1
         assert results.netlist_filename is None
+    assert (results.lowered_graph is None) == (depth < CompileDepth.BUDA_GRAPH_PRE_PLACER)
     by_name = {stage.name: stage for stage in results.stages}
     if depth >= CompileDepth.CONSTEVAL_GRAPH:
         before, after = by_name["generate_initial_graph"].graph, by_name["consteval_graph"].graph

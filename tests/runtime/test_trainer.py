@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
@@ -88,10 +89,11 @@ def test_programs_are_those_of_the_three_parts() -> None:
     assert again.netlist == result.netlist
 
 
-def _lamb(p: torch.Tensor, g: torch.Tensor, s: dict[str, Any]) -> torch.Tensor:
-    s["m"] = 0.9 * s.get("m", 0) + 0.1 * g
+def _lamb(p: torch.Tensor, g: torch.Tensor, s: dict[str, Any], correction: bool = False) -> torch.Tensor:
+    s["m"], s["t"] = 0.9 * s.get("m", 0) + 0.1 * g, s.get("t", 0) + 1
     s["v"] = 0.999 * s.get("v", 0) + 0.001 * g * g
-    r = s["m"] / (s["v"].sqrt() + 1e-8) + 0.01 * p
+    mean, variance = (1 - 0.9 ** s["t"], 1 - 0.999 ** s["t"]) if correction else (1.0, 1.0)
+    r = s["m"] / mean / ((s["v"] / variance).sqrt() + 1e-8) + 0.01 * p
     return p - 0.01 * (p.norm() / r.norm()).clamp(0, 10) * r
 
 
@@ -106,18 +108,19 @@ TORCH = {
     "adam": lambda ps: torch.optim.Adam(ps, 0.01, weight_decay=0.01),
     "adamw": lambda ps: torch.optim.AdamW(ps, 0.01, weight_decay=0.01),
 }
-FORMULAS = {"lamb": _lamb, "lars": _lars}
+FORMULAS = {"lamb": _lamb, "lamb, corrected": functools.partial(_lamb, correction=True), "lars": _lars}
 SETTINGS: dict[str, dict[str, Any]] = {
     "sgd": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}, "adam": {"weight_decay": 0.01},
+    "lamb, corrected": {"correction": True},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb", "lars"])
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb", "lamb, corrected", "lars"])
 def test_three_steps_of_an_optimizer(kind: str) -> None:
     module = torch.nn.Linear(WIDTH, 24)
     twin = copy.deepcopy(module)
     x, seed = torch.randn(1, ROWS, WIDTH), torch.randn(1, ROWS, 24)
-    result = compiled(module, x, kind=kind, learning_rate=0.01, **SETTINGS.get(kind, {}))
+    result = compiled(module, x, kind=kind.partition(",")[0], learning_rate=0.01, **SETTINGS.get(kind, {}))
     trainer = Trainer(result)
     theirs = TORCH[kind](twin.parameters()) if kind in TORCH else None
     state: dict[str, dict[str, Any]] = {n: {} for n, _ in twin.named_parameters()}

@@ -118,7 +118,7 @@ class Index(NdOp):
 class Select(NdOp):
     """Of every `stride` elements along dim, those at begin .. begin + length - 1; stride 0 means the whole dim.
 
-    The last group may be short: elements it lacks are zero.
+    As many groups as begin inside of dim. The last one may be short: elements it lacks are zero.
     """
 
     dim: int
@@ -128,15 +128,15 @@ class Select(NdOp):
 
     def _groups(self, size: int) -> tuple[int, int]:
         stride = self.stride or size
-        return stride, -(-size // stride)
+        return stride, -(-(size - self.begin) // stride)
 
     def infer(self, x: Shape) -> Shape:
         axis = axis_of(self.dim, len(x), "select")
         stride, groups = self._groups(x[axis])
-        if self.begin < 0 or self.length < 1 or self.begin + self.length > stride:
+        if self.begin < 0 or self.length < 1 or self.begin + self.length > stride or groups < 1:
             raise ShapeError(
                 f"select [{self.begin}, {self.begin + self.length}) of every {stride} along dim {self.dim} of {x}: "
-                "the range must lie inside one stride"
+                "the range must begin inside the dim and lie inside one stride"
             )
         return with_size(x, axis, groups * self.length)
 
@@ -144,8 +144,9 @@ class Select(NdOp):
         axis = self.dim % x.dim()
         stride, groups = self._groups(x.shape[axis])
         missing = groups * stride - x.shape[axis]
-        if missing:
+        if missing > 0:
             x = torch.cat([x, x.new_zeros(with_size(tuple(x.shape), axis, missing))], axis)
+        x = x.narrow(axis, 0, groups * stride)  # what is left over begins before `begin`
         x = x.reshape(*x.shape[:axis], groups, stride, *x.shape[axis + 1 :])
         x = x.narrow(axis + 1, self.begin, self.length)
         return x.reshape(*x.shape[:axis], groups * self.length, *x.shape[axis + 2 :])

@@ -213,10 +213,10 @@ def _transform(binding: InputBinding | OutputBinding) -> dict[str, Any]:
         ends = recipe.inputs[0].shape, recipe.outputs[0].shape
         return {"type": "ReinterpretShape", "original_shape": {"dims_": list(ends[0])},
                 "reinterpreted_shape": {"dims_": list(ends[1])}}
-    patches = next((node for node in recipe.ops if isinstance(node.op, PatchesRows)), None)
+    patches = next((node.op for node in recipe.ops if isinstance(node.op, PatchesRows)), None)
     if patches is None:
         return {"type": "HostRecipe", "ops": ops}
-    (height, width), (rows, columns) = patches.op.stride, patches.op.patch
+    (height, width), (rows, columns) = patches.stride, patches.patch
     return {"type": "Prestride", "ops": ops, "original_shape": {"dims_": list(recipe.inputs[0].shape)},
             "reinterpreted_shape": {"dims_": list(recipe.outputs[0].shape)}, "stride_height": height,
             "stride_width": width, "kernel_height": rows, "kernel_width": columns}

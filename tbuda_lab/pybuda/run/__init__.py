@@ -1,7 +1,8 @@
 """`pybuda.run`."""
 
-from tbuda_lab.pybuda.run import api
+from tbuda_lab.pybuda.run import api, commands
 from tbuda_lab.pybuda.run.api import *  # noqa: F403
 from tbuda_lab.pybuda.run.api import __all__ as _functions
+from tbuda_lab.pybuda.run.commands import Command, CommandType
 
-__all__ = ["api", *_functions]
+__all__ = ["Command", "CommandType", "api", "commands", *_functions]

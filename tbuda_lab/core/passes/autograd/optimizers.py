@@ -35,13 +35,16 @@ DEFAULTS: dict[str, dict[str, float | bool | tuple[float, float]]] = {
     },
     "lamb": {
         "learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01,
-        "clip_value": (0.0, 10.0),
+        "clip_value": (0.0, 10.0), "correction": False,
     },
     "lars": {
         "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01, "lars_coeff": 0.001, "epsilon": 1e-8,
     },
 }  # fmt: skip
 """By kind of optimizer its settings and what they are unless told."""
+
+LATER = frozenset({"correction"})
+"""Settings that files of earlier versions do not have."""
 
 
 def optimizer_options(kind: str, **settings: float | bool | tuple[float, float]) -> OptimizerOptions:
@@ -61,7 +64,7 @@ def check_optimizer(options: OptimizerOptions) -> None:
     """Raises `InputError` unless the options, which come from a file, are those that `optimizer_options` makes."""
     settings = dict(options.settings)
     required = optimizer_options(options.kind, **settings)
-    lacking = sorted(set(dict(required.settings)) - set(settings))
+    lacking = sorted(set(dict(required.settings)) - {*settings, *LATER})
     pairs = [name for name, value in required.settings if isinstance(value, tuple) != (name == "clip_value")]
     if lacking or pairs or not set(options.runtime) <= set(settings):
         text = f"{options.kind} has no such form: {', '.join(lacking or pairs or options.runtime)}"
@@ -222,28 +225,34 @@ def _moments(u: Update, o: OptimizerOptions, gradient: str) -> tuple[str, str]:
     return new_mean, new_variance
 
 
+def _direction(u: Update, o: OptimizerOptions, gradient: str, corrected: bool) -> str:
+    """m' / (sqrt(v') + epsilon), m' = m and v' = v; corrected: m' = m / (1 - b1^t), v' = v / (1 - b2^t)."""
+    b = u.b
+    mean, variance = _moments(u, o, gradient)
+    root = b.op(Sqrt(), variance)
+    if corrected:
+        mean = b.multiply(mean, u.corrections.factor(u.weight, "beta1", float(o["beta1"])))
+        root = b.multiply(root, u.corrections.factor(u.weight, "beta2", float(o["beta2"])))
+    return b.multiply(mean, b.op(Reciprocal(), b.add(root, float(o["epsilon"]))))
+
+
 def _adam(u: Update, o: OptimizerOptions, lr: str) -> None:
     """p - lr m' / (sqrt(v') + epsilon), m' = m / (1 - b1^t), v' = v / (1 - b2^t)."""
     b = u.b
     decoupled = o.kind == "adamw"
     decay = u.number(o, "weight_decay")
-    mean, variance = _moments(u, o, u.gradient if decoupled else _add_weight_decay(u, decay))
-    root = b.op(Sqrt(), variance)
-    if o["bias_correction"]:
-        mean = b.multiply(mean, u.corrections.factor(u.weight, "beta1", float(o["beta1"])))
-        root = b.multiply(root, u.corrections.factor(u.weight, "beta2", float(o["beta2"])))
-    step = b.multiply(mean, b.op(Reciprocal(), b.add(root, float(o["epsilon"]))))
+    gradient = u.gradient if decoupled else _add_weight_decay(u, decay)
+    step = _direction(u, o, gradient, bool(o["bias_correction"]))
     if decoupled and decay:
         step = b.add(step, b.multiply(u.weight, decay))
     u.write(u.weight, b.subtract(u.weight, b.multiply(step, lr)))
 
 
 def _lamb(u: Update, o: OptimizerOptions, lr: str) -> None:
-    """p - lr t r with r = m / (sqrt(v) + epsilon) + decay p and the trust ratio t = |p| / |r|, cut to `clip_value`; t
-    is 1 where a norm is 0. Norms are over all elements."""
+    """p - lr t r with r = m' / (sqrt(v') + epsilon) + decay p and the trust ratio t = |p| / |r|, cut to `clip_value`;
+    t is 1 where a norm is 0. Norms are over all elements; with `correction` m' and v' are Adam's, else m and v."""
     b = u.b
-    mean, variance = _moments(u, o, u.gradient)
-    step = b.multiply(mean, b.op(Reciprocal(), b.add(b.op(Sqrt(), variance), float(o["epsilon"]))))
+    step = _direction(u, o, u.gradient, bool(dict(o.settings).get("correction", False)))
     if o["weight_decay"]:
         step = b.add(step, b.multiply(u.weight, float(o["weight_decay"])))
     weight_norm, step_norm = u.norm(u.weight), u.norm(step)

@@ -151,7 +151,7 @@ def can_conv2d_prestride(
     if not is_graph_input or not config._get_global_compiler_config().effective("enable_conv_prestride"):
         return False
     left, right, top, bottom = padding
-    kernel, borders = two(weights_shape[-2:]), (left, right, top, bottom)
+    kernel, borders = two(list(weights_shape[-2:])), (left, right, top, bottom)
     op = ConvRows((height, width), kernel, two(stride), borders, two(dilation), groups)
     return math.prod(activations_shape[:-3]) == 1 and patch_cut(op, channels) is not None
 
