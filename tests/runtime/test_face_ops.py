@@ -284,7 +284,8 @@ def test_whether_the_host_cuts_an_image_is_known_before_the_compile(
     device.push_to_inputs(x)
     (result,) = pybuda.run_inference().get()
     torch.testing.assert_close(result.value(), module(functional.pad(x, pads)), rtol=1e-3, atol=1e-3)
-    (transform,) = device._compiled_graph_state.ordered_input_runtime_tensor_transforms
+    state = pybuda.TTDeviceImage.create_image_from_device(device).compiled_graph_state
+    (transform,) = state.ordered_input_runtime_tensor_transforms
     assert (transform.type is RuntimeTensorTransformType.Prestride) == expected
     if expected:
         assert (transform.stride_height, transform.stride_width) == strides
