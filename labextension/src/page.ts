@@ -27,6 +27,9 @@ import { TraceView } from './views/trace/view.js';
 import { NetlistFile } from './views/netlistfile.js';
 import { Frame, type FrameHeader } from './views/frame.js';
 import { StaticHost } from './views/host.js';
+import { SharedHost, type Tables } from './views/sharedhost.js';
+import { WhyPanel } from './views/why.js';
+import type { Opening } from './views/dialog.js';
 import { makeRoot } from './views/root.js';
 import { Sheets } from './views/overlays.js';
 import timelineStyle from './views/trace/timeline.raw.css';
@@ -100,10 +103,38 @@ class ReportPage implements View {
 }
 
 // Entry for static pages: frames stand in the page as base64; nothing is fetched, no kernel is asked.
+interface EmbeddedFrame {
+  header: FrameHeader;
+  data: string;
+}
+
 interface EmbeddedData {
   title: string;
   status: Status;
-  frames: { header: FrameHeader; data: string }[];
+  frames: EmbeddedFrame[];
+  /** Of a page that was sent: what the reader can try without a kernel. */
+  tables?: Tables & { legal: EmbeddedFrame[] };
+}
+
+/** The panels of a page that has answers to "why here?". */
+class SharedSheets extends Sheets {
+  private readonly why: WhyPanel;
+
+  constructor(root: HTMLElement, store: Store) {
+    super(root);
+    this.why = new WhyPanel(store);
+    this.element.append(this.why.dialog.element);
+  }
+
+  override dispose(): void {
+    this.why.dispose();
+    super.dispose();
+  }
+
+  protected override open(asked: Opening): void {
+    if (asked.what === 'why' && asked.op) this.why.show(asked.op);
+    else super.open(asked);
+  }
 }
 
 function decode(data: string): ArrayBuffer {
@@ -112,19 +143,31 @@ function decode(data: string): ArrayBuffer {
 
 /** Mounts the report into `el` from what the page embeds. */
 export function mount(el: HTMLElement, embedded: EmbeddedData): void {
-  const store = new Store(new StaticHost());
+  const { tables } = embedded;
+  const shared = tables && new SharedHost(new Map(tables.legal.map(({ header, data }) => [String(header.meta['op']), new Frame(header, decode(data))])), tables);
+  const store = new Store(shared ?? new StaticHost());
   store.status = embedded.status;
   for (const { header, data } of embedded.frames) store.put(new Frame(header, decode(data)));
+  shared?.attach(store);
   const alone = store.frames.has('diff') && !store.frames.has('ops');
   const page = store.frames.has('findings')
     ? new NetlistFile(store)
     : alone ? new DiffPage(store, embedded.title) : new ReportPage(store, embedded.title);
   const { root } = makeRoot('page', page.element, lookStyle + timelineStyle);
-  new Sheets(root);
+  void (shared ? new SharedSheets(root, store) : new Sheets(root));
   el.append(root);
   el.dataset['tbReady'] = 'true';
 }
 
 const data = document.getElementById('tb-data');
 const place = document.getElementById('tb-report');
-if (data && place) mount(place, JSON.parse(data.textContent) as EmbeddedData);
+if (data && place) {
+  if (data.dataset['packed']) {
+    void unpack(data.textContent).then(text => mount(place, JSON.parse(text) as EmbeddedData));
+  } else mount(place, JSON.parse(data.textContent) as EmbeddedData);
+}
+
+/** The text of a page that was packed, to be sent. */
+async function unpack(packed: string): Promise<string> {
+  return await new Response(new Response(decode(packed)).body!.pipeThrough(new DecompressionStream('deflate'))).text();
+}

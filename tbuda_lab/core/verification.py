@@ -74,6 +74,51 @@ def _correlation(a: np.ndarray, b: np.ndarray, difference: float, scale: float) 
     return float(np.clip(da @ db / norm, -1.0, 1.0))
 
 
+@dataclasses.dataclass(frozen=True)
+class TensorError(Comparison):
+    """As `Comparison`, and relative_l2: the length of the difference over that of what is wanted, of zeros the
+    difference itself; constant: what is wanted hardly varies, so that its correlation says nothing."""
+
+    relative_l2: float = 0.0
+    constant: bool = False
+
+    @property
+    def ulps(self) -> float:
+        """The largest difference in units of the last place of float32 at the largest wanted magnitude."""
+        return self.max_abs / float(np.spacing(np.float32(max(self.scale, 1e-30))))
+
+
+def measure_error(name: str, expected: np.ndarray, got: np.ndarray) -> TensorError:
+    """`compare` of floats in one pass over them, with the measures that no correlation hides. Raises `ValueError` for
+    other sizes."""
+    a, b = np.asarray(expected).reshape(-1), np.asarray(got).reshape(-1)
+    if a.shape != b.shape:
+        raise ValueError(f"{name}: {np.shape(expected)} against {np.shape(got)}")
+    if not a.size:
+        return TensorError(name, 1.0, 0.0, 0.0)
+    scale, other = float(np.abs(a).max()), float(np.abs(b).max())
+    if not (np.isfinite(scale) and np.isfinite(other)):
+        base = compare(name, expected, got)
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not np.isfinite(base.max_abs) or not finite.any():
+            bad = np.inf if not np.isfinite(base.max_abs) else 0.0
+            return TensorError(name, base.pcc, base.max_abs, base.scale, bad)
+        return measure_error(name, a[finite], b[finite])
+    unit = max(scale, other, float(np.finfo(np.float32).tiny))
+    a, b = a / unit, b / unit
+    difference = a - b
+    largest = max(float(difference.max()), -float(difference.min())) * unit
+    length, off = float(np.sqrt(a @ a)), float(np.sqrt(difference @ difference))
+    da, db = a - a.mean(dtype=np.float64), b - b.mean(dtype=np.float64)
+    spread, other_spread = float(da @ da), float(db @ db)
+    flat = np.sqrt(spread / a.size) * unit <= _NEARLY_CONSTANT * scale
+    if flat:
+        pcc = 1.0 if largest <= max(1e-2 * scale, 1e-6) else 0.0
+    else:
+        pcc = float(np.clip(da @ db / np.sqrt(spread * other_spread), -1.0, 1.0)) if other_spread else 0.0
+    return TensorError(name, pcc, largest, scale, off / length if length else off * unit, bool(flat))
+
+
 def compare_tensors(name: str, expected: Any, got: Any) -> Comparison:
     """`compare` of two torch tensors; one of another shape is wrong."""
     if tuple(expected.shape) != tuple(got.shape):

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -22,7 +23,9 @@ from tbuda_lab.core.frames.analysis_frames import cluster_frame, memory_frame
 from tbuda_lab.core.frames.graph_frame import pass_frame, passes_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
+from tbuda_lab.widgets.handlers.edit_messages import legal_frame
 from tbuda_lab.widgets.handlers.frames import session_diff_frame, shown_links
+from tbuda_lab.widgets.handlers.queries import suggestion_list, why_data
 from tbuda_lab.widgets.pictures import fragments
 from tbuda_lab.widgets.pictures.diff import diff_fragment
 from tbuda_lab.widgets.protocol import StatusBoard
@@ -49,12 +52,13 @@ def chosen_pages(pages: str | Sequence[str]) -> tuple[str, ...]:
 
 def report_html(
     session: Session, comparisons: Sequence[Comparison] = (), *, pages: str | Sequence[str] = "all",
-    redact: str = "nothing",
+    redact: str = "nothing", tables: Mapping[str, Any] | None = None,
 ) -> str:  # fmt: skip
     """The page as text: summary, graph of each stage, grid of each epoch, op table, netlist, warnings, memory, what the
     edits changed, timeline, passes.
 
-    pages: which of `PAGES`, with commas. redact: "names", "shapes" or "both" take those out; see `redact_frames`.
+    tables: what `shared_tables` gives, so that the reader can drag within them; such a page is packed. pages: which of
+    `PAGES`, with commas. redact: "names", "shapes" or "both" take those out; see `redact_frames`.
     A session that has not compiled gives a page of what there is (its problems). Raises `InputError` for other words,
     `OutputError` if the front end is not built.
     """
@@ -71,7 +75,9 @@ def report_html(
     frames = redact_frames([f for f in frames if _page_of(f.key) in ("", *chosen)], redact)
     frames = [_with_pages(f, chosen) for f in frames]
     name = session.name if redact in ("nothing", "shapes") else "A model"
-    return page_html(f"{name} on {session.device.name}", frames, _status(session), script)
+    if tables is not None and redact != "nothing":
+        raise InputError("tables of ops name them and their shapes: share a page with redact=\"nothing\"")
+    return page_html(f"{name} on {session.device.name}", frames, _status(session), script, tables)
 
 
 def _page_of(key: str) -> str:
@@ -102,16 +108,30 @@ def write_page(text: str, path: str | pathlib.Path) -> pathlib.Path:
     return pathlib.Path(path)
 
 
-def page_html(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str) -> str:
-    """The page of a session; where scripts are off, the static pictures show."""
+def page_html(
+    title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str,
+    tables: Mapping[str, Any] | None = None,
+) -> str:  # fmt: skip
+    """The page of a session; where scripts are off, the static pictures show (not in a packed page)."""
     by_key = {f.key: f for f in frames}
-    return document(title, frames, status, script, fragments.bringup_html(by_key) + fragments.problems_html(by_key))
+    static = "This page needs scripts." if tables is not None else (
+        fragments.bringup_html(by_key) + fragments.problems_html(by_key))
+    return document(title, frames, status, script, static, tables)
 
 
-def document(title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str, static: str) -> str:
-    """Frames, status and the bundle in one page; where scripts are off, `static` shows."""
-    embedded = {"title": title, "status": status, "frames": [_embed(f) for f in frames]}
+def document(
+    title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str, static: str,
+    tables: Mapping[str, Any] | None = None,
+) -> str:  # fmt: skip
+    """Frames, status and the bundle in one page; where scripts are off, `static` shows. tables: see `report_html`."""
+    embedded: dict[str, Any] = {"title": title, "status": status, "frames": [_embed(f) for f in frames]}
+    kind, packed = "application/json", ""
+    if tables is not None:
+        embedded["tables"] = {**tables, "legal": [_embed(f) for f in tables["legal"]]}
+        kind, packed = "text/plain", ' data-packed="deflate"'
     data = json.dumps(embedded, ensure_ascii=False).replace("<", "\\u003c")
+    if packed:
+        data = base64.b64encode(zlib.compress(data.encode(), 9)).decode("ascii")
     module = script.replace("</script", "<\\/script")
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -126,7 +146,7 @@ def document(title: str, frames: Sequence[Frame], status: Mapping[str, Any], scr
 <body>
 <div id="tb-report"></div>
 <noscript>{static}</noscript>
-<script type="application/json" id="tb-data">{data}</script>
+<script type="{kind}" id="tb-data"{packed}>{data}</script>
 <script type="module">{module}</script>
 </body>
 </html>
@@ -136,6 +156,30 @@ def document(title: str, frames: Sequence[Frame], status: Mapping[str, Any], scr
 def _embed(frame: Frame) -> dict[str, Any]:
     header, buffer = frame.pack()
     return {"header": header, "data": base64.b64encode(buffer).decode("ascii")}
+
+
+SHARED = 50
+"""Single edits that a page that is sent has."""
+TABLES = 400
+"""Ops whose legal shapes it has, those of the edits and those that take most time first; equal layers pack well."""
+
+
+def shared_tables(session: Session, count: int = SHARED, seconds: float | None = 60.0) -> dict[str, Any]:
+    """What the reader of a page can try without a kernel: the `count` best single edits with what they do, the legal
+    shapes of their ops and of those that take most time, and why these stand where they do.
+
+    seconds: to search for edits. Compiles what is not compiled yet.
+    """
+    session.compile()
+    edits = session.suggest(count, seconds=seconds)
+    hints = suggestion_list(session, edits)
+    placed = session.compile().placement.ops
+    named = [op for hint in hints for op in hint["ops"] if op in placed]
+    by_time = [row.op for row in sorted(session.profile().ops, key=lambda row: -row.time)]
+    ops = list(dict.fromkeys((*named, *by_time)))[: max(count, TABLES)]
+    why = {op: {"ok": True, "rev": session.rev, **why_data(session, {"op": op})} for op in ops[:count]}
+    return {"suggest": hints, "why": why, "count": len(ops),
+            "legal": [legal_frame(session.legal(op), session.rev, 0) for op in ops]}
 
 
 def _timeline(session: Session) -> list[Frame]:

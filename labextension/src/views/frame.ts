@@ -43,6 +43,13 @@ export class Frame {
     return new Frame({ ...this.header, key }, this.buffer);
   }
 
+  /** A copy under a key, with single values and entries of the meta changed; columns that there are not are passed over. */
+  patched(key: string, changes: { column: string; at: number; value: number }[], meta: Record<string, unknown> = {}): Frame {
+    const copy = new Frame({ ...this.header, key, meta: { ...this.meta, ...meta } }, changes.length ? this.buffer.slice(0) : this.buffer);
+    for (const { column, at, value } of changes) if (copy.has(column) && Number.isFinite(value)) copy.column(column)[at] = value;
+    return copy;
+  }
+
   has(name: string): boolean {
     return this.columns.has(name);
   }

@@ -11,6 +11,8 @@ export interface Host {
   onMessage(f: (message: Record<string, unknown>, buffers: DataView[]) => void): () => void;
   /** False where no kernel listens: nothing can be run, cancelled or fetched. */
   readonly live: boolean;
+  /** Whether edits can be tried without a kernel, by tables that the page has. */
+  readonly whatIf?: boolean;
 }
 
 /** A host without a kernel: values live in a map, messages go nowhere. */
@@ -39,11 +41,11 @@ export class StaticHost implements Host {
     return () => set.delete(f);
   }
 
-  send(): void {
+  send(_message?: Record<string, unknown>): void {
     // Nobody listens.
   }
 
-  onMessage(): () => void {
+  onMessage(_f: (message: Record<string, unknown>, buffers: DataView[]) => void): () => void {
     return () => undefined;
   }
 }

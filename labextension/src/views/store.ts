@@ -209,7 +209,7 @@ export class Store {
 
   /** Null where nothing can be edited: a file, a page without a kernel, a session before its first word. */
   get edits(): Edits | null {
-    const frame = this.host.live && this.host.get('edit') !== false ? this.frames.get('edits') : undefined;
+    const frame = (this.host.live || this.host.whatIf) && this.host.get('edit') !== false ? this.frames.get('edits') : undefined;
     return frame ? (frame.meta as unknown as Edits) : null;
   }
 

@@ -6,7 +6,7 @@ part, and nothing of the executor is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -70,13 +70,21 @@ def evaluate_ops(graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[No
             values[node.name] = values[handed[node.name]]
         elif node.kind is not NodeKind.OUTPUT:
             with torch.no_grad():
-                values[node.name] = _leaf(node, feeds)
+                values[node.name] = leaf_value(node, feeds)
         for source in {*node.sources, handed.get(node.name, node.name)}:
             if last.get(source) == node.name:
                 values.pop(source, None)
 
 
-def _leaf(node: Node, feeds: Mapping[str, Tensor]) -> Tensor:
+def op_value(node: Node, operands: Sequence[Tensor]) -> Tensor | None:
+    """What an op should give of its producers' values, (z, R, C) padded to tiles, before the TMs of its edges; None for
+    an op that is not known here."""
+    with torch.no_grad():
+        return _run(node, [apply(edge.tms, x) for edge, x in zip(node.inputs, operands, strict=True)])
+
+
+def leaf_value(node: Node, feeds: Mapping[str, Tensor]) -> Tensor:
+    """An input, parameter or constant, (z, R, C) padded to tiles; see `evaluate_ops`."""
     if node.name in feeds:
         value = feeds[node.name]
     elif node.value is not None:

@@ -28,7 +28,7 @@ class Evaluation:
         dying: dict[str, list[str]] = {}
         for name, reader in last_use.items():
             dying.setdefault(reader, []).append(name)
-        self._steps = [(n.name, functools.partial(_value, graph, n), tuple(dying.get(n.name, ()))) for n in order]
+        self._steps = [(n.name, functools.partial(node_value, graph, n), tuple(dying.get(n.name, ()))) for n in order]
 
     def run(self, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None) -> Values:
         """See `evaluate`."""
@@ -62,7 +62,7 @@ def evaluate_nodes(
     with torch.set_grad_enabled(differentiable):
         for node in evaluation_order(graph):
             fed = node.name in handed and node.name not in feeds
-            values[node.name] = values[handed[node.name]] if fed else _value(graph, node, values, feeds, dtype)
+            values[node.name] = values[handed[node.name]] if fed else node_value(graph, node, values, feeds, dtype)
     return values
 
 
@@ -84,7 +84,7 @@ def evaluate_value(graph: Graph, name: str, feeds: Mapping[str, torch.Tensor]) -
     with torch.no_grad():
         for node in graph.topological():
             if node.name in needed:
-                values[node.name] = _value(graph, node, values, feeds, None)
+                values[node.name] = node_value(graph, node, values, feeds, None)
     return values[name]
 
 
@@ -104,9 +104,10 @@ def _as(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
 
 
-def _value(
+def node_value(
     graph: Graph, node: Node, values: Values, feeds: Mapping[str, torch.Tensor], dtype: torch.dtype | None
 ) -> torch.Tensor:
+    """The value of one node, of those of its operands in `values`."""
     if node.kind is NodeKind.INPUT:
         if node.recipe is not None:
             return run_recipe(node.recipe, feeds, dtype)

@@ -36,6 +36,8 @@ from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.compiles import GRAPH_STAGES, Compiles, as_sample
 from tbuda_lab.core.session.edits import Edits
 from tbuda_lab.core.session.explain import OpCard, Reasons, card_of
+from tbuda_lab.core.session.find_error import ErrorReport, find_error
+from tbuda_lab.core.session.find_error.goldens import read_goldens
 from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import EditStep, History
 from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
@@ -493,6 +495,27 @@ class Session:
         device runs again and is compared with that, too. break_below: see `run`.
         """
         return self.runs.verify(inputs, mode, break_below=break_below)
+
+    def find_error(
+        self,
+        inputs: Any = None,
+        mode: str = "golden",
+        *,
+        goldens: str | Path | Mapping[str, Any] | None = None,
+        min_pcc: float = MIN_PCC,
+        cancel: threading.Event | None = None,
+    ) -> ErrorReport:
+        """Find the op that is wrong, and where it goes wrong first: the traced graph against the module run eagerly,
+        the passed and the lowered graph each against the one before, and runs of the netlist without rounding, with
+        formats and, with `mode="device"`, as the machine rounds. It ends with the first stage that is wrong.
+
+        Where all are right it says what rounding costs, by op, and the format that would help. inputs: one sample, by
+        default the sample inputs. goldens: values of ops from outside, by their names in the traced graph: a mapping,
+        an `.npz`, a `.safetensors`, or the JSON lines of tt-mlir's chisel; with those of a card its tensors are judged.
+        min_pcc: correlation below which an output with its formats is wrong. Nothing of the session is changed. Raises
+        `InputError` for a session that trains, and what compiling and running raise.
+        """
+        return find_error(self, inputs, mode, read_goldens(goldens), min_pcc, cancel)
 
     # -- training ----------------------------------------------------------------------------------------------
     @classmethod

@@ -310,7 +310,9 @@ export class Editor {
       if (shown.length && !picture.hidden) this.dropResult.watch(shown, this.ops!.name[drag.op]!);
       this.store.edit(picture.edit);
     }
-    else if (!legal && drag.kind !== 'group') this.store.say(false, 'The legal shapes are still loading: try again.');
+    else if (!legal && drag.kind !== 'group') {
+      this.store.say(false, store.host.whatIf ? 'This page has no table of this op; the model has.' : 'The legal shapes are still loading: try again.');
+    }
     else if (picture && (!picture.lands || !picture.good)) this.store.say(false, picture.note || picture.title);
   }
 

@@ -1,0 +1,111 @@
+"""Values of ops from outside: npz, safetensors, and the JSON lines of per-op values that tt-mlir's chisel writes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files import bounded_bytes, bounded_text, read_npz
+from tbuda_lab.core.files.bounded import Budget, parse_json
+
+LARGEST = 2 << 30
+_FORMATS = ".npz, .safetensors, or .jsonl with a name and values in each line"
+_SAFE = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
+         "U8": "<u1"}
+_NAMES = ("op", "name", "op_name", "location", "loc")
+_VALUES = ("golden", "device", "values", "value", "data", "tensor")
+
+
+def read_goldens(goldens: str | Path | Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    """Values by op. Raises `InputError` naming the file, and its line where there is one."""
+    if goldens is None:
+        return {}
+    if isinstance(goldens, Mapping):
+        return {str(name): _array(value, str(name)) for name, value in goldens.items()}
+    path = Path(goldens)
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return {name: np.asarray(value) for name, value in read_npz(path).items()}
+    if suffix == ".safetensors":
+        return _safetensors(path)
+    if suffix in (".jsonl", ".json"):
+        return _json_lines(path)
+    raise InputError(f"{path.name}: values of ops come as {_FORMATS}")
+
+
+def _array(value: Any, where: str) -> np.ndarray:
+    if hasattr(value, "detach"):
+        value = value.detach().float().numpy()
+    try:
+        array = np.asarray(value, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: its values are no numbers") from error
+    return array
+
+
+def _safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Eight bytes with the length of a JSON header, the header, then the tensors one after the other."""
+    data = bounded_bytes(path, LARGEST, "is no file of tensors")
+    if len(data) < 8:
+        raise InputError(f"{path.name} is cut: it has {len(data)} bytes")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > min(len(data) - 8, 64 << 20):
+        raise InputError(f"{path.name} is cut or no safetensors: its header would have {length} bytes")
+    try:
+        header = parse_json(data[8 : 8 + length].decode("utf-8"), path.name)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name}: its header is not UTF-8 text") from error
+    body = memoryview(data)[8 + length :]
+    if not isinstance(header, dict):
+        raise InputError(f"{path.name}: its header is no object")
+    return {str(name): _tensor(entry, body, f"{path.name}: {str(name)[:80]}")
+            for name, entry in header.items() if name != "__metadata__"}
+
+
+def _tensor(entry: Any, body: memoryview, where: str) -> np.ndarray:
+    try:
+        code, shape, (begin, end) = _SAFE[entry["dtype"]], tuple(map(int, entry["shape"])), entry["data_offsets"]
+        if min(shape, default=1) < 0 or not 0 <= begin <= end <= len(body):
+            raise ValueError("it lies outside the file")
+        array = np.frombuffer(body[begin:end], code)
+        if entry["dtype"] == "BF16":
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        return array.reshape(shape).astype(np.float32)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{where}: not a tensor: {error}") from error
+
+
+def _json_lines(path: Path) -> dict[str, np.ndarray]:
+    budget = Budget(path.name, 1 << 30)
+    values: dict[str, np.ndarray] = {}
+    for number, line in enumerate(bounded_text(path, LARGEST, "is no file of values").splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path.name}, line {number}"
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{where}: not JSON") from error
+        if not isinstance(entry, dict):
+            raise InputError(f"{where}: expected an object with a name and values")
+        name = next((entry[k] for k in _NAMES if isinstance(entry.get(k), str)), None)
+        key = next((k for k in _VALUES if isinstance(entry.get(k), list)), None)
+        if name is None or key is None:
+            continue  # of chisel's lines those with errors alone have no values
+        array = _array(entry[key], where)
+        budget.take(array.nbytes, f"line {number}")
+        shape = entry.get("shape")
+        if isinstance(shape, list) and all(isinstance(n, int) and n >= 0 for n in shape):
+            if int(np.prod(shape)) != array.size:
+                raise InputError(f"{where}: {array.size} values do not fill the shape {shape}")
+            array = array.reshape(shape)
+        values[name] = array
+    if not values:
+        raise InputError(f"{path.name}: no line has a name ({', '.join(_NAMES)}) and values ({', '.join(_VALUES)})")
+    return values

@@ -1,0 +1,180 @@
+"""Two graphs that should calculate the same: which op of the second is the first that does not.
+
+Values of ops that both have are compared. A difference alone proves nothing: a pass may move a factor from one op to
+the next. So an op is blamed only if the outputs come right once its value is replaced by the reference. What is
+between it and the right values before it is what it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import evaluation_order
+
+Tensor = torch.Tensor
+Values = Mapping[str, Tensor]
+
+
+class GraphRun:
+    """Every value of a graph, and the values again after some of them are replaced.
+
+    step: a node's value of the values of its operands, None where it is not known.
+    """
+
+    def __init__(self, graph: Graph, step: Callable[[Node, Values], Tensor | None]) -> None:
+        self.graph, self._step = graph, step
+        self.order = evaluation_order(graph)
+        self.place = {node.name: k for k, node in enumerate(self.order)}
+        self.users = graph.users()
+        self.values: dict[str, Tensor] = {}
+        for node in self.order:
+            value = self._value(node, self.values)
+            if value is not None:
+                self.values[node.name] = value
+
+    def _value(self, node: Node, values: Values) -> Tensor | None:
+        return self._step(node, values) if all(s in values for s in node.sources) else None
+
+    def replaced(self, forced: Values) -> dict[str, Tensor]:
+        """The values that change where those of `forced` are replaced."""
+        changed = dict(forced)
+        overlay = _Over(changed, self.values)
+        first = min((self.place[n] for n in forced), default=0)
+        for node in self.order[first + 1 :]:
+            if node.name not in forced and any(s in changed for s in node.sources):
+                value = self._value(node, overlay)
+                if value is not None:
+                    changed[node.name] = value
+        return changed
+
+
+class _Over(Mapping[str, Tensor]):
+    """One mapping over another."""
+
+    def __init__(self, top: Values, below: Values) -> None:
+        self.top, self.below = top, below
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.top[name] if name in self.top else self.below[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.top or name in self.below
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter({**self.below, **self.top})
+
+    def __len__(self) -> int:
+        return len(set(self.below) | set(self.top))
+
+
+def relative_error(expected: Tensor, got: Tensor) -> float:
+    """Length of the difference over that of what is expected; inf where one has NaN or infinities that the other has
+    not."""
+    a, b = expected.detach().numpy().reshape(-1), got.detach().numpy().reshape(-1)
+    difference = a - b
+    length, off = float(np.sqrt(np.vdot(a, a))), float(np.sqrt(np.vdot(difference, difference)))
+    if not (np.isfinite(length) and np.isfinite(off)):
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return float("inf")
+        a, difference = a[finite].astype(np.float64), (a[finite] - b[finite]).astype(np.float64)
+        length, off = float(np.sqrt(a @ a)), float(np.sqrt(difference @ difference))
+    return off / length if length > 1e-30 else off
+
+
+class StageSearch:
+    """One stage. run: its graph; known: reference values of ops by name, in the form of the run's values (`view` takes
+    of a value what is compared); outputs: names of `known` that decide whether it is right."""
+
+    def __init__(
+        self,
+        run: GraphRun,
+        known: Values,
+        outputs: Sequence[str],
+        tolerance: float,
+        view: Callable[[str, Tensor], Tensor] = lambda _, value: value,
+        force: Callable[[str, Tensor], Tensor] = lambda _, value: value,
+    ) -> None:
+        self.run, self.tolerance, self._view, self._force = run, tolerance, view, force
+        self.known = {n: v for n, v in known.items() if n in run.values}
+        self.outputs = [n for n in outputs if n in self.known]
+        self.errors = {n: relative_error(v, view(n, run.values[n])) for n, v in self.known.items()}
+
+    def wrong(self) -> list[str]:
+        return [n for n in self.outputs if not self.errors[n] <= self.tolerance]
+
+    def blame(self) -> tuple[str, tuple[str, ...]]:
+        """(op, ops that it stands for) of the first wrong one; ("", ()) where the outputs are right."""
+        wrong = self.wrong()
+        if not wrong:
+            return "", ()
+        reached = self._reached(wrong)
+        suspects = sorted((n for n in reached if n in self.known), key=self.run.place.__getitem__)
+        for name in suspects:
+            if self._heals({name}, wrong):
+                return name, self._region(name)
+        frontier = [n for n in suspects if not any(m in reached and m in self.known for m in self._before(n))]
+        name = (frontier or suspects or wrong)[0]
+        return name, self._region(name)
+
+    def _heals(self, names: set[str], wrong: Sequence[str]) -> bool:
+        forced = {n: self._force(n, self.known[n]) for n in names}
+        changed = self.run.replaced(forced)
+        return all(
+            relative_error(self.known[o], self._view(o, changed[o])) <= 10 * self.tolerance
+            for o in wrong if o in changed
+        ) and all(o in changed for o in wrong)  # fmt: skip
+
+    def _right(self, name: str) -> bool:
+        return name in self.known and self.errors[name] <= self.tolerance
+
+    def _reached(self, wrong: Sequence[str]) -> set[str]:
+        """Nodes from which a wrong output is reached over values that are wrong, or not known to be right."""
+        reached, stack = set(wrong), list(wrong)
+        while stack:
+            for source in self.run.graph[stack.pop()].sources:
+                if source not in reached and not self._right(source):
+                    reached.add(source)
+                    stack.append(source)
+        return reached
+
+    def _before(self, name: str) -> set[str]:
+        """All that a node is made of."""
+        seen: set[str] = set()
+        stack = list(self.run.graph[name].sources)
+        while stack:
+            one = stack.pop()
+            if one not in seen:
+                seen.add(one)
+                stack.extend(self.run.graph[one].sources)
+        return seen
+
+    def _region(self, name: str) -> tuple[str, ...]:
+        """The op and those between it and the known values before it."""
+        seen, stack = {name}, [name]
+        while stack:
+            for source in self.run.graph[stack.pop()].sources:
+                node = self.run.graph[source]
+                if source not in seen and node.kind is NodeKind.OP and source not in self.known:
+                    seen.add(source)
+                    stack.append(source)
+        return tuple(sorted(seen, key=self.run.place.__getitem__))
+
+
+def first_tile(expected: np.ndarray, got: np.ndarray, share: float = 0.01) -> tuple[int, int, int] | None:
+    """(z, row, column) of the first 32x32 tile that is off by more than `share` of the largest wanted magnitude, of
+    tensors whose leading dimensions are slices."""
+    a = np.atleast_2d(np.asarray(expected, np.float64))
+    b = np.atleast_2d(np.asarray(got, np.float64))
+    a, b = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
+    scale = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+    with np.errstate(invalid="ignore"):
+        off = np.argwhere(~(np.abs(a - b) <= max(share * scale, 1e-9)) & ~(np.isnan(a) & np.isnan(b)))
+    if not len(off):
+        return None
+    tiles = np.unique(np.stack([off[:, 0], off[:, 1] // 32, off[:, 2] // 32], axis=1), axis=0)
+    return int(tiles[0, 0]), int(tiles[0, 1]), int(tiles[0, 2])

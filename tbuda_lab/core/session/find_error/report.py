@@ -1,0 +1,73 @@
+"""What a search for the wrong op found."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tbuda_lab.core.verification import TensorError
+
+STAGES = ("traced", "passed", "lowered", "netlist", "golden", "device")
+"""In the order of the compile: the traced graph against the module; the passed and the lowered graph each against the
+one before; the netlist run without rounding against the lowered graph; with its formats; as the machine rounds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OpError:
+    """One op of a run. isolated: against what its inputs, as they came, should give; accumulated: against the
+    reference. expected: relative L2 error that rounding to its format explains; first: the first tile (z, row, column)
+    that is off, None where none is."""
+
+    op: str
+    isolated: TensorError
+    accumulated: TensorError
+    expected: float
+    first: tuple[int, int, int] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class FormatCost:
+    """What the rounding of one op costs. share: relative L2 error of the outputs that it makes alone; df: its format;
+    instead: the one to give it."""
+
+    op: str
+    df: str
+    share: float
+    instead: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorReport:
+    """stage: the first wrong one of `STAGES`, "" where all are right. op: the op of that stage's graph; source: the op
+    of the traced graph that it is of; nodes: ops that it stands for, between it and what is right before it. location:
+    its line in the user's model; tile: the first one that is off. outputs: of the last stage that was run against the
+    reference. ops: in schedule order, where a netlist was run. costs: of formats, largest first. error: of the
+    outputs, relative L2. checked: stages that were looked at."""
+
+    stage: str
+    op: str
+    source: str
+    nodes: tuple[str, ...]
+    location: str
+    tile: tuple[int, int, int] | None
+    outputs: tuple[TensorError, ...]
+    ops: tuple[OpError, ...]
+    costs: tuple[FormatCost, ...]
+    error: float
+    checked: tuple[str, ...]
+    reason: str = ""
+
+    @property
+    def right(self) -> bool:
+        return not self.stage
+
+    def __str__(self) -> str:
+        if self.stage:
+            tile = f", tile {self.tile}" if self.tile is not None else ""
+            line = f" ({self.location})" if self.location else ""
+            return f"{self.op or 'the outputs'}{line}{tile}: first wrong at `{self.stage}`; {self.reason}"
+        text = f"right everywhere ({', '.join(self.checked)}); relative error of the outputs {self.error:.3g}"
+        if self.costs:
+            worst = self.costs[0]
+            advice = f": give it {worst.instead}" if worst.instead else ""
+            text += f"; {worst.df} at {worst.op} costs {worst.share:.2g} of it{advice}"
+        return text

@@ -1,0 +1,164 @@
+"""The wrong op found by itself: faults planted after each stage, clean models, values from outside, formats."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tbuda_lab.cli import main
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.find_error.goldens import read_goldens
+from tbuda_lab.core.verification import measure_error
+from tests.faults.judge import clean, try_fault
+from tests.faults.models import make
+
+FELT = [
+    ("gated", "swapped operand"),
+    ("causal", "lost bias"),
+    ("mlp", "wrong format"),
+    ("mlp", "off-by-one slice"),
+    ("residual", "lost bias"),
+    ("gated", "wrong TM"),
+]
+
+
+@pytest.mark.parametrize("model, kind", FELT)
+def test_planted_faults_are_found_with_op_and_stage(model: str, kind: str) -> None:
+    outcome = next(o for seed in range(5) if (o := try_fault(model, kind, random.Random(seed))) is not None)
+    assert outcome.right, f"{outcome.fault.op} at {outcome.fault.stage}: {outcome.report}"
+    assert "first wrong at" in str(outcome.report)
+
+
+@pytest.mark.parametrize("model", ["mlp", "causal", "residual"])
+def test_clean_models_raise_no_alarm_and_say_what_rounding_costs(model: str) -> None:
+    session, _ = clean(model)
+    before = session.rev
+    report = session.find_error()
+    assert report.right and report.checked == ("traced", "passed", "lowered", "netlist", "golden")
+    assert 0 < report.error < 0.03 and report.costs and "costs" in str(report)
+    assert {o.op for o in report.ops} == set(session.compile().placement.ops)
+    assert all(o.isolated.relative_l2 <= o.expected for o in report.ops)
+    assert session.rev == before
+
+
+def test_a_format_too_coarse_for_the_outputs_is_named_with_a_better_one() -> None:
+    module, inputs = make("mlp")
+    options = CompileOptions(default_df_override=DataFormat.Bfp4_b)
+    report = Session(module, inputs, "n150", options).find_error()
+    worst = report.costs[0]
+    assert (report.stage, report.op) == ("golden", worst.op) and "Bfp4_b costs" in report.reason
+    assert worst.df == "Bfp4_b" and worst.instead in ("Bfp8_b", "Float16_b")
+    assert worst.share > 5 * Session(module, inputs, "n150").find_error().costs[0].share
+
+
+def test_a_wrong_trace_is_found_against_the_module() -> None:
+    """A traced graph whose subtraction is turned round: the module run eagerly never has that value."""
+    module, inputs = make("gated")
+    session = Session(module, inputs, "n150", cache=False)
+    node = next(n for n in session.trace().ops if n.op.type == "subtract")
+    node.inputs = node.inputs[::-1]
+    report = session.find_error()
+    assert (report.stage, report.op) == ("traced", node.name) and report.location
+
+
+def test_values_from_outside_are_judged(tmp_path: Path) -> None:
+    module, inputs = make("mlp")
+    session = Session(module, inputs, "n150")
+    with torch.no_grad():
+        hidden = module[1](module[0](inputs[0])).numpy()
+    name = next(n.name for n in session.trace().ops if n.op.type == "relu")
+    np.savez(tmp_path / "good.npz", **{name: hidden})
+    np.savez(tmp_path / "bad.npz", **{name: hidden + 1})
+    assert session.find_error(goldens=tmp_path / "good.npz").right
+    report = session.find_error(goldens=tmp_path / "bad.npz")
+    assert (report.stage, report.op) == ("traced", name) and "golden" in report.reason
+
+
+def safetensors(values: np.ndarray, **changes: object) -> bytes:
+    entry = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [0, values.nbytes]} | changes
+    header = json.dumps({"a": entry}).encode()
+    return struct.pack("<Q", len(header)) + header + values.astype("<f4").tobytes()
+
+
+def test_goldens_are_read_from_three_kinds_of_files(tmp_path: Path) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (tmp_path / "a.safetensors").write_bytes(safetensors(values))
+    (tmp_path / "a.jsonl").write_text(
+        '{"op": "a", "golden": [0, 1, 2, 3, 4, 5], "shape": [2, 3]}\n\n{"op": "b", "pcc": 0.9}\n'
+    )
+    np.savez(tmp_path / "a.npz", a=values)
+    for name in ("a.safetensors", "a.jsonl", "a.npz"):
+        np.testing.assert_array_equal(read_goldens(tmp_path / name)["a"], values)
+
+
+@pytest.mark.parametrize(
+    "name, data",
+    [
+        ("x.pkl", b"x"),
+        ("x.jsonl", b"{"),
+        ("x.jsonl", b"[1]"),
+        ("x.jsonl", b'{"op": "a"}'),
+        ("x.jsonl", b'{"op":"a","golden":["x"]}'),
+        ("x.jsonl", b'{"op":"a","golden":[1,2],"shape":[3]}'),
+        ("x.safetensors", b"123"),
+        ("x.safetensors", struct.pack("<Q", 1 << 60) + b"{}"),
+        ("x.safetensors", struct.pack("<Q", 2) + b"[]"),
+        ("x.safetensors", safetensors(np.zeros(2), data_offsets=[0, 1 << 40])),
+        ("x.safetensors", safetensors(np.zeros(2), dtype="X")),
+        ("x.safetensors", safetensors(np.zeros(2), shape=[5])),
+        ("x.npz", b"no zip"),
+    ],
+)
+def test_bad_files_of_values_are_refused(name: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError):
+        read_goldens(tmp_path / name)
+
+
+def test_what_it_is_not_for_is_refused() -> None:
+    module, inputs = make("mlp")
+    with pytest.raises(InputError, match="golden or device"):
+        Session(module, inputs, "n150").find_error(mode="exact")
+    training = Session.for_training(
+        nn.Linear(32, 32), torch.randn(2, 32), nn.MSELoss(), torch.randn(2, 32), device="n150"
+    )
+    with pytest.raises(InputError, match="inference"):
+        training.find_error()
+
+
+def test_measures_are_those_of_their_definitions() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(500)
+    b = a + 0.01 * rng.standard_normal(500)
+    found = measure_error("x", a, b)
+    assert found.relative_l2 == pytest.approx(np.linalg.norm(a - b) / np.linalg.norm(a), rel=1e-6)
+    assert found.max_abs == pytest.approx(np.abs(a - b).max(), rel=1e-6)
+    assert found.pcc == pytest.approx(np.corrcoef(a, b)[0, 1], rel=1e-6)
+    assert found.ulps == pytest.approx(found.max_abs / np.spacing(np.float32(np.abs(a).max())), rel=1e-6)
+    flat = measure_error("x", np.full(9, 3.0), np.full(9, 3.0) + 1e-3 * rng.standard_normal(9))
+    assert flat.constant and flat.pcc == 1.0
+    lost = measure_error("x", np.array([1.0, np.inf]), np.array([1.0, 2.0]))
+    assert lost.pcc == 0 and not np.isfinite(lost.relative_l2)
+    assert measure_error("x", np.zeros(4), np.zeros(4)).relative_l2 == 0
+    with pytest.raises(ValueError, match="against"):
+        measure_error("x", a, a[1:])
+
+
+def test_the_command_says_it_and_its_exit_code_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("from tests.faults.models import make\n\n\ndef mlp():\n    return make('mlp')\n")
+    assert main(["bisect", f"{model}:mlp", "--device", "n150"]) == 0
+    assert "right everywhere" in capsys.readouterr().out
+    (tmp_path / "g.jsonl").write_text('{"op": "0.matmul", "golden": ' + json.dumps([7.0] * 64 * 96) + "}\n")
+    assert main(["bisect", f"{model}:mlp", "--device", "n150", "--goldens", str(tmp_path / "g.jsonl")]) == 1
+    assert "first wrong at `traced`" in capsys.readouterr().out
