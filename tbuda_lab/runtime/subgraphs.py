@@ -17,6 +17,7 @@ from tbuda_lab.core.frontend.pybuda import PyTorchModule
 from tbuda_lab.core.frontend.pybuda.cache_links import SUBGRAPH
 from tbuda_lab.core.frontend.pybuda.module import Module
 from tbuda_lab.core.frontend.pybuda.subgraphs import OWN_ARGUMENT, PLACE, ROWS, from_subgraphs, rows_value
+from tbuda_lab.core.frontend.torch_model.export import set_evaluation
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import PHASE, WRITES, direction_of, forward_part, is_cache, netlist_part, subgraph_of
 from tbuda_lab.core.graph.phases import subgraphs as subgraphs_of
@@ -45,7 +46,7 @@ def trace_subgraphs(modules: Sequence[Module], sample: Inputs, settings: Compile
     """The graph of the subgraphs. sample: the inputs of each module, or those of the only one."""
     for module in modules:
         if isinstance(module, PyTorchModule):
-            module.module.eval()  # as the device runs it
+            set_evaluation(module.module)  # as the device runs it
     samples = [sample] if len(modules) == 1 else list(sample.values() if isinstance(sample, dict) else sample)
     graph = from_subgraphs(modules, samples, settings.loopback_outputs, settings.enable_link_past_cache_ios,
                            settings.effective("enable_consteval"), _rotates(settings))  # fmt: skip

@@ -262,7 +262,10 @@ class _BoundGraph(nn.Module):
             return torch.fx.Interpreter(self.__dict__["_graph"]).run(*full)
 
 
-_PART = re.compile(r"_(?:modules|parameters|buffers)\['([^']+)'\]|\.(?!_modules|_parameters|_buffers)(\w+)|\[(\d+)\]")
+_PART = re.compile(
+    r"(?:_modules|_parameters|_buffers)(?:'\])?\['([^']+)'\]"  # also __dict__['_modules']['a'], of modules that have a
+    r"|\.(?!_modules|_parameters|_buffers|__dict__)(\w+)|\[(\d+)\]"  # __getattr__ of their own
+)
 
 
 def _name_of(node: torch.fx.Node) -> str:
@@ -271,6 +274,6 @@ def _name_of(node: torch.fx.Node) -> str:
     source = getattr(argument, "source", None) or getattr(node, "_dynamo_source", None)
     text = getattr(source, "name", "")
     text = text() if callable(text) else str(text)
-    if "_parameters[" in text or "_buffers[" in text:
+    if re.search(r"_(?:parameters|buffers)(?:'\])?\[", text):
         return ".".join(next(p for p in m.groups() if p) for m in _PART.finditer(text))
     return ""

@@ -21,6 +21,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, Tensor
 from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
+from tbuda_lab.core.frontend.torch_model.export import set_evaluation
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.lowering.data_formats import device_format
@@ -170,7 +171,7 @@ class TTDevice(SubgraphDevice):
             return self._result
         for module in self.modules:
             if isinstance(module, PyTorchModule):
-                module.module.eval()  # as the device runs it
+                set_evaluation(module.module)  # as the device runs it
         graph = self.trace(sample)
         if self.has_subgraphs:
             sample = subgraphs.Subgraphs(graph, self.name).sample(sample)
@@ -321,7 +322,7 @@ class TTDevice(SubgraphDevice):
             )
             options = settings.options(1, self.fp32_fallback)
             options = dataclasses.replace(options, default_df_override=self._format(Graph("none"), options))
-            self._hosted = BrokenModel(module.module.eval(), self.spec, options)
+            self._hosted = BrokenModel(set_evaluation(module.module), self.spec, options)
             self._result = self._runner = self._split = None
             self._compiled_state, self._batch = self._state(), 0
 

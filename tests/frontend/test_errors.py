@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +19,7 @@ from tbuda_lab.core.frontend import feeds, from_any, from_torch
 from tbuda_lab.core.frontend.pybuda.foreign import graph_outputs
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.core.ops.evaluate import evaluate
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tests.frontend.ops_zoo import Fn
 
@@ -214,15 +220,6 @@ def test_randomness_and_active_dropout_are_refused() -> None:
         from_torch(Drop(), (X,))
 
 
-def test_an_empty_output_is_refused_by_its_place() -> None:
-    class Cut(nn.Module):
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return x + 1, (2 * x)[:, :0]
-
-    with pytest.raises(UnsupportedOp, match=r"output \[1\] of the model is empty, of shape \(1, 0\); leave it out"):
-        from_torch(Cut(), (torch.randn(3, 5),))
-
-
 def test_indices_of_a_pool_are_the_hosts() -> None:
     class Pool(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -232,8 +229,9 @@ def test_indices_of_a_pool_are_the_hosts() -> None:
     graph = from_torch(Pool(), inputs)
     values, indices = evaluate(graph, feeds(graph, inputs)).values()
     assert torch.equal(values, Pool()(*inputs)[0]) and torch.equal(indices, Pool()(*inputs)[1])
+    strict = CompileOptions(cpu_fallback="none")
     with pytest.raises(UnsupportedOp, match="the device has no max_pool2d_with_indices"):
-        Session(Pool(), inputs).compile()
+        Session(Pool(), inputs, options=strict).compile()
 
 
 @pytest.mark.parametrize(("forward", "says"), [
@@ -290,3 +288,91 @@ def test_refused_inputs_leave_no_traceback_on_stderr(capfd: pytest.CaptureFixtur
     with pytest.raises(InputError):
         from_torch(nn.Linear(8, 8), (torch.randn(1, 4),))
     assert capfd.readouterr().err == ""
+
+
+def _scripts() -> dict[str, Any]:
+    layers = nn.Sequential(nn.Linear(5, 5), nn.ReLU()).eval()
+    scripted, traced = torch.jit.script(layers), torch.jit.trace(layers, torch.randn(1, 5))
+    return {
+        "scripted": scripted, "traced": traced, "frozen": torch.jit.freeze(torch.jit.script(layers)),
+        "inside": nn.Sequential(scripted, nn.ReLU()),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["scripted", "traced", "frozen", "inside"])
+def test_torchscript_is_refused_with_what_would_work(kind: str) -> None:
+    with pytest.raises(ModelError, match=r"TorchScript module.*nn\.Module"):
+        from_torch(_scripts()[kind], (torch.randn(1, 5),))
+
+
+def test_exported_programs_and_their_modules_are_read() -> None:
+    layers, x = nn.Sequential(nn.Linear(5, 5), nn.ReLU()).eval(), torch.randn(1, 5)
+    program = torch.export.export(layers, (x,))
+    for model in (program, program.module()):
+        graph = from_any(model, (x,))
+        (have,) = evaluate(graph, feeds(graph, (x,))).values()
+        torch.testing.assert_close(have, layers(x).detach())
+
+
+class Placed(nn.Module):
+    """What it does to an element depends on its place in dim 0."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+def _added(x: torch.Tensor) -> torch.Tensor:
+    y = x + 0
+    y[1:2] += 0.1
+    return y
+
+
+@pytest.mark.parametrize("function", [
+    _added,
+    lambda x: torch.cat([x[:3], x[3:4] * 2, x[4:]]),
+    lambda x: x.flatten(1).triu(1).max(-1, keepdim=True)[0],
+    lambda x: x + torch.arange(7.0)[:, None, None],
+    lambda x: x.roll(1, 0),
+    lambda x: torch.where(torch.arange(7)[:, None, None] == 4, x, -x),
+    lambda x: x.flatten(1).tril(-1),
+], ids=["a slice is written", "one is doubled", "a triangle's largest", "places are added", "turned", "one is kept",
+        "below the diagonal"])  # fmt: skip
+@pytest.mark.parametrize("seed", [0, 1])
+def test_dim_0_is_no_microbatch_where_places_matter(
+    function: Callable[[torch.Tensor], torch.Tensor], seed: int
+) -> None:
+    torch.manual_seed(seed)
+    x = torch.randn(7, 2, 3)
+    graph = from_torch(Placed(function), (x,))
+    assert graph.inputs[0].shape == (7, 2, 3)
+    (have,) = evaluate(graph, feeds(graph, (x,))).values()
+    torch.testing.assert_close(have, function(x))
+
+
+def test_warnings_of_other_threads_are_heard_while_one_traces() -> None:
+    heard: list[str] = []
+    inside = threading.Event()
+    leave = threading.Event()
+
+    class Slow(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            warnings.warn("of the trace", stacklevel=1)
+            inside.set()
+            assert leave.wait(30)
+            return x + 1
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        tracing = threading.Thread(target=lambda: from_torch(Slow(), (X,)))
+        tracing.start()
+        assert inside.wait(30)
+        stderr = sys.stderr
+        warnings.warn("of another thread", stacklevel=1)
+        leave.set()
+        tracing.join()
+        heard = [str(w.message) for w in seen]
+    assert "of another thread" in heard and "of the trace" not in heard and sys.stderr is stderr

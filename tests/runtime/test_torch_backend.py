@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -143,3 +144,25 @@ def test_torch_finds_it_by_name() -> None:
     entry = declared["project"]["entry-points"]["torch_dynamo_backends"]["tbuda"]
     module, _, name = entry.partition(":")
     assert getattr(__import__(module, fromlist=[name]), name) is tbuda
+
+
+class OwnAttributes(nn.Module):
+    """Looks attributes up itself, as the models of diffusers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.gain = nn.Linear(8, 8), nn.Parameter(torch.ones(8))
+        self.register_buffer("shift", torch.ones(8))
+
+    def __getattr__(self, name: str) -> Any:
+        return 2.0 if name == "factor" else super().__getattr__(name)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.factor + self.shift * self.gain
+
+
+def test_modules_with_a_getattr_of_their_own() -> None:
+    model, x = OwnAttributes().eval(), torch.randn(1, 8)
+    compiled = torch.compile(model, backend="tbuda", options={"df": "Float32"})
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)

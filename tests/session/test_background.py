@@ -6,6 +6,7 @@ import re
 import threading
 
 import pytest
+import torch
 
 from tbuda_lab.core.compiler import request
 from tbuda_lab.core.errors import Cancelled, OverrideError
@@ -45,9 +46,6 @@ def test_a_new_edit_cancels_the_running_compile(traced):
     go_on.set()
     worker.join(120)
     assert not worker.is_alive() and compiled == [] and session.result is None
-    with pytest.raises(Cancelled):
-        session.wait(1)
-    session.compile_async()
     assert session.wait(120).overrides == session.overrides
     assert len(compiled) == 1
 
@@ -122,3 +120,16 @@ def test_a_compile_stops_inside_tracing_and_passes(stage: str, message: str, mon
     assert told and session.result is None and session.error is None
     assert session.stage == ("empty" if stage == "trace" else "traced")
     assert session.compile().netlist == Session(*encoder(1), "n150", name="layer").compile().netlist
+
+
+def test_wait_starts_a_compile_and_says_cancelled_only_where_somebody_cancelled() -> None:
+    session = Session(torch.nn.Linear(32, 32).eval(), (torch.randn(1, 32),), name="alone")
+    assert session.wait(120) is session.result
+    session.configure(enable_auto_fusing=False)
+    assert session.wait(120).options.enable_auto_fusing is False
+    session.configure(schedule_swaps=3)
+    session.cancel()
+    with pytest.raises(Cancelled):
+        session.wait(120)
+    session.compile_async()
+    assert session.wait(120).options.schedule_swaps == 3

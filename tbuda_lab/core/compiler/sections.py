@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tbuda_lab.core.compiler.result import CompileResult
 
 Place = Literal["host", "device"]
+EMPTY = "it has no elements, which the device has no form for"
 SENT = ".sent"
 """What the name of an OUTPUT ends with that a later section reads."""
 
@@ -120,8 +121,11 @@ def host_ops(graph: Graph, options: CompileOptions, automatic: bool = True) -> d
     named = {name.lower() for name in options.cpu_fallback_ops}
     whole = {o.sources[0] for o in graph.outputs if not is_float(o)}
     why: dict[str, str] = counting_ops(graph, options.data_format) if automatic else {}
+    empty = {n.name for n in graph if 0 in n.shape and n.kind in (NodeKind.OP, NodeKind.OUTPUT)}
     if automatic:
         why |= {name: WHOLE for name in whole if name in stored or graph[name].kind is not NodeKind.OP}
+        why |= {n.name: EMPTY for n in graph if n.name in empty and n.kind is NodeKind.OP and n.name not in stored}
+        why |= {graph[name].sources[0]: EMPTY for name in empty if graph[name].kind is NodeKind.OUTPUT}
     for node in graph.topological():
         if node.kind is not NodeKind.OP or node.name in stored:
             continue
@@ -278,7 +282,7 @@ def with_output_copies(graph: Graph) -> Graph:
     for output in outputs:  # all of them, for they are given in the order of the table
         del copied.nodes[output.name]
     for output in outputs:
-        if not is_float(output):
+        if not is_float(output) or 0 in output.shape:
             copied.add(output)
         else:
             source = copied[output.sources[0]]

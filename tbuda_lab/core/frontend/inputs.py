@@ -40,17 +40,34 @@ class BoundInputs:
 
     def cut(self, at: int = 0) -> BoundInputs:
         """One element of the microbatch: dim 0 of every input that has the microbatch there is cut to 1."""
-        size = self.microbatch
-        if size == 1:
-            return self
+        return self if self.microbatch == 1 else self._each(lambda value: value[at : at + 1])
 
-        result: dict[int, torch.Tensor] = {}
+    def turned(self) -> BoundInputs:
+        """The elements of the microbatch in another order: the last one comes first."""
+        return self._each(lambda value: value.roll(1, 0))
+
+    def positive(self) -> BoundInputs:
+        """With floats from 0.5 to 1.5, the same ones every time, instead of those that have the microbatch in dim 0."""
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(value: torch.Tensor) -> torch.Tensor:
+            if not value.is_floating_point():
+                return value
+            return (torch.rand(value.shape, generator=generator) + 0.5).to(value.dtype)
+
+        return self._each(drawn)
+
+    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> BoundInputs:
+        """A change of every input that has the microbatch in dim 0."""
+        size, result = self.microbatch, dict[int, torch.Tensor]()
 
         def one(value: Any) -> Any:
             if not (isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == size):
                 return value
-            # one cut of each tensor, so that leaves stay the arguments
-            return result.setdefault(id(value), value[at : at + 1])
+            # one change of each tensor, so that leaves stay the arguments
+            if id(value) not in result:
+                result[id(value)] = change(value)
+            return result[id(value)]
 
         args, kwargs = pytree.tree_map(one, (self.args, self.kwargs))
         return BoundInputs(args, kwargs, tuple((path, one(t)) for path, t in self.leaves))

@@ -49,7 +49,7 @@ def check_conv(x_channels: int, w: Shape, bias: Shape | None, groups: int, what:
         raise ShapeError(
             f"{what}: weight {w} in {groups} group(s) takes {w[1] * groups} input channels, the input has {x_channels}"
         )
-    if bias is not None and bias != (w[0],):
+    if bias is not None and (bias[-1:] != (w[0],) or math.prod(bias) != w[0]):  # one that an input gives gets rank 4
         raise ShapeError(f"{what}: the bias is a vector of the {w[0]} output channels, not {bias}")
 
 
@@ -193,6 +193,7 @@ class ConvRows(NdOp):
 
     def evaluate(self, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
         img = functional.pad(rows_to_nchw(x, self.in_hw), self.padding)
+        bias = None if bias is None else bias.reshape(-1)
         return nchw_to_rows(functional.conv2d(img, w, bias, self.stride, 0, self.dilation, self.groups))
 
     def differentiable(self, b: Builder, node: Node, x: str, w: str, *bias: str) -> str:

@@ -87,6 +87,7 @@ class Compiles:
                     return self._session.result
                 state = self._state.history.state
                 self._state.cancel = cancel = threading.Event()
+                self._state.stopped = False
             return self.compile_request(state, cancel)
 
     def _part(self, upto: str) -> CompileResult | None:
@@ -154,12 +155,17 @@ class Compiles:
         with self._state.edit_lock:
             self._state.cancel.set()
             self._state.cancel = cancel = threading.Event()
+            self._state.stopped, self._state.crash = False, None
             self._session.error = None
             state = self._state.history.state
 
             def work() -> None:
-                with contextlib.suppress(TbudaError):
-                    self.compile_request(state, cancel)
+                try:
+                    with contextlib.suppress(TbudaError):
+                        self.compile_request(state, cancel)
+                except BaseException as error:
+                    self._state.crash = error
+                    raise
 
             self._state.worker = threading.Thread(target=work, name="tbuda-compile", daemon=True)
             self._state.worker.start()
@@ -167,12 +173,20 @@ class Compiles:
 
     def wait(self, timeout: float | None = None) -> CompileResult:
         """See `Session.wait`."""
-        wait_for(self._state.worker, timeout)
-        if self._session.error is not None:
-            raise self._session.error
-        if self._session.result is None or self._session.stale:
-            raise Cancelled("the compile was cancelled")
-        return self._session.result
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            wait_for(self._state.worker, None if end is None else max(0.0, end - time.monotonic()))
+            with self._state.edit_lock:
+                if self._session.error is not None:
+                    raise self._session.error
+                if self._session.result is not None and not self._session.stale:
+                    return self._session.result
+                if self._state.crash is not None:
+                    raise self._state.crash
+                if self._state.stopped:
+                    raise Cancelled("the compile was cancelled")
+                if self._state.worker is None or not self._state.worker.is_alive():
+                    self.compile_async()
 
     def run_guarded(self, work: Callable[[], T]) -> T:
         """Does some work; an error becomes the session's error, and its findings the session's problems, before it goes

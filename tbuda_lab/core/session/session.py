@@ -176,6 +176,7 @@ class Session:
 
     def cancel(self) -> None:
         """Stop a running compile or run at the next safe point; it raises `Cancelled`, the last result stays."""
+        self._state.stopped = True
         self._state.cancel.set()
 
     # -- compiling ---------------------------------------------------------------------------------------------
@@ -217,7 +218,8 @@ class Session:
         return self.compiles.compile_async()
 
     def wait(self, timeout: float | None = None) -> CompileResult:
-        """Until the background compile is over; raises what it raised, or `TimeoutError` after `timeout` seconds."""
+        """The result of the current options and overrides: joins the background compile, or starts one where none is at
+        work. Raises what it raised, `Cancelled` after `cancel`, or `TimeoutError` after `timeout` seconds."""
         return self.compiles.wait(timeout)
 
     def graph(self, stage: str = "lowered") -> Graph:

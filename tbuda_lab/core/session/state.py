@@ -64,7 +64,9 @@ class SessionState:
 
     history: options and overrides, and the steps to them. pipeline: the compiler with what it keeps. results: of the
     last requests, by their key. journal: the file that edits are written to. traced: the nD graph. runner: that of the
-    current result, unless it works. ran: the result that was run last. cancel: set to stop what works now. worker: the
+    current result, unless it works. ran: the result that was run last. cancel: set to stop what works now;
+    stopped: whether the user did so since the last compile began. crash: what ended the background
+    compile that is no error of ours. worker: the
     background compile. names: what overrides by pattern have been matched with. modules: of a session that trains the
     model and its loss. work_lock: held while stages run. edit_lock: held for moments only.
     """
@@ -78,6 +80,8 @@ class SessionState:
     runner: Runner | None = None
     ran: CompileResult | None = None
     cancel: threading.Event = dataclasses.field(default_factory=threading.Event)
+    stopped: bool = False
+    crash: BaseException | None = None
     worker: threading.Thread | None = None
     names: tuple[str, ...] = ()
     modules: tuple[Module, Module] | None = None

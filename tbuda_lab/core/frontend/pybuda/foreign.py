@@ -200,7 +200,7 @@ def open_model(model: Any, name: str = "model") -> Any:
     if {cls.__module__.split(".")[0] for cls in type(model).__mro__} & {"keras", "tensorflow"}:
 
         return TFModule(name, model)
-    return model
+    return model.module() if isinstance(model, torch.export.ExportedProgram) else model
 
 
 MISSING = (

@@ -41,6 +41,8 @@ class PyTorchModule(Module):
 
     def __init__(self, name: str, module: torch.nn.Module, redirect_forward: bool = True) -> None:
         super().__init__(name)
+        if isinstance(module, torch.export.ExportedProgram):
+            module = module.module()
         if not isinstance(module, torch.nn.Module):
             raise PyBudaModelError(f"PyTorchModule {name!r} takes a torch.nn.Module, not {type(module).__name__}")
         self.module = module

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import sys
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export import _trace as _export_trace
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
@@ -56,7 +56,7 @@ IGNORED = {
 def evaluation(module: torch.nn.Module) -> Iterator[None]:
     """The module in eval mode for the time of the trace; every submodule's own mode comes back afterwards."""
     modes = [(m, m.training) for m in module.modules()]
-    module.eval()
+    set_evaluation(module)
     try:
         yield
     finally:
@@ -64,26 +64,62 @@ def evaluation(module: torch.nn.Module) -> Iterator[None]:
             submodule.training = training
 
 
+def set_evaluation(module: torch.nn.Module) -> torch.nn.Module:
+    """The module in eval mode; one that torch.export has made stays in the mode in which it was exported."""
+    with contextlib.suppress(NotImplementedError):
+        module.eval()
+    return module
+
+
 _CHATTY = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
+
+
+class _OfThreads:
+    """Matches the warnings of some threads: stands for a message in a filter of `warnings`, which asks its `match`."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def match(self, _: str) -> bool:
+        return threading.get_ident() in self.threads
+
+
+_SILENT = _OfThreads()
+
+
+def _print_unless_silent(*args: Any, **kwargs: Any) -> None:
+    if threading.get_ident() not in _SILENT.threads:
+        print(*args, **kwargs)
+
+
+_export_trace.print = _print_unless_silent  # type: ignore[attr-defined]
+"""Where a trace fails torch.export prints the graph so far to stderr: its own `print`, and only for our traces nothing.
+"""
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Without torch's own chatter about the trace: our errors say it in fewer words.
 
-    What the model itself writes to stderr comes out afterwards, when the trace succeeds.
+    Warnings of this thread alone are left out. What other threads warn of, and what anybody writes to stderr, goes
+    where it always does.
     """
     loggers = [logging.getLogger(name) for name in _CHATTY]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    text = io.StringIO()
+    me, entry = threading.get_ident(), ("ignore", _SILENT, Warning, None, 0)
+    outermost = me not in _SILENT.threads
+    _SILENT.threads.add(me)
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    filters.insert(0, entry)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(text):
-            warnings.simplefilter("ignore")
-            yield
-        sys.stderr.write(text.getvalue())
+        yield
     finally:
+        if outermost:
+            _SILENT.threads.discard(me)
+        if entry in filters:
+            filters.remove(entry)
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 

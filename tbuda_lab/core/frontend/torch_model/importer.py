@@ -65,6 +65,9 @@ def from_torch(
     further INPUT node with `attrs[DROPOUT]` (see `inputs.draw_masks`). Raises `ModelError` (cannot be traced),
     `InputError` (inputs that do not fit), `UnsupportedOp` (all ops without a mapping at once).
     """
+    if isinstance(module, torch.export.ExportedProgram):
+        module = module.module()
+    refuse_script(module)
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module"
@@ -80,33 +83,67 @@ def from_torch(
     return graph
 
 
-def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
-    """Whether the first and the last element of the microbatch alone give those elements of every output.
+def refuse_script(module: Any) -> None:
+    """Raises `ModelError` for TorchScript: its code is torch's, and nothing is left to trace."""
+    if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise ModelError(
+            "a TorchScript module (torch.jit.script, trace, load or freeze) cannot be traced; give the nn.Module that "
+            "it was made from, an ExportedProgram of torch.export, or an ONNX file of torch.onnx.export"
+        )
+    parts = module.named_modules() if isinstance(module, torch.nn.Module) else ()
+    inner = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
+    if inner is not None:
+        raise ModelError(f"submodule {inner!r} is a TorchScript module, which cannot be traced; put the nn.Module "
+                         "there that it was made from")
 
-    Dim 0 is taken for a microbatch only then; a model that mixes along dim 0 is traced on all of it. The last one is
-    looked at too because running sums along dim 0 leave the first as it is.
+
+def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
+    """Whether dim 0 is a microbatch: the first and the last element alone give those elements of every output, and the
+    elements in another order give the outputs in that order.
+
+    A model that mixes along dim 0 is traced on all of it. The last one is looked at too because running sums along
+    dim 0 leave the first as it is; the order because what is done to one place of dim 0 leaves both. Positive numbers
+    are tried beside those of the sample, for among the latter two places may have the same result by chance.
     """
-    size = bound.microbatch
     with evaluation(module), torch.no_grad(), quiet():
         try:
-            whole = _tensors(module(*bound.args, **bound.kwargs))
-            for at in (0, size - 1):
-                one = bound.cut(at)
-                alone = _tensors(module(*one.args, **one.kwargs))
-                if len(whole) != len(alone) or not all(
-                    _is_element(w, a, at, size) for w, a in zip(whole, alone, strict=True)
-                ):
-                    return False
+            return all(_by_elements(module, inputs) for inputs in (bound, bound.positive()))
         except Exception:
             return False
+
+
+def _by_elements(module: torch.nn.Module, bound: BoundInputs) -> bool:
+    """See `elementwise_in_batch`, for these inputs."""
+    size, turned = bound.microbatch, bound.turned()
+    whole = _tensors(module(*bound.args, **bound.kwargs))
+    if not all(_is_close(w.roll(1, 0) if _has(w, size) else w, t)
+               for w, t in zip(whole, _tensors(module(*turned.args, **turned.kwargs)), strict=True)):  # fmt: skip
+        return False
+    for at in (0, size - 1):
+        one = bound.cut(at)
+        alone = _tensors(module(*one.args, **one.kwargs))
+        if len(whole) != len(alone) or not all(
+            _is_element(w, a, at, size) for w, a in zip(whole, alone, strict=True)
+        ):
+            return False
     return True
+
+
+def _has(whole: torch.Tensor, size: int) -> bool:
+    return whole.dim() > 0 and whole.shape[0] == size
 
 
 def _is_element(whole: torch.Tensor, alone: torch.Tensor, at: int, size: int) -> bool:
     if whole.dim() == 0 or whole.shape[0] != size or alone.shape != (1, *whole.shape[1:]):
         return False
-    part, bound = whole[at : at + 1].double(), 1e-4 * (_largest(whole) + 1e-6)
-    return torch.allclose(part, alone.double(), rtol=1e-3, atol=bound, equal_nan=True)
+    return _is_close(whole[at : at + 1], alone, 1e-4 * (_largest(whole) + 1e-6))
+
+
+def _is_close(a: torch.Tensor, b: torch.Tensor, bound: float | None = None) -> bool:
+    if a.shape != b.shape:
+        return False
+    bound = 1e-4 * (_largest(a) + 1e-6) if bound is None else bound
+    return torch.allclose(a.double(), b.double(), rtol=1e-3, atol=bound, equal_nan=True)
 
 
 def _largest(x: torch.Tensor) -> float:
@@ -388,9 +425,6 @@ class _TorchImporter:
         count = 0
         for value, path in zip(selected, paths, strict=True):
             if isinstance(value, FoldedValue):
-                if not value.tensor.numel():
-                    shape = tuple(value.tensor.shape)
-                    raise UnsupportedOp(f"output {path or count} of the model is empty, of shape {shape}; leave it out")
                 value = AtenValue(self.emit.constant(value.tensor, self.graph.unique(value.label)), value.tensor.dtype)
             if isinstance(value, AtenValue):
                 if value.dtype.is_complex:
