@@ -100,6 +100,7 @@ class OutputBinding(_Binding):
     """A queue the host drains. `shape` is the device's logical nD shape; `recipe` goes on to the model's output.
 
     phase: the part of the graph that fills it, "forward" or "backward"; gradients by inputs come from the latter.
+    dtype: of the model's output, which whole numbers and truth values come back in; floats are float32.
     """
 
     name: str
@@ -108,6 +109,7 @@ class OutputBinding(_Binding):
     tms: tuple[TM, ...] = ()
     recipe: Graph | None = None
     phase: str = "forward"
+    dtype: str = "float32"
 
     @functools.cached_property
     def _popped_shape(self) -> Shape:
@@ -122,7 +124,14 @@ class OutputBinding(_Binding):
         value = torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(self._popped_shape))
         if self.recipe is not None and self._recipe is not None:
             (value,) = self._recipe.run({self.recipe.inputs[0].name: value}).values()
+        return as_type(value, self.dtype)
+
+
+def as_type(value: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Whole numbers and truth values, which the device has as floats, in their own type; floats as they are."""
+    if dtype.startswith(("float", "bfloat", "complex")) or not value.is_floating_point():
         return value
+    return value != 0 if dtype == "bool" else value.round().to(getattr(torch, dtype))
 
 
 def unstack(array: np.ndarray, tm: TM) -> np.ndarray:
@@ -148,7 +157,8 @@ def input_binding(node: Node) -> InputBinding:
 def output_binding(node: Node, queue: str, tms: Sequence[TM]) -> OutputBinding:
     """From a lowered OUTPUT node."""
     phase = str(node.attrs.get(PHASE, "forward"))
-    return OutputBinding(node.name, queue, tuple(node.attrs["logical"]), tuple(tms), node.recipe, phase)
+    dtype = str(node.attrs.get("dtype", "float32"))
+    return OutputBinding(node.name, queue, tuple(node.attrs["logical"]), tuple(tms), node.recipe, phase, dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.bindings import InputBinding, OutputBinding
+from tbuda_lab.core.bindings import InputBinding, OutputBinding, as_type
 from tbuda_lab.core.compiler.host_chain import HostChain, Stage
 from tbuda_lab.core.compiler.sections import SENT
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.frontend.inputs import elements, fed_inputs, feeds_of
-from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -339,16 +339,13 @@ class SplitRunner:
         for batch in batches:
             part = values[begin : begin + len(batch)]
             results.append(
-                [_to_model_type(join_elements([v[n.name] for v in part]), n) for n in self.result.graph.outputs]
+                [
+                    as_type(join_elements([v[n.name] for v in part]), str(n.attrs.get("dtype", "float32")))
+                    for n in self.result.graph.outputs
+                ]
             )
             begin += len(batch)
         return results
-
-
-def _to_model_type(value: torch.Tensor, output: Node) -> torch.Tensor:
-    """Whole numbers of the host as the model says they are."""
-    dtype: torch.dtype = getattr(torch, str(output.attrs.get("dtype", "float32")))
-    return value if dtype.is_floating_point else value.to(dtype)
 
 
 def join_elements(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -130,7 +130,7 @@ def run_op(node, args):
         _, z, r, _ = node.shape
         y = np.zeros((z, up(r), x.shape[1]))
         t, row, src = op.picker.array.T
-        y[t, row] = x[src]
+        np.add.at(y, (t, row), x[src])
     elif kind == "hw.depthwise":
         a, b = args[0][0], args[1][0]
         c = b.shape[1]

@@ -1,4 +1,4 @@
-"""Attention heads of any width are cut and merged by selections of columns, not row by row."""
+"""Attention heads of any width are cut and merged by selections of columns, two for each, not row by row."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def test_heads_of_any_width(heads: int, width: int) -> None:
     options = CompileOptions()
     passed = passes.run(from_torch(model, (x,), name="heads"), options).graph
     lowered = lower(passed, load_device("wormhole_b0"), options)
-    assert not [n.name for n in lowered.ops if isinstance(n.op, HwSparseMatmul)]
+    pickers = [n for n in lowered.ops if isinstance(n.op, HwSparseMatmul)]
+    assert len(pickers) <= (0 if width % 32 == 0 else 2) and all(n.shape[1] <= heads for n in pickers)
     (got,) = run(lowered, {n.name: x.numpy() for n in passed.inputs}).values()
     np.testing.assert_allclose(got.reshape(x.shape), model(x.double()).numpy(), rtol=1e-3, atol=1e-3)
 

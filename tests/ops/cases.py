@@ -190,6 +190,10 @@ TMS = [
         "scatter_rows", o.ScatterRows(Payload(np.array([3, -1, 0, 3, 3])), 4), (ODD,),
         lambda x: torch.stack([x[:, :, 2], 0 * x[:, :, 1], 0 * x[:, :, 1], x[:, :, 0] + x[:, :, 3] + x[:, :, 4]], 2),
     ),
+    Case(
+        "sum_rows", o.SumRows(Payload(np.array([[0, 2], [0, 4], [2, 0]])), 3), (ODD,),
+        lambda x: torch.stack([x[:, :, 2] + x[:, :, 4], 0 * x[:, :, 1], x[:, :, 0]], 2),
+    ),
 ]
 
 C6 = (6,)
@@ -303,6 +307,11 @@ NN = [
     Case(
         "max_pool2d_rows", o.MaxPoolRows((4, 6), (2, 3), (2, 3)), ((1, 1, 24, 4),),
         lambda x: F.max_pool2d(x.transpose(2, 3).reshape(1, 4, 4, 6), (2, 3)).flatten(2).transpose(1, 2)[None],
+    ),
+    Case(
+        "sum_pool2d_rows", o.SumPoolRows((4, 6), (2, 3), (2, 3), (0, 0, 1, 1)), ((1, 1, 24, 4),),
+        lambda x: 6 * F.avg_pool2d(F.pad(x.transpose(2, 3).reshape(1, 4, 4, 6), (0, 0, 1, 1)), (2, 3)).flatten(2)
+        .transpose(1, 2)[None],
     ),
 ]
 

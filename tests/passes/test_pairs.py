@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, parse_graph, print_graph, verify
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
@@ -23,6 +24,7 @@ VARIANTS: dict[str, Pass] = {
     ),
     "tame_constants": TameConstants(),
     "tame_constants:integers": TameConstants(integers=True),
+    "tame_constants:float16": TameConstants(CompileOptions(default_df_override=DataFormat.Float16)),
 }
 BY_NAME: dict[str, Pass] = {step.name: step for step in PIPELINE} | VARIANTS
 

@@ -45,7 +45,6 @@ TABLE: dict[str, Callable[[torch.Tensor], Any]] = {
     "a mask writes": _cleared,
     "whole quotients": lambda y: y // 0.3,
     "whole quotients of whole numbers": lambda y: (y * 10).long() // 3,
-    "bits of truth values": lambda y: (y > 0) ^ (y.flip(-1) > 0),
     "bits of whole numbers": lambda y: ((y * 10).int() ^ 3, (y * 10).int() & 3, (y * 10).int() << 2),
     "16 bits": lambda y: y.half().sort(-1)[0].float(),
     "rounded": lambda y: y.round(),

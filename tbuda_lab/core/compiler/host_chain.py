@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import torch
 
+from tbuda_lab.core.bindings import as_type
 from tbuda_lab.core.compiler.integer_outputs import is_float
 from tbuda_lab.core.compiler.sections import SENT, CutGraph, Place, Section, places_report, value_dtypes
 from tbuda_lab.core.errors import Diagnostic
@@ -86,7 +87,7 @@ class HostChain:
 
     def outputs(self, values: Values) -> list[torch.Tensor]:
         """The model's outputs, in its order."""
-        return [values[node.name] for node in self.graph.outputs]
+        return [as_type(values[n.name], str(n.attrs.get("dtype", "float32"))) for n in self.graph.outputs]
 
     def work(self) -> tuple[HostWork, ...]:
         """What the host does for one input, section by section."""

@@ -9,10 +9,12 @@ from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.ops import Cast
-from tbuda_lab.core.ops.binary import ComparisonOp
-from tbuda_lab.core.ops.reduce import Argmax, ReduceSum
+from tbuda_lab.core.ops.binary import Add, ComparisonOp, Multiply, Subtract
+from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
+from tbuda_lab.core.ops.reduce import Argmax, CumSum, ReduceSum
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import LogicalNot
+from tbuda_lab.core.passes.finite_rows import Bounds, bounds_of
 
 WHOLE = "an output of whole numbers, which formats of the device would round"
 EXACT_WHOLE = {
@@ -52,6 +54,34 @@ def counting_ops(graph: Graph, df: DataFormat) -> dict[str, str]:
     return why
 
 
+def beyond_float32(graph: Graph) -> dict[str, str]:
+    """Sums and products of whole numbers that the device would make, and that may exceed what float32 counts to."""
+    most = 2.0**24
+    bounds: dict[str, Bounds] = {}
+    why: dict[str, str] = {}
+    for node in graph.topological():
+        sources = [graph[s] for s in node.sources]
+        bounds[node.name] = _counted_bounds(node, [bounds[s] for s in node.sources], sources)
+        low, high = bounds[node.name]
+        if WHOLE_TYPE in node.attrs and isinstance(node.op, SUMS) and max(-low, high) > most:
+            why[node.name] = "whole numbers beyond 2^24, of which no format of the device holds all"
+    return why
+
+
+SUMS = (Add, Subtract, Multiply, ReduceSum, CumSum)
+
+
+def _counted_bounds(node: Node, x: list[Bounds], sources: list[Node]) -> Bounds:
+    if isinstance(node.op, ComparisonOp | LogicalNot):
+        return 0.0, 1.0
+    if isinstance(node.op, Argmax):
+        return 0.0, float(sources[0].shape[node.op.dim])
+    if isinstance(node.op, CumSum):
+        terms = sources[0].shape[node.op.axis]
+        return min(0.0, terms * x[0][0]), max(0.0, terms * x[0][1])
+    return bounds_of(node, x, sources)
+
+
 def counted_to(graph: Graph, node: Node) -> int | None:
     """The largest whole number that an op which counts can give; None for an op that does not count."""
     if isinstance(node.op, Argmax):
@@ -81,4 +111,4 @@ def fallback_note(node: Node, reason: str) -> Diagnostic:
     return Diagnostic("note", where, "cpu-fallback", f"{kind} {node.name!r} runs on the host: {reason}")
 
 
-__all__ = ["EXACT_WHOLE", "WHOLE", "counting_ops", "fallback_note", "is_float", "rounded_outputs"]
+__all__ = ["EXACT_WHOLE", "WHOLE", "beyond_float32", "counting_ops", "fallback_note", "is_float", "rounded_outputs"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from tbuda_lab.core.compiler.integer_outputs import WHOLE, counting_ops, fallback_note, is_float
+from tbuda_lab.core.compiler.integer_outputs import WHOLE, beyond_float32, counting_ops, fallback_note, is_float
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import TRAINABLE
@@ -123,6 +123,7 @@ def host_ops(graph: Graph, options: CompileOptions, automatic: bool = True) -> d
     why: dict[str, str] = counting_ops(graph, options.data_format) if automatic else {}
     empty = {n.name for n in graph if 0 in n.shape and n.kind in (NodeKind.OP, NodeKind.OUTPUT)}
     if automatic:
+        why |= {name: reason for name, reason in beyond_float32(graph).items() if name not in light | stored}
         why |= {name: WHOLE for name in whole if name in stored or graph[name].kind is not NodeKind.OP}
         why |= {n.name: EMPTY for n in graph if n.name in empty and n.kind is NodeKind.OP and n.name not in stored}
         why |= {graph[name].sources[0]: EMPTY for name in empty if graph[name].kind is NodeKind.OUTPUT}
@@ -265,8 +266,9 @@ def _cut(
         bring(node.sources[0])
         part.add(dataclasses.replace(node, attrs=dict(node.attrs)))
     for value in sent:
+        attrs = {"dtype": str(dtypes[value]).removeprefix("torch.")}
         part.add(Node(f"{value}{SENT}", NodeKind.OUTPUT, graph[value].shape, inputs=(Edge(value),),
-                      origin=graph[value].origin, attrs={"dtype": "float32"}))  # fmt: skip
+                      origin=graph[value].origin, attrs=attrs))  # fmt: skip
     return part
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from tbuda_lab.core.errors import ModelError
-from tbuda_lab.core.formats import within
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape
-
-FLOAT_LIMIT = float(np.finfo(np.float32).max)
-_ROOT = FLOAT_LIMIT**0.5
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
     """The value of a node from a torch tensor: floats as float32, integers as they are, truth values as 0.0 and 1.0.
 
-    Infinities become the largest float32: the device multiplies masks with them, and inf * 0 is not a number.
     Raises `ModelError` for a tensor without values (on the meta device), unless it is empty.
     """
     if tensor.is_meta:
@@ -31,10 +25,7 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype)
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
     if plain.dtype == torch.bool or plain.is_floating_point():
-        array = plain.to(torch.float32).numpy()
-        if within(array, _ROOT):
-            return array
-        return np.clip(array, -FLOAT_LIMIT, FLOAT_LIMIT) if np.isinf(array).any() else array
+        return np.asarray(plain.to(torch.float32).numpy())
     return np.asarray(plain.numpy())
 
 
@@ -45,10 +36,11 @@ class Emitter:
         self.graph = graph
         self.origin = Origin()
         self.scope = ""
+        self.made: dict[str, torch.dtype] = {}  # by value the type it was made in, where that is narrowed
         self.dropouts: list[Origin] = []  # calls that draw when the model trains, and do nothing here
         self.drops: Callable[[Origin], bool] | None = None  # which of them multiply by a mask all the same
         self._counts: dict[str, int] = {}
-        self._scalars: dict[tuple[float, str], str] = {}
+        self._scalars: dict[tuple[str, str], str] = {}
 
     def name_for(self, stem: str) -> str:
         """`<scope>.<stem>` the first time, `<scope>.<stem>_<k>` from the second on."""
@@ -75,11 +67,12 @@ class Emitter:
     def constant(self, value: torch.Tensor | np.ndarray | float, name: str | None = None) -> str:
         """Add a CONSTANT node; a bare number becomes a tensor of shape (1,) shared by the ops of one scope."""
         if isinstance(value, int | float):
-            key = (float(value), self.scope)
+            key = (float(value).hex(), self.scope)  # which tells -0.0 from 0.0, and NaN is itself
             if key in self._scalars:
                 return self._scalars[key]
-            finite = math.copysign(min(abs(float(value)), FLOAT_LIMIT), float(value))
-            result = self._constant(np.full((1,), finite, np.float32), name or self.name_for("constant"))
+            with np.errstate(over="ignore"):  # beyond float32 is infinity there, as in torch
+                number = np.full((1,), value, np.float32)
+            result = self._constant(number, name or self.name_for("constant"))
             self._scalars[key] = result
             return result
         array = as_array(value) if isinstance(value, torch.Tensor) else value

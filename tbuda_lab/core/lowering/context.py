@@ -11,18 +11,22 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
-from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.formats import DataFormat, within
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, Shape
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, writes_by_parameter
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
+from tbuda_lab.core.ops.base import FILLS_ROWS
 
 MAX_DENSE_SELECTION_TILES = 4096
 """Above this many constant tiles a column selection runs as transpose + row picker instead of a dense matmul."""
 
 MAX_SPLICE_INPUTS = 8
+
+HUGE = 1e15
+"""Squares, cubes and products of two numbers below it are finite."""
 
 SPREADS = "spreads"
 """Attribute of a one-hot matmul that only fills tiles: "r" with their row 0, "c" with their column 0."""
@@ -160,6 +164,8 @@ class LoweringContext:
     def fill(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Replicate row 0 (column 0) of a one-row (one-column) tensor through its tile, by a one-hot matmul."""
         z, r, c = value.zrc
+        if (rows and r == 1 and not value.fill_r) or (cols and c == 1 and not value.fill_c):
+            value = self.finite_padding(value, rows=rows and r == 1, cols=cols and c == 1)
         if rows and r == 1 and not value.fill_r:
             one_hot = np.zeros((TILE, TILE), np.float32)
             one_hot[:, 0] = 1.0
@@ -306,6 +312,27 @@ class LoweringContext:
             )
         return value
 
+    def finite_padding(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
+        """The value, its padding masked where a huge constant, which is in the padding too, may have made an infinity
+        there: 0 times infinity is no number in a product of matrices."""
+        rows, cols = rows and not value.zero_r, cols and not value.zero_c
+        if not (rows or cols) or not self._meets_huge_constant(value.node):
+            return value
+        return self.mask_padding(value, rows=rows, cols=cols)
+
+    def _meets_huge_constant(self, name: str) -> bool:
+        """Whether a value comes, through element-wise ops, from a constant from whose like infinities come."""
+        seen, stack = {name}, [name]
+        while stack:
+            node = self.out[stack.pop()]
+            if node.kind is NodeKind.CONSTANT and node.value is not None and not within(node.value, HUGE):
+                return True
+            if isinstance(node.op, HwBinary | HwUnary):
+                fresh = set(node.sources) - seen
+                seen |= fresh
+                stack.extend(sorted(fresh))
+        return False
+
     # -- data movement ---------------------------------------------------------------------------------------
     def pick_rows(self, value: TileValue, shape: Shape, entries: np.ndarray) -> TileValue:
         """A row picker. `entries` (n, 3), logical: (slice, row) of the result, flat row z * R + r of the source."""
@@ -319,24 +346,19 @@ class LoweringContext:
         return self.emit(HwSparseMatmul(picker), [value], shape, zero_r=True, zero_c=value.zero_c, fill_c=value.fill_c)
 
     def pick_columns(self, value: TileValue, shape: Shape, source_of: np.ndarray) -> TileValue:
-        """Column j of the result is column source_of[j] of the source, or zero where that is -1."""
+        """Column j of the result is column source_of[j] of the source, or zero where that is -1: turned, a row picker,
+        and back. A product with a 0/1 matrix carries one NaN or infinity into every column of its row: it picks where
+        that changes nothing, and is not too large."""
         z, r, c = value.zrc
         width = len(source_of)
-        if tiles_of(c) * tiles_of(width) <= MAX_DENSE_SELECTION_TILES:
+        if FILLS_ROWS in self.node.attrs and tiles_of(c) * tiles_of(width) <= MAX_DENSE_SELECTION_TILES:
             # Whole tiles of rows: a one-row constant would be replicated by the host.
             selection = np.zeros((tiles_of(c) * TILE, width), np.float32)
             used = np.flatnonzero(source_of >= 0)
             selection[source_of[used], used] = 1.0
             chosen = self._spread_z(self.constant(selection), z)
-            return self.emit(
-                HwMatmul(),
-                [value, chosen],
-                shape,
-                zero_r=value.zero_r,
-                zero_c=width != 1,
-                fill_c=width == 1,
-                fill_r=value.fill_r,
-            )
+            facts = {"zero_r": value.zero_r, "zero_c": width != 1, "fill_c": width == 1, "fill_r": value.fill_r}
+            return self.emit(HwMatmul(), [value, chosen], shape, **facts)
         turned = value.through(transpose(), shape=(z, c, r), zero_r=value.zero_c, zero_c=value.zero_r)
         used = np.flatnonzero(source_of >= 0)
         slices = np.repeat(np.arange(z), len(used))

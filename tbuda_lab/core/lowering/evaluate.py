@@ -192,8 +192,7 @@ def _pick_rows(op: HwSparseMatmul, x: Tensor, node: Node) -> Tensor:
     _, z, rows, _ = node.shape
     y = x.new_zeros((z, -(-rows // TILE) * TILE, x.shape[2]))
     slice_, row, source = torch.from_numpy(op.picker.array.copy()).long().unbind(1)
-    y[slice_, row] = x.flatten(0, 1)[source]
-    return y
+    return y.index_put((slice_, row), x.flatten(0, 1)[source], accumulate=True)
 
 
 def _depthwise(op: HwDepthwise, x: list[Tensor]) -> Tensor:

@@ -104,6 +104,7 @@ def reduce_sum(
     if count == 1:
         return x
     lead = (z,) if z > 1 else ()
+    x = ctx.finite_padding(x, rows=dim == -2, cols=dim == -1)
     if dim == -1:
         # Zero rows past the logical width, so that whatever the padding of x holds is not summed.
         ones = np.zeros((tiles_of(cols) * TILE, 1), np.float32)
@@ -119,25 +120,31 @@ def reduce_sum(
         total = ctx.emit(HwMatmul(), [left, x], shape, zero_c=x.zero_c, fill_c=x.fill_c, fill_r=True)
         ctx.out[total.node].attrs[SUMS] = "r"
         return total
-    groups = x.shape[-3]
     if dim == -3:
-        padded = tiles_of(rows) * TILE
-        keep = np.zeros((padded, padded), np.float32)
-        index = np.arange(rows if rows > 1 else padded)  # a replicated single row stays replicated
-        keep[index, index] = weight
-        left = ctx.expand(ctx.constant(keep), (z, padded, padded), lead_only=True)
-        return ctx.emit(
-            HwMatmul(accumulate=True, z=groups),
-            [left, x],
-            shape,
-            zero_r=rows > 1,
-            zero_c=x.zero_c,
-            fill_r=x.fill_r,
-            fill_c=x.fill_c,
-        )
+        return _sum_of_slices(ctx, x, shape, weight)
     raise ctx.fail(
         f"reduction over dim {dim} of {x.shape}", "reduce over one of the last three dims, after a transpose"
     )
+
+
+def _sum_of_slices(ctx: LoweringContext, x: TileValue, shape: Shape, weight: float) -> TileValue:
+    """Sums over dim -3, times a weight: a picker with a one for each slice of a row. Of slices of one row, a diagonal
+    matrix accumulates all rows of their tiles, which are alike."""
+    z, rows, _ = x.zrc
+    groups = x.shape[-3]
+    if rows > 1:
+        source = np.arange(z * rows).reshape(z // groups, groups, rows)
+        slices, _, row = np.indices(source.shape)
+        total = ctx.pick_rows(x, shape, np.stack([slices, row, source], axis=-1).reshape(-1, 3))
+        if weight == 1.0:
+            return total
+        factor = ctx.expand(ctx.constant(np.full((1, 1), weight, np.float32)), shape)
+        facts = {"zero_r": total.zero_r, "zero_c": total.zero_c, "fill_c": total.fill_c}
+        return ctx.emit(HwBinary("multiply"), [total, factor], shape, **facts)
+    keep = np.diag(np.full(TILE, weight, np.float32))
+    left = ctx.expand(ctx.constant(keep), (z, TILE, TILE), lead_only=True)
+    facts = {"zero_c": x.zero_c, "fill_r": x.fill_r, "fill_c": x.fill_c}
+    return ctx.emit(HwMatmul(accumulate=True, z=groups), [left, x], shape, zero_r=False, **facts)
 
 
 @lowers("reduce_max")

@@ -235,6 +235,17 @@ def scatter_rows(ctx: LoweringContext, op: ops.ScatterRows, operands: list[TileV
     return ctx.pick_rows(x, shape, np.stack([slices, np.tile(goal[keep], z), source], axis=1))
 
 
+@lowers("sum_rows")
+def sum_rows(ctx: LoweringContext, op: ops.SumRows, operands: list[TileValue], shape: Shape) -> TileValue:
+    """A picker with a one for every row that is summed."""
+    (x,) = operands
+    z, rows, _ = x.zrc
+    result, source = np.asarray(op.pairs.array).astype(np.int64).T
+    slices = np.repeat(np.arange(z), len(result))
+    entries = np.stack([slices, np.tile(result, z), slices * rows + np.tile(source, z)], axis=1)
+    return ctx.pick_rows(x, shape, entries)
+
+
 # -- joining ------------------------------------------------------------------------------------------------------
 @lowers("concatenate")
 def concatenate(ctx: LoweringContext, op: ops.Concatenate, operands: list[TileValue], shape: Shape) -> TileValue:

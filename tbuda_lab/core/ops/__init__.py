@@ -23,7 +23,7 @@ from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows,
 from tbuda_lab.core.ops.host import Embedding, EmbeddingBag, FloorDivide, HostCall, OneHot, Remainder
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
-from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows
+from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows, SumPoolRows
 from tbuda_lab.core.ops.reduce import Argmax, CumSum, Matmul, ReduceAvg, ReduceMax, ReduceSum
 from tbuda_lab.core.ops.rounding import Bitcast, RoundFloat
 from tbuda_lab.core.ops.slices import HSlice, HStack, Interleave, Stack, VSlice, VStack
@@ -38,6 +38,7 @@ from tbuda_lab.core.ops.tm import (
     ScatterRows,
     Select,
     Squeeze,
+    SumRows,
     Transpose,
     Unsqueeze,
 )
@@ -58,6 +59,7 @@ from tbuda_lab.core.ops.unary import (
     Pow,
     Reciprocal,
     Relu,
+    RoundTo,
     Sigmoid,
     Sine,
     Sqrt,
@@ -66,12 +68,13 @@ from tbuda_lab.core.ops.unary import (
 
 __all__ = [
     "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BatchnormTraining", "Bitcast",
-    "BroadcastTo", "Buffer", "Cast", "Clip", "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum",
-    "Divide", "Embedding", "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu",
-    "GeluDerivative", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall", "Index",
-    "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot",
-    "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual", "OneHot", "Pad",
-    "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax", "ReduceSum", "Relu",
-    "Remainder", "Repeat", "Reshape", "Resize2d", "RoundFloat", "ScatterRows", "Select", "Sigmoid", "Sine", "Softmax",
-    "Sqrt", "Squeeze", "Stack", "Subtract", "Tanh", "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
+    "BroadcastTo", "Buffer", "Cast", "Clip", "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine",
+    "CumSum", "Divide", "Embedding", "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows",
+    "Gelu", "GeluDerivative", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall",
+    "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd",
+    "LogicalNot", "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual",
+    "OneHot", "Pad", "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax",
+    "ReduceSum", "Relu", "Remainder", "Repeat", "Reshape", "Resize2d", "RoundFloat", "RoundTo", "ScatterRows",
+    "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "SumPoolRows", "SumRows", "Tanh",
+    "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]

@@ -100,6 +100,11 @@ def window(size: int, kernel: int, stride: int, before: int, after: int, dilatio
     return count - 1 if (count - 1) * stride >= size + before else count
 
 
+FILLS_ROWS = "fills_rows"
+"""Attribute of a move whose operand has NaN in whole rows or not at all, and no infinities: a product with a 0/1 matrix
+may pick its columns."""
+
+
 def need_rank(shape: Shape, rank: int, what: str) -> None:
     if len(shape) != rank:
         raise ShapeError(f"{what} takes a tensor of rank {rank}, not of shape {tuple(shape)}")

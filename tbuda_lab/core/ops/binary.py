@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from tbuda_lab.core.graph import NodeKind, Shape, broadcast_shapes, op
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.graph import Shape, broadcast_shapes, op
 from tbuda_lab.core.ops.base import Names, NdOp, truth
-from tbuda_lab.core.ops.unary import TINY, Abs, Exp, Log, Pow, Reciprocal, Relu, as_truth, step
+from tbuda_lab.core.ops.tm import BroadcastTo
+from tbuda_lab.core.ops.unary import (
+    TINY,
+    Abs,
+    Exp,
+    Log,
+    Pow,
+    Reciprocal,
+    Relu,
+    as_truth,
+    smallest_difference,
+    step,
+)
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -25,8 +39,12 @@ class Binary(NdOp):
         return broadcast_shapes(a, b)
 
 
+@dataclasses.dataclass(frozen=True)
 class ComparisonOp(Binary):
-    """A condition on two operands: 1.0 where it holds, else 0.0."""
+    """A condition on two operands: 1.0 where it holds, else 0.0. finite: neither is NaN, nor are both the same
+    infinity, which takes fewer ops."""
+
+    finite: bool = False
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         """It is constant between its steps."""
@@ -95,7 +113,7 @@ class Maximum(Binary):
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         """Equal operands share it."""
         a, c = x[port], x[1 - port]
-        half = b.add(b.op(Greater(), a, c), b.op(GreaterEqual(), a, c))
+        half = b.add(b.op(Greater(finite=True), a, c), b.op(GreaterEqual(finite=True), a, c))
         return b.multiply(g, b.multiply(half, 0.5))
 
 
@@ -109,7 +127,7 @@ class Minimum(Binary):
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         """Equal operands share it."""
         a, c = x[port], x[1 - port]
-        half = b.add(b.op(Less(), a, c), b.op(LessEqual(), a, c))
+        half = b.add(b.op(Less(finite=True), a, c), b.op(LessEqual(finite=True), a, c))
         return b.multiply(g, b.multiply(half, 0.5))
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
@@ -166,7 +184,7 @@ class Greater(ComparisonOp):
         return truth(a > b, a)
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
-        return step(b, _difference(b, x, y))
+        return is_above(b, x, y, self.finite)
 
 
 @op("greater_equal")
@@ -177,7 +195,7 @@ class GreaterEqual(ComparisonOp):
         return truth(a >= b, a)
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
-        return b.mark_truth(b.subtract(1.0, step(b, _difference(b, y, x))))
+        return reaches(b, self, x, y)
 
 
 @op("less")
@@ -188,7 +206,7 @@ class Less(ComparisonOp):
         return truth(a < b, a)
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
-        return step(b, _difference(b, y, x))
+        return is_above(b, y, x, self.finite)
 
 
 @op("less_equal")
@@ -199,7 +217,7 @@ class LessEqual(ComparisonOp):
         return truth(a <= b, a)
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
-        return b.mark_truth(b.subtract(1.0, step(b, _difference(b, x, y))))
+        return reaches(b, self, y, x)
 
 
 @op("equal")
@@ -210,7 +228,7 @@ class Equal(ComparisonOp):
         return truth(a == b, a)
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
-        return b.mark_truth(b.subtract(1.0, step(b, b.op(Abs(), _difference(b, x, y)))))
+        return is_same(b, self, x, y)
 
 
 @op("not_equal")
@@ -221,7 +239,86 @@ class NotEqual(ComparisonOp):
         return truth(a != b, a)
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
-        return step(b, b.op(Abs(), _difference(b, x, y)))
+        if self.finite or (b.is_truth(x) and b.is_truth(y)):
+            return step(b, b.op(Abs(), _difference(b, x, y)))
+        return b.mark_truth(b.subtract(1.0, is_same(b, self, x, y)))
+
+
+def largest_finite(b: Builder) -> float:
+    """A number that the data format holds and that only infinities exceed."""
+    df = b.options.data_format
+    if df.family == "a":
+        return 65504.0
+    return float(np.finfo(np.float32).max) if df is DataFormat.Float32 else 2.0**127 * (2 - 2.0**-7)
+
+
+def is_above(b: Builder, x: str, y: str, finite: bool = False) -> str:
+    """1 where x > y. Infinity minus itself is no number, nor is a difference from NaN: a relu with a threshold writes 0
+    for it, which is right for both."""
+    if finite:
+        return step(b, _difference(b, x, y))
+    if b.scalar(y) == 0.0 and broadcast_shapes(b.shape(x), b.shape(y)) == b.shape(x):
+        return number_or_zero(b, x) if not b.is_truth(x) else x
+    return step(b, b.op(Relu(smallest_difference(b)), b.subtract(x, y)))
+
+
+def number_or_zero(b: Builder, x: str) -> str:
+    """1 where x > 0, and 0 for NaN."""
+    if b.options.data_format.family == "a":
+        return step(b, b.op(Relu(smallest_difference(b)), x))
+    grown = b.op(Relu(1.0), b.multiply(x, 1.0 / TINY))
+    return b.mark_truth(b.op(Relu(1.0, "max"), grown))
+
+
+def reaches(b: Builder, op: ComparisonOp, x: str, y: str) -> str:
+    """1 where x >= y: where y is not above x, unless one of them is NaN."""
+    if op.finite or (b.is_truth(x) and b.is_truth(y)):
+        return b.mark_truth(b.subtract(1.0, step(b, _difference(b, y, x))))
+    low, high = b.scalar(x), b.scalar(y)
+    if high == np.inf:
+        return is_above(b, x, b.constant(largest_finite(b)))
+    if low == -np.inf:
+        return is_above(b, b.constant(-largest_finite(b)), y)
+    if high == -np.inf or low == np.inf:
+        return _spread(b, is_number(b, x if high == -np.inf else y), x, y)
+    if _known_finite(b, x) or _known_finite(b, y):  # then only NaN makes their difference one
+        return b.mark_truth(b.op(Relu(0.5), b.subtract(1.0, step(b, b.subtract(y, x)))))
+    not_above = b.subtract(1.0, is_above(b, y, x))
+    return b.mark_truth(b.multiply(not_above, is_number(b, b.maximum(x, y))))
+
+
+def is_same(b: Builder, op: ComparisonOp, x: str, y: str) -> str:
+    """1 where x = y, which NaN never is."""
+    if op.finite or (b.is_truth(x) and b.is_truth(y)):
+        return b.mark_truth(b.subtract(1.0, step(b, b.op(Abs(), _difference(b, x, y)))))
+    if x == y:
+        return is_number(b, x)
+    for one, other in ((x, y), (y, x)):
+        bound = b.scalar(other)
+        if bound in (np.inf, -np.inf):
+            limit = b.constant(float(np.copysign(largest_finite(b), bound)))
+            return _spread(b, is_above(b, one, limit) if bound > 0 else is_above(b, limit, one), x, y)
+    if _known_finite(b, x) or _known_finite(b, y):
+        return b.mark_truth(b.op(Relu(0.5), b.subtract(1.0, step(b, b.op(Abs(), _difference(b, x, y))))))
+    apart = b.op(Relu(smallest_difference(b)), b.op(Abs(), b.subtract(x, y)))
+    return b.mark_truth(b.multiply(b.subtract(1.0, step(b, apart)), is_number(b, b.maximum(x, y))))
+
+
+def is_number(b: Builder, x: str) -> str:
+    """1 where x is not NaN: what is left of x between 0 and 2^-60 is lost beside 1."""
+    small = 2.0**-20 if b.options.data_format.family == "a" else 2.0**-60
+    return b.mark_truth(b.op(Relu(0.5), b.add(b.op(Relu(small, "max"), x), 1.0)))
+
+
+def _known_finite(b: Builder, x: str) -> bool:
+    value = b.value(x)
+    return b.is_truth(x) or (value is not None and bool(np.isfinite(value).all()))
+
+
+def _spread(b: Builder, truths: str, x: str, y: str) -> str:
+    """Truths of one operand in the shape of both."""
+    shape = broadcast_shapes(b.shape(x), b.shape(y))
+    return truths if b.shape(truths) == shape else b.op(BroadcastTo(shape), truths)
 
 
 @op("logical_and")
@@ -252,38 +349,22 @@ class Where(NdOp):
         return b.op(Where(), x[0], g, zero) if port == 1 else b.op(Where(), x[0], zero, g)
 
     def canonicalise(self, b: Builder, node: Node, condition: str, x: str, y: str) -> str:
-        """c * x + (1 - c) * y, exact because c is 0 or 1; branches that may overflow are bounded first (0 * inf)."""
+        """c * x + (1 - c) * y, exact because c is 0 or 1, and 0 times anything is 0 on the device."""
         c = as_truth(b, condition)
         value = b.value(c)
         other = b.subtract(1.0, c) if value is None else b.constant((1.0 - value).astype(np.float32))
-        parts = [
-            b.multiply(mask, clip_infinities(b, branch))
-            for mask, branch in ((c, x), (other, y))
-            if b.scalar(branch) != 0.0
-        ]
+        parts = [_part(b, mask, branch) for mask, branch in ((c, x), (other, y)) if b.scalar(branch) != 0.0]
         if not parts:
             return b.constant(np.zeros(node.shape, np.float32))
         return parts[0] if len(parts) == 1 else b.add(*parts)
 
 
-UNBOUNDED = ("log", "reciprocal", "exp", "divide", "power", "pow")
-
-
-def clip_infinities(b: Builder, x: str) -> str:
-    """x cut to what the data format holds if it comes, through element-wise ops, from an op that makes infinities."""
-    limit = 2.0**15 if b.options.data_format.family == "a" else 2.0**126
-    seen: set[str] = set()
-    stack = [x]
-    while stack:
-        node = b.graph[stack.pop()]
-        if node.name in seen or node.kind is not NodeKind.OP or node.op is None:
-            continue
-        seen.add(node.name)
-        if node.op.type in UNBOUNDED:
-            return b.subtract(b.op(Relu(limit, "max"), x), b.op(Relu(limit, "max"), b.negate(x)))
-        if isinstance(node.op, (Binary, Where)) or node.op.type in ("multiply", "nop", "transpose", "reshape"):
-            stack.extend(node.sources)
-    return x
+def _part(b: Builder, mask: str, branch: str) -> str:
+    """mask * branch. Of stored values it is made here: 0 times infinity is no number on the host."""
+    known, value = b.value(mask), b.value(branch)
+    if known is None or value is None:
+        return b.multiply(mask, branch)
+    return b.constant(np.where(known != 0, value, np.float32(0)).astype(np.float32))
 
 
 def _difference(b: Builder, x: str, y: str) -> str:

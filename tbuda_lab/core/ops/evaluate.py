@@ -15,6 +15,8 @@ from tbuda_lab.core.graph.phases import evaluation_order, handed_over
 from tbuda_lab.core.ops.base import NdOp
 
 Values = dict[str, torch.Tensor]
+WHOLE_TYPE = "whole_type"
+"""Attribute of an op on whole numbers: the type that torch gives its result, in which it wraps."""
 
 
 class Evaluation:
@@ -123,7 +125,9 @@ def node_value(
         return operands[0] if node.recipe is None else run_recipe(node.recipe, {_only_input(node.recipe): operands[0]})
     if not isinstance(node.op, NdOp):
         raise GraphError(f"{node.name!r} is not an nD op; only nD graphs are evaluated here")
-    return node.op.evaluate(*_alike(operands))
+    result = node.op.evaluate(*_alike(operands))
+    whole = node.attrs.get(WHOLE_TYPE)
+    return result if whole is None else result.to(getattr(torch, str(whole)))
 
 
 def _alike(operands: list[torch.Tensor]) -> list[torch.Tensor]:

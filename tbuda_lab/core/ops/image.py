@@ -22,9 +22,8 @@ from tbuda_lab.core.ops.conv import (
     per_image,
     to_nchw,
 )
-from tbuda_lab.core.ops.reduce import Matmul
 from tbuda_lab.core.ops.slices import HSlice
-from tbuda_lab.core.ops.tm import GatherRows, Index
+from tbuda_lab.core.ops.tm import GatherRows, Index, gather
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -116,18 +115,18 @@ class PixelShuffle(NdOp):
         return functional.pixel_shuffle(x, self.r)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        """Channels ordered sub-pixel first (a product with a permutation, each sub-pixel's channels padded to whole
-        tiles), sub-pixels turned into rows, rows put in place."""
+        """Channels ordered sub-pixel first (gathered, each sub-pixel's channels padded to
+        whole tiles), sub-pixels turned into rows, rows put in place."""
         n, channels, height, width = b.shape(x)
         if n != 1:
             return per_image(b, x, lambda one: b.op(self, one))
         count, pixels = self.r * self.r, height * width
         c = channels // count
         wide = -(-c // TILE) * TILE
-        order = np.zeros((channels, count, wide), np.float32)
+        order = np.full((count, wide), -1)
         at = np.arange(channels)
-        order[at, at % count, at // count] = 1
-        grouped = b.op(Matmul(), b.op(ToRows(), x), b.constant(order.reshape(channels, count * wide)))
+        order[at % count, at // count] = at
+        grouped = gather(b, b.op(ToRows(), x), -1, order.reshape(-1))
         stacked = b.reshape(b.op(HSlice(count), grouped), (1, 1, count * pixels, wide))
         places = np.arange(count * pixels).reshape(self.r, self.r, height, width).transpose(2, 0, 3, 1).reshape(-1)
         rows = b.op(GatherRows(Payload(places)), stacked)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, window
 from tbuda_lab.core.ops.conv import (
-    ConvRows,
     Pair,
     Sides,
     check_rows,
@@ -29,8 +29,8 @@ from tbuda_lab.core.ops.conv import (
     to_nchw,
     window_positions,
 )
-from tbuda_lab.core.ops.reduce import Matmul, ReduceAvg, ReduceMax
-from tbuda_lab.core.ops.tm import Concatenate, GatherRows
+from tbuda_lab.core.ops.reduce import ReduceAvg, ReduceMax
+from tbuda_lab.core.ops.tm import Concatenate, GatherRows, SumRows
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 LOWEST = float("-inf")
-OUTSIDE = -(2.0**15)
-"""Added to pixels outside the image, so that they are never the largest; every float format holds it."""
+OUTSIDE = -65504.0
+"""In formats without infinities added to pixels outside the image, so that they are never the largest."""
 
 
 def _extend(
@@ -138,8 +138,8 @@ class AvgPool2d(NdOp):
         return from_nchw(y / self.counts(hw).to(y.dtype), self.channel_last)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        """The mean of all rows, or a depthwise convolution by constants; windows of unequal counts are rescaled."""
-        n, c, height, width = image(b.shape(x), self.channel_last, "avg_pool2d")
+        """The mean of all rows, or sums of windows over their counts."""
+        n, _, height, width = image(b.shape(x), self.channel_last, "avg_pool2d")
         hw = (height, width)
         out, sides = pool_windows(hw, self.kernel, self.stride, self.padding, (1, 1), self.ceil_mode)
         counts = self.counts(hw).numpy().reshape(1, 1, -1, 1)
@@ -151,17 +151,45 @@ class AvgPool2d(NdOp):
             return per_image(b, x, lambda some: b.op(self, some), together)
         if whole:
             return leave_rows(b, b.op(ReduceAvg(-2), enter_rows(b, x, self.channel_last)), out, self.channel_last)
-        weights = b.constant(np.full((c, 1, *self.kernel), 1.0 / most, np.float32))
         if n != 1:
-            def windows(hw: Pair, sides: Sides) -> ConvRows:
-                return ConvRows(hw, self.kernel, self.stride, sides, (1, 1), c)
+            def windows(hw: Pair, sides: Sides) -> SumPoolRows:
+                return SumPoolRows(hw, self.kernel, self.stride, sides)
 
-            return one_tall_image(b, x, self.channel_last, windows, self.stride[0], sides, out[0], weights)
-        rows = enter_rows(b, x, self.channel_last)
-        y = b.op(ConvRows(hw, self.kernel, self.stride, sides, (1, 1), c), rows, weights)
-        if float(counts.min()) != most:
-            y = b.multiply(y, b.constant((most / counts).astype(np.float32)))
+            y = one_tall_image(b, x, self.channel_last, windows, self.stride[0], sides, out[0])
+            return b.multiply(y, 1.0 / most)
+        y = b.op(SumPoolRows(hw, self.kernel, self.stride, sides), enter_rows(b, x, self.channel_last))
+        y = b.multiply(y, b.constant((1.0 / counts).astype(np.float32)) if float(counts.min()) != most else 1.0 / most)
         return leave_rows(b, y, out, self.channel_last)
+
+
+@op("sum_pool2d_rows")
+class SumPoolRows(NdOp):
+    """Sums of windows in rows layout: x (1, 1, H*W, C), one row per pixel in row-major order -> (1, 1, OH*OW, C).
+    Pixels outside the image add nothing."""
+
+    in_hw: Pair
+    kernel: Pair
+    stride: Pair
+    padding: Sides = (0, 0, 0, 0)
+
+    @property
+    def out_hw(self) -> Pair:
+        return pool_windows(self.in_hw, self.kernel, self.stride, self.padding, (1, 1), False)[0]
+
+    def infer(self, x: Shape) -> Shape:
+        check_rows(x, self.in_hw, "sum_pool2d_rows")
+        oh, ow = self.out_hw
+        return (x[0], 1, oh * ow, x[3])
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        img = functional.pad(rows_to_nchw(x, self.in_hw), self.padding)
+        return nchw_to_rows(functional.avg_pool2d(img, self.kernel, self.stride, divisor_override=1))
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        positions = np.stack(window_positions(self.in_hw, self.kernel, self.stride, self.padding, (1, 1)), axis=1)
+        result, _ = np.nonzero(positions >= 0)
+        pairs = np.stack([result, positions[positions >= 0]], axis=1).astype(np.int32)
+        return b.op(SumRows(Payload(pairs), len(positions)), x)
 
 
 @op("adaptive_avg_pool2d")
@@ -180,7 +208,8 @@ class AdaptiveAvgPool2d(NdOp):
         return from_nchw(y, self.channel_last)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        """Average pooling where the output divides the image, else a product with the averaging matrix."""
+        """Average pooling where the output divides the image, else sums of the pixels of each region, times the weight
+        of one."""
         n, _, height, width = image(b.shape(x), self.channel_last, "adaptive_avg_pool2d")
         if (height, width) == self.output:
             return x
@@ -190,7 +219,9 @@ class AdaptiveAvgPool2d(NdOp):
         if n != 1:
             return per_image(b, x, lambda one: b.op(self, one))
         average = np.kron(_bins(height, self.output[0]), _bins(width, self.output[1])).astype(np.float32)
-        rows = b.op(Matmul(), b.constant(average[None, None]), enter_rows(b, x, self.channel_last))
+        pairs = np.argwhere(average > 0).astype(np.int32)
+        rows = b.op(SumRows(Payload(pairs), len(average)), enter_rows(b, x, self.channel_last))
+        rows = b.multiply(rows, b.constant(average.max(1).reshape(1, 1, -1, 1)))
         return leave_rows(b, rows, self.output, self.channel_last)
 
 
@@ -232,7 +263,8 @@ class MaxPoolRows(NdOp):
         for at in positions:
             one = x if is_whole(at, self.in_hw) else b.op(GatherRows(Payload(at)), x)
             if (at < 0).any():
-                outside = np.where(at < 0, OUTSIDE, 0.0).astype(np.float32).reshape(1, 1, -1, 1)
+                lowest = LOWEST if b.options.data_format in (DataFormat.Float32, DataFormat.Float16_b) else OUTSIDE
+                outside = np.where(at < 0, lowest, 0.0).astype(np.float32).reshape(1, 1, -1, 1)
                 one = b.add(one, b.constant(outside))
             slices.append(one)
         return slices[0] if len(slices) == 1 else b.op(ReduceMax(-3), b.op(Concatenate(-3), *slices))

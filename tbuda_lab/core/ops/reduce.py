@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tbuda_lab.core.graph import Shape, ShapeError, broadcast_shapes, op
-from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative, with_size
-from tbuda_lab.core.ops.binary import Divide, Equal, GreaterEqual
-from tbuda_lab.core.ops.tm import BroadcastTo
+from tbuda_lab.core.graph import Payload, Shape, ShapeError, broadcast_shapes, op
+from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative, not_on_device, with_size
+from tbuda_lab.core.ops.binary import Divide, Equal
+from tbuda_lab.core.ops.tm import BroadcastTo, GatherRows, SumRows
+from tbuda_lab.core.ops.unary import Relu, smallest_difference, step
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -106,7 +107,7 @@ class ReduceMax(Reduce):
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         """Equal maxima share it."""
-        top = b.op(Equal(), x[0], y)
+        top = b.op(Equal(finite=True), x[0], y)
         return b.multiply(b.op(Divide(), g, b.op(ReduceSum(self.dim), top)), top)
 
 
@@ -124,12 +125,18 @@ class Argmax(Reduce):
         return None
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        """n - max(n - i where x is the maximum, else 0): the first of equal maxima, exact while n is."""
+        """n - max(n - i where x is the maximum, else 0): the first of equal maxima, where the format holds n. Infinity
+        minus itself, no number, counts as no difference; so does all of a row with NaN."""
         shape = b.shape(x)
         dim = negative(self.dim, len(shape))
         n = shape[dim]
+        if n > 2 ** b.options.data_format.mantissa_bits:
+            raise not_on_device(
+                node, f"numbers up to {n} in {b.options.data_format.name}; Float32 holds them"
+            )
         countdown = np.arange(n, 0, -1, dtype=np.float32).reshape((n,) + (1,) * (-dim - 1))
-        top = b.op(GreaterEqual(), x, b.op(ReduceMax(dim), x))
+        below = b.op(Relu(smallest_difference(b)), b.subtract(b.op(ReduceMax(dim), x), x))
+        top = b.mark_truth(b.subtract(1.0, step(b, below)))
         return b.subtract(float(n), b.op(ReduceMax(dim), b.multiply(top, b.constant(countdown))))
 
 
@@ -151,15 +158,25 @@ class CumSum(NdOp):
         return b.add(b.subtract(b.op(ReduceSum(self.axis), g), b.op(CumSum(self.axis), g)), g)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        """A product with a triangle of ones."""
+        """Of truth values a product with a triangle of ones; else sums that double their reach, for a product would
+        carry NaN and infinities to what stands before them."""
         shape = b.shape(x)
         axis, n = negative(self.axis, len(shape)), shape[self.axis]
-        ones = np.ones((n, n), np.float32)
         if len(shape) == 1:
-            row = b.op(Matmul(), b.reshape(x, (1, n)), b.constant(np.triu(ones)))
-            return b.reshape(row, shape)
-        if axis == -1:
-            return b.op(Matmul(), x, b.constant(np.triu(ones)))
-        if axis == -2:
-            return b.op(Matmul(), b.constant(np.tril(ones)), x)
-        return b.transpose(b.op(Matmul(), b.constant(np.tril(ones)), b.transpose(x, axis, -2)), axis, -2)
+            return b.reshape(b.op(CumSum(-2), b.reshape(x, (n, 1))), shape)
+        turned = x if axis == -2 else b.transpose(x, axis, -2)
+        if b.is_truth(x):
+            total = b.op(Matmul(), b.constant(np.tril(np.ones((n, n), np.float32))), turned)
+        elif n <= FEW:
+            total = b.op(SumRows(Payload(np.argwhere(np.tril(np.ones((n, n)))).astype(np.int32)), n), turned)
+        else:
+            total, reach = turned, 1
+            while reach < n:
+                at = np.arange(n) - reach
+                total = b.add(total, b.op(GatherRows(Payload(np.where(at < 0, -1, at))), total))
+                reach *= 2
+        return total if axis == -2 else b.transpose(total, axis, -2)
+
+
+FEW = 128
+"""Rows of a running sum that is one picker with a one for every pair; of more, half their square would be too many."""

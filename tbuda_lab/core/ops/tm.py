@@ -400,6 +400,30 @@ class ScatterRows(NdOp):
         return b.op(GatherRows(self.index), g)
 
 
+@op("sum_rows")
+class SumRows(NdOp):
+    """y[..., r, :] is the sum of the rows x[..., s, :] of all pairs (r, s), of `rows` rows: windows of a pool, running
+    sums. What no pair names adds nothing, whatever it holds."""
+
+    pairs: Payload
+    rows: int
+
+    def infer(self, x: Shape) -> Shape:
+        at = self.pairs.array
+        fits = at.ndim == 2 and at.shape[1] == 2 and at.size > 0 and at.min() >= 0
+        if len(x) < 2 or not fits or at[:, 0].max() >= self.rows or at[:, 1].max() >= x[-2]:
+            raise ShapeError(f"sum_rows of {x} to {self.rows} rows: pairs (row of the result, row of the operand)")
+        return (*x[:-2], self.rows, x[-1])
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        result, source = torch.from_numpy(self.pairs.array.astype("int64")).unbind(1)
+        y = x.new_zeros((*x.shape[:-2], self.rows, x.shape[-1]))
+        return y.index_add(-2, result, x.index_select(-2, source))
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(SumRows(Payload(np.ascontiguousarray(self.pairs.array[:, ::-1])), b.shape(x[0])[-2]), g)
+
+
 def unpick(b: Builder, x: str, dim: int, at: np.ndarray, size: int) -> str:
     """Positions of x back to where `pick` took them from: result position at[i] is x's i, others are zero. dim < 0."""
     back = np.full(size, -1)

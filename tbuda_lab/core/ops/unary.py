@@ -304,7 +304,9 @@ class LogicalNot(Unary):
         return None
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        return b.mark_truth(b.subtract(1.0, as_truth(b, x)))
+        if b.is_truth(x):
+            return b.mark_truth(b.subtract(1.0, x))
+        return b.mark_truth(b.op(Relu(0.5), b.subtract(1.0, step(b, b.op(Abs(), x)))))
 
 
 @op("erf")
@@ -332,9 +334,11 @@ class Erf(Unary):
 
 @op("cast")
 class Cast(Unary):
-    """Change of element type: a torch dtype's name ("float32", "int64", "bool")."""
+    """Change of element type: a torch dtype's name ("float32", "int64", "bool"). whole: the operand holds whole
+    numbers, which wrap in a narrower type."""
 
     dtype: str
+    whole: bool = False
 
     def evaluate(self, x: Tensor) -> Tensor:
         if self.dtype == "bool":
@@ -345,52 +349,82 @@ class Cast(Unary):
         return g if self.dtype != "bool" and getattr(torch, self.dtype).is_floating_point else None
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        """Between floats a cast is the data formats' business; to an integer it would have to round."""
+        """Between floats a cast is the data formats' business; to an integer it would have to round. No device counts
+        beyond 32 bits."""
         if self.dtype == "bool":
             return as_truth(b, x)
-        if getattr(torch, self.dtype).is_floating_point or b.is_truth(x):
+        wide = self.whole and self.dtype in ("int32", "int64")
+        if getattr(torch, self.dtype).is_floating_point or b.is_truth(x) or wide:
             return x
         raise not_on_device(node, f"a cast to {self.dtype} rounds, which no device op does; keep the tensor in float")
 
 
+@op("round_to")
+class RoundTo(Unary):
+    """x as a narrower float type ("float16", "bfloat16") holds it."""
+
+    dtype: str
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        return x.to(getattr(torch, self.dtype)).to(x.dtype)
+
+    def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
+        return b.op(RoundTo(self.dtype), g)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        """Nothing to do where the data format has no more bits."""
+        if b.options.data_format.mantissa_bits <= (8 if self.dtype == "bfloat16" else 11):
+            return x
+        raise not_on_device(node, f"it rounds to {self.dtype}, which no device op does in a wider format")
+
+
 def step(b: Builder, d: str) -> str:
-    """1 where d > 0, else 0: d amplified beyond 1, clamped to [0, 1]. A d below 2^-45 (2^-60) counts in part."""
+    """1 where d > 0, else 0: d amplified beyond 1, clamped to [0, 1]. A d below 2^-45 in formats with five bits of
+    exponent, below 2^-126 in others, counts in part; NaN stays NaN."""
     # 2^15 is the largest power of two that Float16 holds; three of them keep every intermediate in range.
     if b.options.data_format.family == "a":
         for _ in range(2):
             d = b.op(Relu(2.0**15, "max"), b.multiply(d, 2.0**15))
         return b.mark_truth(b.op(Relu(1.0, "max"), b.multiply(d, 2.0**15)))
-    return b.mark_truth(b.op(Relu(1.0, "max"), b.multiply(d, 2.0**60)))
+    return b.mark_truth(b.op(Relu(1.0, "max"), b.multiply(d, 1.0 / TINY)))
+
+
+def smallest_difference(b: Builder) -> float:
+    """The least number that `step` tells from 0: a relu with this threshold writes 0 for less, and for NaN."""
+    return 2.0**-45 if b.options.data_format.family == "a" else TINY
 
 
 def as_truth(b: Builder, x: str) -> str:
-    """1 where x is not 0; x itself where it is known to hold only 0 and 1."""
-    return x if b.is_truth(x) else step(b, b.op(Abs(), x))
+    """1 where x is not 0, as NaN is not; x itself where it is known to hold only 0 and 1."""
+    if b.is_truth(x):
+        return x
+    zero = b.op(Relu(0.5), b.subtract(1.0, step(b, b.op(Abs(), x))))
+    return b.mark_truth(b.subtract(1.0, zero))
 
 
 def above(b: Builder, x: str, bound: float) -> str:
     """1 where x > bound, else 0."""
     from tbuda_lab.core.ops.binary import Greater
 
-    return b.op(Greater(), x, b.constant(bound))
+    return b.op(Greater(finite=True), x, b.constant(bound))
 
 
 def below(b: Builder, x: str, bound: float) -> str:
     """1 where x < bound, else 0."""
     from tbuda_lab.core.ops.binary import Less
 
-    return b.op(Less(), x, b.constant(bound))
+    return b.op(Less(finite=True), x, b.constant(bound))
 
 
 def from_on(b: Builder, x: str, bound: float) -> str:
     """1 where x >= bound, else 0."""
     from tbuda_lab.core.ops.binary import GreaterEqual
 
-    return b.op(GreaterEqual(), x, b.constant(bound))
+    return b.op(GreaterEqual(finite=True), x, b.constant(bound))
 
 
 def up_to(b: Builder, x: str, bound: float) -> str:
     """1 where x <= bound, else 0."""
     from tbuda_lab.core.ops.binary import LessEqual
 
-    return b.op(LessEqual(), x, b.constant(bound))
+    return b.op(LessEqual(finite=True), x, b.constant(bound))

@@ -4,15 +4,37 @@ ops and numbers that no data format holds go."""
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, quantity
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Shape
 from tbuda_lab.core.graph.phases import RECOMPUTE, WRITES
-from tbuda_lab.core.ops import Add, BroadcastTo, Buffer, Concatenate, Matmul, Multiply, Nop, Pad, Reshape, Subtract
+from tbuda_lab.core.ops import (
+    Add,
+    BroadcastTo,
+    Buffer,
+    Cast,
+    Clip,
+    Concatenate,
+    LogSoftmax,
+    Matmul,
+    Maximum,
+    Minimum,
+    Multiply,
+    Nop,
+    Pad,
+    Reshape,
+    Softmax,
+    Subtract,
+    Where,
+)
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Binary
+from tbuda_lab.core.ops.tm import MOVES
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes import recipe
 from tbuda_lab.core.passes.base import Pass, Report, Rewriter
 
@@ -124,7 +146,7 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
 
 HUGE = 1e30
 TAME = 2.0**15
-"""Stands in for infinity: every float format holds it, and twice it is still finite in all but one."""
+"""Stands in for infinity in formats without one: each holds it, and twice it is still finite in all but one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,19 +197,23 @@ class ShareEqual(Pass):
 
 @dataclasses.dataclass(frozen=True)
 class TameConstants(Pass):
-    """Float constants of magnitude 1e30 and more, infinities included, become 2^15 with their sign.
+    """Float constants that the data format does not hold.
 
-    Models write them as "never" in additive masks; no result depends on how large they are, but the small float
-    formats cannot hold them, and infinity minus itself is no number.
+    Float32 holds all. Float16_b rounds numbers of float32 beyond 2^128 - 2^120 to infinity: they become that number, so
+    that what is finite stays so ("never" in masks of rows that are masked throughout). In the formats without
+    infinities a constant of magnitude 1e30 or more becomes 2^15 with its sign where a softmax alone sees it, through
+    selections, sums and moves; anywhere else it is what the format makes of it.
     """
 
     name = "tame_constants"
-    doc = "Replace infinite and huge constants by a large number that every data format holds"
+    doc = "Keep constants within what the data format holds, where their readers cannot tell"
     integers: bool = False
     """Also turn integer constants into float32, which is what the device computes in."""
 
     def apply(self, graph: Graph) -> Report:
         count = 0
+        users: dict[str, list[tuple[str, int]]] | None = None
+        limit = finite_limit(self.options)
         for node in graph.of_kind(NodeKind.CONSTANT):
             value = node.value
             if value is not None and value.dtype.kind != "f" and self.integers:
@@ -195,11 +221,46 @@ class TameConstants(Pass):
                 count += 1
             if value is None or value.dtype.kind != "f":
                 continue
-            huge = np.abs(value) >= HUGE
-            if huge.any():
-                node.value = np.where(huge, np.copysign(np.float32(TAME), value), value).astype(value.dtype)
-                count += 1
+            beyond = np.abs(value) >= HUGE if limit is None else np.isfinite(value) & (np.abs(value) > limit)
+            if limit == math.inf or not beyond.any():
+                continue
+            if limit is None:
+                users = graph.users() if users is None else users
+                if not only_softmax_reads(graph, users, node.name):
+                    continue
+            stands = np.float32(TAME if limit is None else limit)
+            node.value = np.where(beyond, np.copysign(stands, value), value).astype(value.dtype)
+            count += 1
         return Report(self.name, count)
+
+
+def finite_limit(options: CompileOptions) -> float | None:
+    """The largest finite number of the data format among those with infinities; infinity where float32's are all held,
+    None for a format without infinities."""
+    df = options.data_format
+    if df is DataFormat.Float32:
+        return math.inf
+    return 2.0**128 - 2.0**120 if df is DataFormat.Float16_b else None
+
+
+HANDED_ON = (Add, Subtract, Where, Multiply, Concatenate, Pad, Cast, Clip, Maximum, Minimum, *MOVES)
+
+
+def only_softmax_reads(graph: Graph, users: dict[str, list[tuple[str, int]]], name: str) -> bool:
+    """Whether everything that depends on a value does so through a softmax: however large a hidden score is, its
+    exponential is 0."""
+    seen, stack, found = {name}, [name], False
+    while stack:
+        for user, _ in users[stack.pop()]:
+            node = graph[user]
+            if isinstance(node.op, Softmax | LogSoftmax):
+                found = True
+            elif not isinstance(node.op, HANDED_ON):
+                return False
+            elif user not in seen:
+                seen.add(user)
+                stack.append(user)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

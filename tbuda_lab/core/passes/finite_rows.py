@@ -18,6 +18,7 @@ from tbuda_lab.core.ops import (
     Concatenate,
     Divide,
     Gelu,
+    Index,
     Layernorm,
     LogSoftmax,
     Matmul,
@@ -30,15 +31,21 @@ from tbuda_lab.core.ops import (
     ReduceMax,
     ReduceSum,
     Relu,
+    Reshape,
     Select,
     Sigmoid,
     Softmax,
+    Squeeze,
     Stack,
     Subtract,
     Tanh,
+    Transpose,
+    Unsqueeze,
     Where,
 )
+from tbuda_lab.core.ops.base import FILLS_ROWS
 from tbuda_lab.core.ops.tm import MOVES
+from tbuda_lab.core.ops.unary import Unary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes.base import Pass, Report, is_stored
 
@@ -66,6 +73,7 @@ class FiniteRows(Pass):
 
     def apply(self, graph: Graph) -> Report:
         bounds: dict[str, Bounds] = {}
+        whole: set[str] = set()
         largest = 65_504.0 if _some_small_range(self.options) else float(np.finfo(np.float32).max) / 2
         marked = []
         for node in graph.topological():
@@ -73,10 +81,37 @@ class FiniteRows(Pass):
             # What overflows the format is an infinity from there on.
             bounds[node.name] = (low if low >= -largest else -math.inf), (high if high <= largest else math.inf)
             op = node.op
+            if _fills_rows(node, whole, bounds, graph):
+                whole.add(node.name)
+            if isinstance(op, MOVES) and node.sources[0] in whole:
+                node.attrs[FILLS_ROWS] = True
             if isinstance(op, Softmax | LogSoftmax) and not op.finite and bounds[node.sources[0]][1] <= largest:
                 node.op = dataclasses.replace(op, finite=True)
                 marked.append(node.name)
         return Report(self.name, len(marked), tuple(marked))
+
+
+def _fills_rows(node: Node, whole: set[str], bounds: dict[str, Bounds], graph: Graph) -> bool:
+    """Whether all of a row is NaN wherever one of its elements is, and all is finite elsewhere: what a layernorm or
+    softmax over the row writes, and what products and element-wise ops with finite weights make of that."""
+    op: Any = node.op
+    if not all(map(math.isfinite, bounds[node.name])):
+        return False
+    if isinstance(op, Layernorm | Softmax):
+        return op.dim in (-1, len(node.shape) - 1)
+    if isinstance(op, Matmul):
+        return all(s in whole or is_stored(graph[s]) for s in node.sources)
+    if isinstance(op, Transpose):
+        return node.sources[0] in whole and -1 not in (op.dim0, op.dim1) and len(node.shape) - 1 not in (
+            op.dim0, op.dim1)
+    if isinstance(op, Reshape):  # a row of the result lies within one of the operand, or is made of whole ones
+        old, new = (*graph[node.sources[0]].shape, 1)[-1], (*node.shape, 1)[-1]
+        return node.sources[0] in whole and (old % new == 0 or old == new)
+    if isinstance(op, (Add, Subtract, Multiply, Unary)):
+        rows = [s for s in node.sources if s in whole and graph[s].shape[-1:] == node.shape[-1:]]
+        return bool(rows) and all(s in rows or is_stored(graph[s]) for s in node.sources)
+    return isinstance(op, Index | Squeeze | Unsqueeze) and node.sources[0] in whole and (
+        not isinstance(op, Squeeze | Unsqueeze) or node.shape[-1:] == graph[node.sources[0]].shape[-1:])
 
 
 def _some_small_range(options: CompileOptions) -> bool:

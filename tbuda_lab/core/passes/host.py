@@ -4,6 +4,9 @@ edge of the graph."""
 from __future__ import annotations
 
 import dataclasses
+import math
+
+import numpy as np
 
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import WRITES, is_cache
@@ -23,10 +26,13 @@ from tbuda_lab.core.ops import (
 )
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Add, Binary, ComparisonOp, Maximum, Minimum, Multiply, Subtract, Where
+from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Clip, LogicalNot, Unary
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes import recipe
 from tbuda_lab.core.passes.base import LEAVES, Pass, Report
+from tbuda_lab.core.passes.canonical import finite_limit, only_softmax_reads
 
 LIMIT = 2.0**15
 WHOLE = (Add, Subtract, Multiply, Maximum, Minimum)
@@ -57,7 +63,9 @@ class HostPrologue(Pass):
         notes = []
         result: dict[str, Node] = {}
         for node in cut:
-            result[node.name] = _as_input(graph, node, node.name in integer)
+            result[node.name] = _as_input(
+                graph, node, node.name in integer, _bound(graph, users, node.name, self.options)
+            )
             notes.append(f"{node.name} {node.shape}")
         if not result:
             return Report(self.name, 0)
@@ -93,21 +101,32 @@ def host_values(graph: Graph) -> tuple[set[str], set[str], set[str]]:
     return host, stored, integer
 
 
-def _as_input(graph: Graph, node: Node, integer: bool) -> Node:
-    """The INPUT that stands for a host value; masks are kept within what every float format holds."""
+def _as_input(graph: Graph, node: Node, integer: bool, bound: float) -> Node:
+    """The INPUT that stands for a host value. bound: of a mask, whose constants go beyond what the format holds."""
     value = recipe.extract(graph, node.name)
     dtype = "float32"
     if integer:
         value = recipe.compose(f"{node.name}.float", Cast("float32"), node.shape, [value])
-    elif any(_is_huge(n) for n in value):
-        value = recipe.compose(f"{node.name}.bounded", Clip(-LIMIT, LIMIT), node.shape, [value])
+    elif bound < math.inf and any(_exceeds(n, bound) for n in value):
+        value = recipe.compose(f"{node.name}.bounded", Clip(-bound, bound), node.shape, [value])
     attrs = {"host": True, "dtype": dtype}
     return Node(node.name, NodeKind.INPUT, node.shape, origin=node.origin, attrs=attrs, recipe=value)
 
 
-def _is_huge(node: Node) -> bool:
+def _bound(graph: Graph, users: dict[str, list[tuple[str, int]]], name: str, options: CompileOptions) -> float:
+    """What a host value is cut to before the device reads it, see `TameConstants`; infinity where it stays as it is."""
+    limit = finite_limit(options)
+    if limit is not None:
+        return limit
+    return LIMIT if only_softmax_reads(graph, users, name) else math.inf
+
+
+def _exceeds(node: Node, bound: float) -> bool:
+    """Whether a constant has numbers beyond a bound; infinities that the format holds are none."""
     value = node.value
-    return node.kind is NodeKind.CONSTANT and value is not None and value.size > 0 and abs(float(value.min())) >= LIMIT
+    if node.kind is not NodeKind.CONSTANT or value is None or value.size == 0:
+        return False
+    return bool((np.abs(value[np.isfinite(value)] if bound > LIMIT else value) > bound).any())
 
 
 def _depends_on_inputs(order: list[Node]) -> set[str]:
@@ -123,7 +142,9 @@ def _integers(order: list[Node]) -> set[str]:
     integers: set[str] = set()
     values = {node.name: node for node in order}
     for node in order:
-        if node.kind is NodeKind.INPUT:
+        if WHOLE_TYPE in node.attrs:
+            integer = True
+        elif node.kind is NodeKind.INPUT:
             integer = not node.attrs.get("dtype", "float32").startswith(("float", "bfloat"))
         elif node.kind in LEAVES:
             integer = node.value is not None and node.value.dtype.kind != "f"

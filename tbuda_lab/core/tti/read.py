@@ -257,7 +257,10 @@ class _ImageReader:
             phase = record.get("phase", "forward")
             if not is_part(phase):
                 raise self._wrong(f"output {name!r} is filled by {phase!r}")
-            outputs.append(OutputBinding(name, queue, shape, tms, recipe, phase))
+            dtype = record.get("dtype", "float32")
+            if not isinstance(dtype, str) or not isinstance(getattr(torch, dtype, None), torch.dtype):
+                raise self._wrong(f"output {name!r} is of type {dtype!r}")
+            outputs.append(OutputBinding(name, queue, shape, tms, recipe, phase, dtype))
         return tuple(inputs), tuple(outputs)
 
     def _ends_agree(

@@ -124,7 +124,8 @@ def _bindings(loaded: LoadedImage, store: _Tensors, weights: bool, texts: dict[s
     ]  # fmt: skip
     outputs = [
         {"name": b.name, "queue": b.queue, "shape": list(b.shape), "tms": [[tm.name, list(tm.args)] for tm in b.tms],
-         "recipe": recipe("outputs", i, b), **({"phase": b.phase} if b.phase != "forward" else {})}
+         "recipe": recipe("outputs", i, b), **({"phase": b.phase} if b.phase != "forward" else {}),
+         **({"dtype": b.dtype} if b.dtype != "float32" else {})}
         for i, b in enumerate(loaded.outputs)
     ]  # fmt: skip
     return inputs, outputs

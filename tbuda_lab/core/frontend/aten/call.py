@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.frontend.emitter import Emitter
 from tbuda_lab.core.graph import Op, Shape
@@ -90,8 +91,20 @@ class Call:
                 value.name = self.emit.constant(value.tensor, self.emit.graph.unique(value.label))
             return value.name
         if isinstance(value, bool | int | float):
+            if isinstance(value, int) and self.counts():
+                return self.emit.constant(torch.tensor([int(value)]))
             return self.emit.constant(float(value))
         raise CannotMap(f"an operand of type {type(value).__name__} is not a tensor")
+
+    def counts(self) -> bool:
+        """Whether the call works on whole numbers: those beyond 2^24 are none that float32 holds."""
+        leaves = pytree.tree_leaves(list(self.arguments.values()))
+        dtypes = [v.dtype for v in leaves if isinstance(v, AtenValue)]
+        dtypes += [v.tensor.dtype for v in leaves if isinstance(v, FoldedValue)]
+        first = self.out[0] if isinstance(self.out, tuple | list) else self.out
+        if any(d.is_floating_point or d.is_complex for d in (*dtypes, first.dtype)):
+            return False
+        return any(d != torch.bool for d in (*dtypes, first.dtype))
 
     def dtype_of(self, name: str = "self") -> torch.dtype:
         value = self.arguments[name]

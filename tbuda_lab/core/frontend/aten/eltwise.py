@@ -42,6 +42,7 @@ from tbuda_lab.core.ops import (
     Reciprocal,
     Relu,
     Remainder,
+    RoundTo,
     Sigmoid,
     Sine,
     Sqrt,
@@ -100,8 +101,11 @@ for _name, _op in BINARY.items():
 
 
 def times(c: Call, x: str, factor: float) -> str:
-    """x * factor, or x itself for factor 1."""
-    return x if factor == 1 else c.op(Multiply(), x, c.constant(float(factor)))
+    """x * factor, or x itself for factor 1. Whole numbers are multiplied by whole ones."""
+    if factor == 1:
+        return x
+    whole = c.counts() and float(factor).is_integer()
+    return c.op(Multiply(), x, c.constant(torch.tensor([int(factor)]) if whole else float(factor)))
 
 
 def sigmoid_of_three(c: Call, x: str) -> str:
@@ -113,6 +117,8 @@ def sigmoid_of_three(c: Call, x: str) -> str:
 def add_or_subtract(c: Call) -> str:
     a, b = c.arguments["self"], c.arguments["other"]
     name = c.target._schema.name
+    if name == "aten::add" and c.out.dtype == torch.bool:  # torch's sum of truth values is one
+        return either(c, c.node_of(a), c.node_of(b))
     if name == "aten::rsub":
         return c.op(Subtract(), c.node_of(b), times(c, c.node_of(a), c.get("alpha", 1)))
     second = times(c, c.node_of(b), c.get("alpha", 1))
@@ -177,6 +183,8 @@ def power_of(c: Call, x: str, exponent: float) -> str:
     """x ** exponent with a known exponent, in the cheapest exact form."""
     if exponent == 1:
         return x
+    if c.counts() and float(exponent).is_integer() and 0 < exponent <= 16:
+        return functools.reduce(lambda a, b: c.op(Multiply(), a, b), [x] * int(exponent))
     if exponent == 2:
         return c.op(Multiply(), x, x)
     if exponent in (0.5, -0.5):
@@ -224,6 +232,9 @@ def clamp(c: Call) -> str:
     if any(v is not None and not isinstance(v, int | float) for v in (low, high)):
         x = c.x() if low is None else c.op(Maximum(), c.x(), c.x("min"))
         return x if high is None else c.op(Minimum(), x, c.x("max"))
+    if c.counts():
+        x = c.x() if low is None else c.op(Maximum(), c.x(), c.node_of(low))
+        return x if high is None else c.op(Minimum(), x, c.node_of(high))
     return c.op(Clip(None if low is None else float(low), None if high is None else float(high)), c.x())
 
 
@@ -358,6 +369,11 @@ def bitwise_or(c: Call) -> str:
     return either(c, c.x(), c.x("other")) if of_truths(c) else one(host_call(c))
 
 
+@maps("aten.bitwise_xor", "aten.__xor__")
+def bitwise_xor(c: Call) -> str:
+    return c.op(NotEqual(), c.x(), c.x("other")) if of_truths(c) else one(host_call(c))
+
+
 @maps("aten.logical_or")
 def logical_or(c: Call) -> str:
     return either(c, c.x(), c.x("other"))
@@ -464,11 +480,25 @@ def dropout_in_training(c: Call) -> str:
 
 @maps("aten.to", "aten._to_copy", "aten.type_as")
 def cast(c: Call) -> str:
-    """A change between floats is a matter of the device's data formats; a change of kind is a Cast."""
+    """A change between floats is a matter of the device's data formats, unless it rounds what was made in a wider one
+    and goes back at once; a change of kind is a Cast, and so is one between integers, which wraps."""
     x, before, after = c.x(), c.dtype_of(), c.out.dtype
-    if kind(before) == kind(after):
+    if before == after:
         return x
-    return c.op(Cast(str(after).removeprefix("torch.") if kind(after) != "float" else "float32"), x)
+    if kind(after) == "float":
+        if kind(before) != "float":
+            return c.op(Cast("float32"), x)
+        narrow = bits(after) > bits(before) and c.emit.made.get(x, before) not in (before, *NARROW)
+        return c.op(RoundTo(str(before).removeprefix("torch.")), x) if narrow and before in NARROW else x
+    name = str(after).removeprefix("torch.")
+    return c.op(Cast(name, whole=kind(before) == "int"), x) if name != "bool" else c.op(Cast("bool"), x)
+
+
+NARROW = (torch.float16, torch.bfloat16)
+
+
+def bits(dtype: torch.dtype) -> int:
+    return torch.finfo(dtype).bits
 
 
 def kind(dtype: torch.dtype) -> str:

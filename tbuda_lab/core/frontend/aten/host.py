@@ -21,7 +21,9 @@ from tbuda_lab.core.frontend.aten.call import (
 from tbuda_lab.core.ops import Equal, Matmul, Multiply, ReduceSum
 from tbuda_lab.core.ops.host import COMPLEX_CALLS, FALLBACK_CALLS, INTEGER_CALLS, HostCall
 
-MAPPED_ELSEWHERE = {"bitwise_and", "bitwise_not", "bitwise_or", "div", "gather", "index", "remainder", "scatter_add"}
+MAPPED_ELSEWHERE = {
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "div", "gather", "index", "remainder", "scatter_add",
+}  # fmt: skip
 OPERATORS = {
     "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__lshift__": "bitwise_left_shift",
     "__rshift__": "bitwise_right_shift",
@@ -123,7 +125,7 @@ def grouped_matmul(c: Call) -> str:
     return c.reshape(c.op(ReduceSum(-3), c.op(Multiply(), products, chosen)), c.out_shape)
 
 
-for _name in ("__xor__", "__lshift__", "__rshift__"):
+for _name in ("__lshift__", "__rshift__"):
     maps(f"aten.{_name}")(host_call)
 for _name in sorted(INTEGER_CALLS - MAPPED_ELSEWHERE):
     maps(f"aten.{_name}")(host_call)

@@ -11,13 +11,17 @@ from tbuda_lab.core.frontend.aten.eltwise import times
 from tbuda_lab.core.frontend.aten.shape import slice_dim, swap_dims
 from tbuda_lab.core.graph import Shape
 from tbuda_lab.core.ops import (
+    Abs,
     Add,
     Argmax,
     Batchnorm,
     Cast,
     CumSum,
+    Equal,
+    Exp,
     GroupNorm,
     Layernorm,
+    Log,
     LogSoftmax,
     Matmul,
     Multiply,
@@ -29,6 +33,7 @@ from tbuda_lab.core.ops import (
     Softmax,
     Sqrt,
     Subtract,
+    Where,
 )
 
 MASKED = -1e9
@@ -152,17 +157,19 @@ def group_norm(c: Call) -> Result:
 
 @maps("aten.softmax", "aten._softmax", "aten._safe_softmax")
 def softmax(c: Call) -> str:
-    return c.op(Softmax(_negative(c, c.get("dim"))), c.x())
+    return along(c, Softmax, c.x())
 
 
 @maps("aten.log_softmax", "aten._log_softmax")
 def log_softmax(c: Call) -> str:
-    return c.op(LogSoftmax(_negative(c, c.get("dim"))), c.x())
+    return along(c, LogSoftmax, c.x())
 
 
-def _negative(c: Call, dim: int) -> int:
-    rank = len(c.shape(c.x()))
-    return dim % rank - rank
+def along(c: Call, op: type[Softmax] | type[LogSoftmax] | type[CumSum], x: str) -> str:
+    """An op along the dim that the call names; a single number has one, of size 1."""
+    x = c.reshape(x, c.shape(x) or (1,))
+    rank = len(c.shape(x))
+    return c.reshape(c.op(op(c.get("dim") % rank - rank), x), c.out_shape)
 
 
 # -- attention -----------------------------------------------------------------------------------------------
@@ -233,6 +240,8 @@ def glu(c: Call) -> str:
 def dims_of(c: Call, rank: int) -> list[int]:
     """The reduced dims, counted from the back, innermost first; no dim means all."""
     dim = c.arguments.get("dim")
+    if rank == 0:
+        return []
     dims = list(range(rank)) if dim is None or dim == [] else [dim] if isinstance(dim, int) else list(dim)
     return sorted((d % rank - rank for d in dims), reverse=True)
 
@@ -279,9 +288,12 @@ def variance(c: Call) -> Result:
     lost = 1.0 if c.get("unbiased", True) else 0.0
     lost = float(c.get("correction", lost))
     middle = reduce_dims(c, x, ReduceAvg, dims)
-    centred = c.op(Subtract(), x, middle)
-    spread = reduce_dims(c, c.op(Multiply(), centred, centred), ReduceAvg, dims)
-    spread = times(c, spread, count / (count - lost))
+    if count <= lost:  # of nothing, which is no number
+        spread = c.constant(torch.full(c.out_shape, torch.nan))
+    else:
+        centred = c.op(Subtract(), x, middle)
+        spread = reduce_dims(c, c.op(Multiply(), centred, centred), ReduceAvg, dims)
+        spread = times(c, spread, count / (count - lost))
     name = c.target._schema.name
     y = c.reshape(c.op(Sqrt(), spread) if name == "aten::std" else spread, c.out_shape)
     return (y, c.reshape(middle, c.out_shape)) if name == "aten::var_mean" else y
@@ -304,7 +316,21 @@ def argmax(c: Call) -> str:
         x = times(c, x, -1.0)
     if dim is None:
         x, dim = c.reshape(x, (math.prod(c.shape(x)),)), -1
+    x = c.reshape(x, c.shape(x) or (1,))
     return c.reshape(c.op(Argmax(dim % len(c.shape(x)) - len(c.shape(x))), x), c.out_shape)
+
+
+@maps("aten.logsumexp")
+def log_sum_exp(c: Call) -> str:
+    """m + ln of the sum of e^(x - m) for the largest element m, or 0 for an infinite one. It is m itself that is added:
+    of a row of minus infinities the device's logarithm of 0 is finite."""
+    x = c.x()
+    dims = dims_of(c, len(c.shape(x)))
+    most = reduce_dims(c, x, ReduceMax, dims)
+    zero = c.constant(0.0)
+    centre = c.op(Where(), c.op(Equal(), c.op(Abs(), most), c.constant(math.inf)), zero, most)
+    total = reduce_dims(c, c.op(Exp(), c.op(Subtract(), x, centre)), ReduceSum, dims)
+    return c.reshape(c.op(Add(), c.op(Log(), total), most), c.out_shape)
 
 
 @maps("aten.cumsum")
@@ -313,7 +339,7 @@ def cumsum(c: Call) -> str:
     x, after = c.x(), c.out.dtype
     if c.dtype_of().is_floating_point and not after.is_floating_point:
         x = c.op(Cast(str(after).removeprefix("torch.")), x)
-    return c.op(CumSum(_negative(c, c.get("dim"))), x)
+    return along(c, CumSum, x)
 
 
 @maps("aten.any", "aten.all")

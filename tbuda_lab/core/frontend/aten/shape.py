@@ -284,6 +284,8 @@ def slice_scatter(c: Call) -> str:
         src = c.reshape(src, (*shape[:dim], 1, *shape[dim + 1 :]))
     else:
         start, stop, step = slice(c.get("start", 0), c.get("end", shape[dim]), c.get("step", 1)).indices(shape[dim])
+    if stop <= start:
+        return x
     if step != 1:
         raise CannotMap("writing to a strided slice; write to a contiguous one")
     parts = [slice_dim(c, x, dim, 0, start)] if start else []

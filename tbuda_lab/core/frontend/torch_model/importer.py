@@ -23,7 +23,9 @@ from tbuda_lab.core.frontend.torch_model.export import IGNORED, ITEM, SIZE, VALU
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.ops import Cast, HostCall, Reshape
+from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
 from tbuda_lab.core.ops.host import HOST_FORMS
+from tbuda_lab.core.ops.tm import MOVES
 
 
 class _Poison:
@@ -218,6 +220,7 @@ class _TorchImporter:
         if tensor.dtype == torch.bool:
             self.emit.scope = ""
             name = self.emit.op(Cast("bool"), name, name=self.graph.unique(f"{name}.cast"))
+        self.emit.made[name] = tensor.dtype
         return AtenValue(name, tensor.dtype)
 
     def _stored_value(
@@ -399,6 +402,13 @@ class _TorchImporter:
             raise ModelError(
                 f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}"
             )
+        made = self.graph[name]
+        if made.kind is NodeKind.OP:
+            if isinstance(made.op, MOVES):
+                self.emit.made.setdefault(name, self.emit.made.get(made.sources[0], meta.dtype))
+            if not (meta.dtype.is_floating_point or meta.dtype.is_complex or meta.dtype == torch.bool):
+                made.attrs.setdefault(WHOLE_TYPE, str(meta.dtype).removeprefix("torch."))
+        self.emit.made.setdefault(name, meta.dtype)
         return AtenValue(name, meta.dtype)
 
     def _refuse(self, node: torch.fx.Node, reason: str) -> _Poison:

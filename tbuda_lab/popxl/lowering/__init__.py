@@ -1,1 +1,0 @@
-"""From an Ir to a netlist and a host program."""
