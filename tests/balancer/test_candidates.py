@@ -8,12 +8,14 @@ import re
 import numpy as np
 import pytest
 
-from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer import OpModels, op_models
 from tbuda_lab.core.balancer.blocks import group_numbers
 from tbuda_lab.core.balancer.types import Reason
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -197,8 +199,12 @@ def test_sparse_counts_shrink_with_the_blocks() -> None:
 
 
 # -- overrides -------------------------------------------------------------------------------------------------------
+def with_overrides(graph: Graph, options: CompileOptions, *overrides: Override) -> dict[str, OpModels]:
+    device = load_device("wormhole_b0")
+    return op_models(graph, device, options, resolve(overrides, graph, device, options).checked().choices)
+
+
 def test_overrides_leave_only_what_they_ask_for() -> None:
-    spec = load_device("wormhole_b0")
     overrides = [
         Override("op_size", "l0.up", (2, 4)),
         Override("t_stream_dir", "l0.gelu", "r"),
@@ -206,7 +212,7 @@ def test_overrides_leave_only_what_they_ask_for() -> None:
         Override("u_kt", ("l0.q", "l0.k"), 2),
         Override("output_buffer_multiplier", re.compile(r"l0\.exp"), 4),
     ]
-    models = op_models(encoder(1), spec, OPTIONS, overrides)
+    models = with_overrides(encoder(1), OPTIONS, *overrides)
     assert {(int(r["grid_r"]), int(r["grid_c"])) for r in models["l0.up"].rows} == {(2, 4)}
     assert set(models["l0.gelu"].rows["stream"]) == {"r"}
     assert set(models["l0.down"].rows["stream_r"]) == {2}
@@ -233,14 +239,14 @@ def test_overrides_leave_only_what_they_ask_for() -> None:
 )
 def test_an_illegal_override_names_what_is_legal(override: Override, says: str) -> None:
     with pytest.raises(OverrideError, match=re.escape(says)):
-        op_models(encoder(1), load_device("wormhole_b0"), OPTIONS, [override])
+        with_overrides(encoder(1), OPTIONS, override)
 
 
 @pytest.mark.parametrize(("kind", "value"), [("t_stream_shape", (2, 1)), ("t_stream_dir", "r")])
 def test_streaming_that_is_switched_off_is_named(kind: str, value: object) -> None:
     options = dataclasses.replace(OPTIONS, enable_t_streaming=False)
     with pytest.raises(OverrideError, match="enable_t_streaming") as caught:
-        op_models(encoder(1), load_device("wormhole_b0"), options, [Override(kind, "l0.gelu", value)])
+        with_overrides(encoder(1), options, Override(kind, "l0.gelu", value))
     assert [d.where for d in caught.value.diagnostics] == ["l0.gelu"]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer import OpModels, op_models
 from tbuda_lab.core.balancer.l1 import load_times, preloads
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -24,6 +26,13 @@ def matmul(rows: int = 512, inner: int = 1024, cols: int = 1024):
         s.input("x", 1, 1, rows, inner), s.parameter("w", 1, 1, inner, cols), s.parameter("b", 1, 1, rows, cols)
     )  # fmt: skip
     return s.output(s.op("mm", HwMatmul(bias=True), (1, 1, rows, cols), x, w, b))
+
+
+def table_with(graph: Graph, op: str, prologue: object, options: CompileOptions = BATCH) -> OpModels:
+    """The candidates of an op of which an override says what is preloaded."""
+    device = load_device("wormhole_b0")
+    constraints = resolve([Override("prologue", op, prologue)], graph, device, options)
+    return op_models(graph, device, options, constraints.checked().choices)[op]
 
 
 def masks(rows: np.ndarray) -> set[int]:
@@ -49,12 +58,11 @@ def test_four_parameters_are_tried_together_and_one_by_one() -> None:
 @pytest.mark.parametrize(("value", "left"), [({1: False}, {0b000, 0b100}), ({1: True}, {0b010, 0b110}),
                                              ({1: True, 2: False}, {0b010})])
 def test_an_override_decides_one_operand_and_leaves_the_others(value: dict[int, bool], left: set[int]) -> None:
-    overrides = [Override("prologue", "mm", value)]
-    rows = op_models(matmul(), load_device("wormhole_b0"), BATCH, overrides)["mm"].rows
+    table = table_with(matmul(), "mm", value)
+    rows = table.rows
     assert masks(rows[rows["cores"] == 1]) == left
     for port, on in value.items():
-        assert (preloads(op_models(matmul(), load_device("wormhole_b0"), BATCH, overrides)["mm"].profile, port, rows)
-                == on).all()
+        assert (preloads(table.profile, port, rows) == on).all()
 
 
 def test_a_small_parameter_may_be_streamed_and_a_batch_of_one_may_preload() -> None:
@@ -63,17 +71,17 @@ def test_a_small_parameter_may_be_streamed_and_a_batch_of_one_may_preload() -> N
     graph = s.output(s.op("add", HwBinary("add"), (1, 1, 64, 64), x, w))
     device = load_device("wormhole_b0")
     free = op_models(graph, device, BATCH)["add"].rows
-    streamed = op_models(graph, device, BATCH, [Override("prologue", "add", {1: False})])["add"].rows
+    streamed = table_with(graph, "add", {1: False}).rows
     assert masks(free) == {0b10} and masks(streamed) == {0}
     assert (streamed["l1_param"] == 0).all() and (free["l1_param"] > 0).all()
-    single = op_models(matmul(), device, CompileOptions(), [Override("prologue", "mm", {1: True})])["mm"].rows
+    single = table_with(matmul(), "mm", {1: True}, CompileOptions()).rows
     assert preloads(op_models(matmul(), device, CompileOptions())["mm"].profile, 1, single).all()
 
 
 @pytest.mark.parametrize("value", [{0: True}, {7: True}, {}, {1: 3}, True, {"1": True}])
 def test_what_is_no_parameter_cannot_be_preloaded(value: object) -> None:
     with pytest.raises(OverrideError) as caught:
-        op_models(matmul(), load_device("wormhole_b0"), BATCH, [Override("prologue", "mm", value)])
+        table_with(matmul(), "mm", value)
     assert "operand 1" in caught.value.diagnostics[0].fix
 
 

@@ -21,6 +21,7 @@ from tbuda_lab.core.compiler import CompileResult, Pipeline, cache, pipeline
 from tbuda_lab.core.compiler.cache import FORMAT, CompileCache, cache_folder, checksum
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.compiler.result import check_netlist
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import Diagnostic, InputError, NetlistError
 from tbuda_lab.core.frontend import from_torch
@@ -289,11 +290,12 @@ def test_the_bound_of_a_record_is_that_of_the_same_graph(kind: str, needed: int)
         options = CompileOptions(objective="throughput")
         overrides = STREAMED
         lowered = lower(passes.run(turned()[2], options).graph, device, options)
-    models = op_models(lowered, device, options, overrides)
-    outcome = place_and_repair(lowered, models, device, options, overrides)
+    constraints = resolve(overrides, lowered, device, options)
+    models = op_models(lowered, device, options, constraints.choices)
+    outcome = place_and_repair(lowered, models, device, options, constraints)
     assert len(outcome.edits) == 1 and outcome.edits[0].kind == f"insert_{kind}" and outcome.decisions.needed == needed
     record = json.loads(json.dumps(to_record(outcome, lowered, options)))
-    again = from_record(record, lowered, models, device, options, overrides)
+    again = from_record(record, lowered, models, device, options, constraints)
     first, second = _objective(outcome), _objective(again)
     assert 0.0 < second.bound == first.bound <= first.time
     assert again.decisions == outcome.decisions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
@@ -20,6 +21,7 @@ def placed(
 ) -> SimpleNamespace:
     """What `simulate` reads of a CompileResult."""
     spec, options = load_device(device), options or CompileOptions()
-    placement = place(graph, op_models(graph, spec, options, overrides), spec, options, overrides)
-    return SimpleNamespace(lowered=graph, placement=placement, device=spec, options=options, overrides=overrides,
-                           loaded_once=options.loaded_once)
+    constraints = resolve(overrides, graph, spec, options)
+    placement = place(graph, op_models(graph, spec, options, constraints.choices), spec, options, constraints)
+    return SimpleNamespace(lowered=graph, placement=placement, device=spec, options=options,
+                           input_factors=constraints.input_factors, loaded_once=options.loaded_once)

@@ -11,6 +11,7 @@ from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.bandwidth import limits, spoken
 from tbuda_lab.core.balancer.models import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import Placement, Reason
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
@@ -33,14 +34,16 @@ def placed(kind: str, device: str, batch: int, small: bool) -> tuple[Graph, Plac
     spec, options = load_device(device), CompileOptions(microbatch=batch)
     op = "l0.up" if kind == "encoder" else next(n.name for n in graph.ops)
     chosen = (Override("op_size", op, (1, 1)),) if small else ()
-    return graph, place(graph, op_models(graph, spec, options, chosen), spec, options, chosen), options
+    constraints = resolve(chosen, graph, spec, options)
+    models = op_models(graph, spec, options, constraints.choices)
+    return graph, place(graph, models, spec, options, constraints), options
 
 
 @pytest.mark.parametrize(("kind", "device", "batch", "small"), CASES)
 def test_the_reason_against_more_cores_is_true(kind: str, device: str, batch: int, small: bool) -> None:
     graph, p, options = placed(kind, device, batch, small)
     spec = load_device(device)
-    problem = Problem.of(graph, p.models, spec, options, p.schedule, {}, frozenset())
+    problem = Problem.of(graph, p.models, spec, options, p.schedule)
     assert p.report is not None
     at = 0
     for epoch, message in zip(p.epochs, p.report.epochs, strict=True):
@@ -87,7 +90,7 @@ def test_a_policy_that_gives_few_cores_is_said_to_have_chosen_so() -> None:
     graph = encoder(1)
     p = place(graph, op_models(graph, spec, options), spec, options)
     assert p.report is not None
-    problem = Problem.of(graph, p.models, spec, options, p.schedule, {}, frozenset())
+    problem = Problem.of(graph, p.models, spec, options, p.schedule)
     at, said = 0, 0
     for epoch, message in zip(p.epochs, p.report.epochs, strict=True):
         first, last, at = at, at + len(epoch.ops), at + len(epoch.ops)

@@ -42,7 +42,7 @@ def _fork() -> Graph:
 def _problem(graph: Graph, device: str, microbatch: int, rng: np.random.Generator, count: int = 5) -> Problem:
     """The problem of a graph with a few random candidates per op, among them large grids and small ones."""
     options, spec = CompileOptions(microbatch=microbatch), load_device(device)
-    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
     problem.costs.legal.update(
         {key: np.sort(rng.choice(rows, min(count, len(rows)), replace=False)) for key, rows in problem.legal.items()}
     )
@@ -141,7 +141,7 @@ def test_bounds_known_of_one_end_of_a_schedule_hold_at_an_equal_one(monkeypatch:
             at = s.op(f"op{i}", HwUnary("exp"), (1, 1, 256, 256), at)
         graph = s.output(at)
         models = op_models(graph, spec, options)
-        return Problem.of(graph, models, spec, options, schedule(graph), {}, frozenset(), costs=costs)
+        return Problem.of(graph, models, spec, options, schedule(graph), costs=costs)
 
     shared = CostCache(spec, options)
     for count, known in ((3, False), (5, False), (5, True), (3, True), (4, False)):
@@ -160,7 +160,7 @@ def test_the_bound_of_a_chain_counts_the_way_of_its_first_input() -> None:
         x = s.op(f"n{i}", HwMatmul(), (1, 1, 64, 64), x, s.parameter(f"w{i}", 1, 1, 64, 64))
     options, spec = CompileOptions(enable_t_streaming=False), load_device("wormhole_b0")
     graph = s.output(x)
-    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
     legal = problem.costs.legal
     work = 0
     for table in problem.tables:
@@ -178,7 +178,7 @@ def test_no_epoch_drawn_at_random_beats_the_bound_of_its_run(device: str, microb
     rng, close = np.random.default_rng(7), 0.0
     for graph in (_fork(), convolutions(16, 32, 2)):
         options, spec = CompileOptions(microbatch=microbatch), load_device(device)
-        problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+        problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
         ways, runs, seen = Ways(problem), least_runs(problem), 0
         for _ in range(70):
             first = int(rng.integers(len(problem.order)))
@@ -244,7 +244,7 @@ def test_no_epoch_is_excluded_at_the_time_that_the_simulator_says(device: str, n
     graphs = {"convolutions": lambda: convolutions(32, 64, 2), "encoder": lambda: encoder(1),
               "residuals": lambda: residuals(2, 128), "pictures": lambda: _pictures(device, options)}  # fmt: skip
     graph = graphs[name]()
-    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
     runs, legal, close = least_runs(problem), dict(problem.costs.legal), []
     for _ in range(40):
         first = int(rng.integers(len(problem.order)))
@@ -277,7 +277,7 @@ def test_filling_a_chain_that_hands_on_whole_outputs_takes_all_of_its_work(micro
         x = s.op(f"n{i}", HwMatmul(), (1, 1, 64, width), x, s.parameter(f"w{i}", 1, 1, s.graph[x].shape[3], width))
     options, spec = CompileOptions(enable_t_streaming=False, microbatch=microbatch), load_device("wormhole_b0")
     graph = s.output(x)
-    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
     last = len(problem.order) - 1  # without the nop of the output
     least = []
     for op in range(last):
@@ -297,7 +297,7 @@ def test_what_filling_costs_is_in_the_bound_of_a_batch() -> None:
     """Of convolutions one after the other, against their slowest op alone."""
     options, spec = CompileOptions(microbatch=64), load_device("grayskull")
     graph = convolutions(32, 64, 6)
-    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
     result = placed(graph, spec, microbatch=64, objective="auto").report
     assert result is not None and result.objective is not None
     slowest = no_packing(problem) + options.epoch_switch_cycles / 64

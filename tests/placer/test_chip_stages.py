@@ -1,4 +1,4 @@
-"""Pipelines over chips: the best division by brute force, and placements on clusters checked from upstream_rows."""
+"""Pipelines over chips: the best division by brute force, and placements on clusters checked from outside."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
@@ -102,7 +103,7 @@ def test_links_carry_what_is_made_before_a_stage_and_read_in_it_or_later() -> No
     """Counted tensor by tensor, for every op that a stage could begin with."""
     graph, device, options = encoder(2), load_device("n300"), CompileOptions()
     order = schedule(graph)
-    problem = Problem.of(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, device, options), device, options, order)
     at = {name: i for i, name in enumerate(order)}
     result = link_cycles(problem, device.chips)
     links = device.neighbours(device.chips[0])[device.chips[1]]
@@ -198,7 +199,9 @@ def test_grayskull_chips_share_nothing() -> None:
 
 def repaired(graph: Graph, device: DeviceSpec, *overrides: Override) -> Outcome:
     options = CompileOptions(objective="throughput")
-    return place_and_repair(graph, op_models(graph, device, options, overrides), device, options, overrides)
+    constraints = resolve(overrides, graph, device, options)
+    models = op_models(graph, device, options, constraints.choices)
+    return place_and_repair(graph, models, device, options, constraints)
 
 
 @pytest.mark.parametrize("chips", [3, 4])

@@ -231,7 +231,7 @@ def test_a_model_is_placed_with_near_channels() -> None:
 
     def way(p: Placement) -> int:
         """Hops from the cores that use a buffer to its channel, over all queues in DRAM."""
-        addresses = Addresses(graph, p.models, p.ops, graph.users(), {}, spec, CompileOptions(), (), {})
+        addresses = Addresses(graph, p.models, p.ops, graph.users(), {}, spec, CompileOptions(), {}, {})
         queues = [q for q in p.queues.values() if q.location == "dram"]
         tables = [addresses.hops(q, q.chip) for q in queues]
         return sum(int(t[i, c]) for q, t in zip(queues, tables, strict=True) for i, (c, _) in enumerate(q.buffers))

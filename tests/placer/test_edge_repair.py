@@ -38,7 +38,7 @@ def problem_of(name: str) -> Problem:
 def problem_from(graph: Graph) -> Problem:
     device, options = load_device("wormhole_b0"), CompileOptions()
     order = schedule(graph, options.scheduler_policy)
-    return Problem.of(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
+    return Problem.of(graph, op_models(graph, device, options), device, options, order)
 
 
 def try_all(problem: Problem, book: EdgeCompatibility, op: int, picked: int, load: int, target: float) -> bool:

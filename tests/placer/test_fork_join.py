@@ -38,7 +38,7 @@ def epoch(graph: Graph, ublock: int, parts: int = 1) -> tuple[Problem, Segment]:
     many parts; what reduces them, and what the host reads, is in one part."""
     options = CompileOptions()
     models = op_models(graph, DEVICE, options)
-    problem = Problem.of(graph, models, DEVICE, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, models, DEVICE, options, schedule(graph))
     rows = {}
     for op, table in enumerate(problem.tables):
         data, name = table.rows, problem.order[op]
@@ -85,7 +85,7 @@ def test_larger_buffers_hold_what_was_missing_and_stay_within_l1() -> None:
     # slices of 4 columns: the fork's buffer holds 8 of 64 tiles, the reduction needs them all
     p = placed(graph, DEVICE, tuple(Override("t_stream_shape", n, (1, 16)) for n in ("fork", "join")))
     options = CompileOptions()
-    problem = Problem.of(graph, p.models, DEVICE, options, p.schedule, {}, frozenset())
+    problem = Problem.of(graph, p.models, DEVICE, options, p.schedule)
     if p.ops["fork"].epoch == p.ops["join"].epoch:
         fork, join = p.candidate("fork"), p.candidate("join")
         slice_tiles = 64 // int(fork["stream_c"])

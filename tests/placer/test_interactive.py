@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import InputError, PlacementError
 from tbuda_lab.core.options import CompileOptions
@@ -389,7 +390,8 @@ def test_an_edited_placement_comes_back_from_the_compiler() -> None:
     placer.move(name, start)
     overrides = placer.as_overrides(before)
     assert [o.target for o in overrides] == [name]
-    after = place(graph, op_models(graph, device, options, overrides), device, options, overrides)
+    constraints = resolve(overrides, graph, device, options)
+    after = place(graph, op_models(graph, device, options, constraints.choices), device, options, constraints)
     assert after.ops[name].start == start and not after.ops[name].transposed
     assert placer.undo() and not placer.as_overrides(before)
     assert GridShape(*before.ops[name].size) == placed[name].placed_cores.size

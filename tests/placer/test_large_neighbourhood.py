@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.constraints import Break, Constraints
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.lowering.hw_ops import HwUnary
 from tbuda_lab.core.options import CompileOptions
@@ -36,7 +37,8 @@ def _layers() -> tuple[Problem, list[Segment]]:
     device, options = load_device("grayskull"), CompileOptions(microbatch=64)
     order = tuple(schedule(graph))
     breaks = frozenset(f"l{layer}" for layer in range(1, LAYERS))
-    problem = Problem.of(graph, op_models(graph, device, options), device, options, order, {}, breaks)
+    constraints = Constraints(breaks=(Break(breaks, False, False),))
+    problem = Problem.of(graph, op_models(graph, device, options), device, options, order, constraints)
     segments = list(Optimal(problem, lambda fraction: None).run())
     assert [order[s.first] for s in segments] == [f"l{layer}" for layer in range(LAYERS)]
     return problem, segments
@@ -94,8 +96,9 @@ def test_every_op_stays_in_an_epoch_while_epochs_are_put_together() -> None:
     graph = sketch.output(x)
     device, options = load_device("grayskull"), CompileOptions(microbatch=64)
     order = tuple(schedule(graph))
-    problem = Problem.of(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
-    apart = Problem.of(graph, op_models(graph, device, options), device, options, order, {}, frozenset(order[1:]))
+    problem = Problem.of(graph, op_models(graph, device, options), device, options, order)
+    each = Constraints(breaks=(Break(frozenset(order[1:]), False, False),))
+    apart = Problem.of(graph, op_models(graph, device, options), device, options, order, each)
     segments = list(Optimal(apart, lambda fraction: None).run())
     assert len(segments) == len(order)
     for steps in range(1, 13):

@@ -18,7 +18,7 @@ from tests.placer.graphs import encoder
 def problem_with(options: CompileOptions) -> Problem:
     graph, device = encoder(2), load_device("wormhole_b0")
     order = schedule(graph, options.scheduler_policy)
-    return Problem.of(graph, op_models(graph, device, options), device, options, order, {}, frozenset())
+    return Problem.of(graph, op_models(graph, device, options), device, options, order)
 
 
 def chain(problem: Problem, first: int, last: int) -> int:

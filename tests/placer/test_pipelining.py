@@ -33,7 +33,7 @@ def _epoch(device: str) -> tuple[Problem, Segment]:
     """Three convolutions as one epoch in which no op streams: every op waits for all of the one before."""
     options, spec = CompileOptions(microbatch=BATCH), load_device(device)
     graph = convolutions(32, 64, 3)
-    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
     rows = {}
     for op, table in enumerate(problem.tables):
         legal = problem.legal[table.signature]

@@ -1,4 +1,4 @@
-"""Placements checked from upstream_rows: order, rectangles, edges, queues, overrides, and the optimum on small
+"""Placements checked from outside: order, rectangles, edges, queues, overrides, and the optimum on small
 cases."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.blocks import read_order, ublock_orders
 from tbuda_lab.core.balancer.edges import MAX_FAN_OUT_STREAMS, EdgeReason, pipe, stream_verdict
 from tbuda_lab.core.balancer.types import Placement, Reason
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import tile_bytes
@@ -39,7 +40,8 @@ DEVICES = ["grayskull", "wormhole_b0", "blackhole", "n150"]
 
 def placed(graph: Graph, device: DeviceSpec, overrides: tuple[Override, ...] = (), **options: object) -> Placement:
     o = CompileOptions(**{"objective": "throughput", **options})  # type: ignore[arg-type]
-    return place(graph, op_models(graph, device, o, overrides), device, o, overrides)
+    constraints = resolve(overrides, graph, device, o)
+    return place(graph, op_models(graph, device, o, constraints.checked().choices), device, o, constraints)
 
 
 def check(graph: Graph, device: DeviceSpec, p: Placement) -> None:
@@ -220,7 +222,7 @@ def test_small_cases_reach_the_optimum(seed: int) -> None:
     p = place(graph, models, device, options)
     check(graph, device, p)
     reached = sum(e.limiter_cycles for e in p.report.epochs) + len(p.epochs) * SWITCH_CYCLES
-    problem = Problem.of(graph, models, device, options, p.schedule, {}, frozenset())
+    problem = Problem.of(graph, models, device, options, p.schedule)
     assert reached <= 1.02 * exact(problem)
 
 

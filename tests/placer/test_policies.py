@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.graph import Graph
@@ -39,7 +40,7 @@ from tests.placer.test_place import GRAPHS, check, placed
 
 def problem_of(graph: Graph, device: str = "wormhole_b0", **options: object) -> Problem:
     o, spec = CompileOptions(**{"objective": "throughput", **options}), load_device(device)  # type: ignore[arg-type]
-    return Problem.of(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
+    return Problem.of(graph, op_models(graph, spec, o), spec, o, schedule(graph))
 
 
 def quiet(fraction: float) -> None:
@@ -291,7 +292,8 @@ def test_pins_and_breaks_hold_for_every_policy() -> None:
     )
     for name in POLICIES:
         options = CompileOptions(balancer_policy=name, objective="throughput")
-        p = place(graph, op_models(graph, spec, options, overrides), spec, options, overrides)
+        constraints = resolve(overrides, graph, spec, options)
+        p = place(graph, op_models(graph, spec, options, constraints.choices), spec, options, constraints)
         check(graph, spec, p)
         assert p.ops["l0.up"].start == (4, 0) and p.ops["l0.up"].size == (2, 8)
         assert p.ops["l0.q"].transposed
@@ -368,7 +370,7 @@ def test_runs_that_are_far_behind_their_cuts_change_no_choice(monkeypatch: pytes
 def test_a_search_that_shares_the_costs_of_another_one_chooses_as_if_it_were_alone() -> None:
     first, second = problem_of(encoder(2)), problem_of(encoder(3))
     shared = Problem.of(
-        second.graph, second.models, first.device, first.options, second.order, {}, frozenset(), costs=first.costs
+        second.graph, second.models, first.device, first.options, second.order, costs=first.costs
     )
     alone = Optimal(second, quiet).run()
     one = Optimal(first, quiet)

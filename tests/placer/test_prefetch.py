@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.emit import emit
 from tbuda_lab.core.graph import TM
@@ -40,7 +41,8 @@ def test_a_core_has_streams_for_what_is_preloaded(tms: tuple[TM, ...], operands:
     options = CompileOptions(microbatch=64)
     sizes = [Override("op_size", f"add{i}", (8, 4), "code") for i in range(operands)]
     sizes += [Override("prologue", f"add{i}", {1: True}, "code") for i in range(operands)]
-    placement = place(graph, op_models(graph, device, options, sizes), device, options, sizes)
+    constraints = resolve(sizes, graph, device, options)
+    placement = place(graph, op_models(graph, device, options, constraints.choices), device, options, constraints)
     counted = prefetched(dumps(emit(graph, placement, device, 64).netlist))
     selected = [q for q in placement.queues.values() if q.kind == "parameter" and q.prologue]
     assert all(counted[f"add{i}"] <= LIMIT for i in range(operands))

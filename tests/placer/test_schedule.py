@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbuda_lab.core.constraints import Constraints, resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary
-from tbuda_lab.core.overrides import FIRST, Override, broken
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import FIRST, Override
 from tbuda_lab.core.placer.model.schedule import POLICIES, constrain_order, schedule
 from tbuda_lab.runtime.compiler_config import CompilerConfig
 from tbuda_lab.runtime.query import name_regex
@@ -39,6 +41,10 @@ def dags(draw: st.DrawFn) -> Graph:
     return s.output(names[-1])
 
 
+def asked(graph: Graph, *records: Override) -> Constraints:
+    return resolve(records, graph, DEVICE, CompileOptions()).checked()
+
+
 @given(dags(), st.lists(st.lists(st.integers(0, 9), min_size=2, max_size=3, unique=True), min_size=1, max_size=3))
 def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, expected: list[list[int]]) -> None:
     order = schedule(graph)
@@ -53,9 +59,9 @@ def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, expected: list[li
         graphlib.TopologicalSorter(before).prepare()
     except graphlib.CycleError:
         with pytest.raises(OverrideError, match="cannot be met"):
-            constrain_order(graph, order, records)
+            constrain_order(graph, order, asked(graph, *records))
         return
-    result = constrain_order(graph, order, records)
+    result = constrain_order(graph, order, asked(graph, *records))
     at = {n: i for i, n in enumerate(result)}
     assert sorted(result) == sorted(order)
     assert all(at[a] < at[b] for b, sources in before.items() for a in sources)
@@ -75,7 +81,7 @@ def test_an_order_is_kept_if_any_schedule_has_it(graph: Graph, expected: list[li
 def test_an_order_that_cannot_be_had_is_an_error(record: Override, message: str) -> None:
     graph = encoder(1)
     with pytest.raises(OverrideError) as caught:
-        constrain_order(graph, schedule(graph), [record])
+        constrain_order(graph, schedule(graph), asked(graph, record))
     (result,) = caught.value.diagnostics
     assert result.rule == "override-schedule_constraint" and message in f"{result.message}; {result.fix}"
 
@@ -113,7 +119,7 @@ def test_breaks_of_lists_patterns_and_predicates(target: object, value: object, 
     record = Override("epoch_break", target, value)  # type: ignore[arg-type]
     p = placed(graph, DEVICE, (record,))
     assert p.schedule[:3] == ("a", "left", "right")
-    assert set(broken(record, p.schedule)) == begins
+    assert asked(graph, record).epoch_starts(p.schedule) == begins
     assert {e.ops[0] for e in p.epochs} == {"a"} | begins
 
 
@@ -124,4 +130,4 @@ def test_a_list_of_predicates_breaks_at_its_first_match() -> None:
     graph = branches()
     first, each = config.resolve_overrides(graph)
     order = schedule(graph)
-    assert broken(first, order) == ["right"] and broken(each, order) == ["right"]
+    assert asked(graph, first).epoch_starts(order) == asked(graph, each).epoch_starts(order) == {"right"}

@@ -34,7 +34,7 @@ GRAPHS = {"convolutions": lambda: convolutions(32, 64, 4), "encoder": lambda: en
 def _epoch(device: str, graph: str) -> tuple[Problem, Segment]:
     """All ops as one epoch, each on the fewest cores."""
     options, spec, made = CompileOptions(microbatch=BATCH), load_device(device), GRAPHS[graph]()
-    problem = Problem.of(made, op_models(made, spec, options), spec, options, schedule(made), {}, frozenset())
+    problem = Problem.of(made, op_models(made, spec, options), spec, options, schedule(made))
     count, rows = len(problem.order), {}
     for op, table in enumerate(problem.tables):
         legal = problem.legal[table.signature]

@@ -14,6 +14,7 @@ import pytest
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.bandwidth import HOST
 from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.constraints import FREE
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim.build import build
 from tbuda_lab.core.epochsim.network import EpochConstants
@@ -49,19 +50,19 @@ def quiet(fraction: float) -> None:
 
 def problem_of(graph: Graph, device: str = "grayskull", **options: object) -> Problem:
     o, spec = CompileOptions(**options), load_device(device)  # type: ignore[arg-type]
-    return Problem.of(graph, op_models(graph, spec, o), spec, o, schedule(graph), {}, frozenset())
+    return Problem.of(graph, op_models(graph, spec, o), spec, o, schedule(graph))
 
 
 def chosen(graph: Graph, device: str, batch: int) -> tuple[Problem, list[Segment]]:
     spec, options = load_device(device), CompileOptions(microbatch=batch)
     models = op_models(graph, spec, options)
-    problem, segments, _, _ = choose_placement(graph, models, spec, options, (), ProgressCheck(None, None))
+    problem, segments, _, _ = choose_placement(graph, models, spec, options, FREE, ProgressCheck(None, None))
     return problem, segments
 
 
 def event_driven(problem: Problem, segment: Segment, batch: int) -> tuple[float, float]:
     """(end of the first input, end of the last) by counting tiles in a heap of times; infinite where it hangs."""
-    built = build(trial(problem, segment, ()), EpochConstants())
+    built = build(trial(problem, segment), EpochConstants())
     run = EventDriven(built.network, batch)
     if built.diagnostics or not run.finished:
         return np.inf, np.inf
@@ -220,7 +221,7 @@ def small(name: str, batch: int, count: int = 3) -> Problem:
     graph = {"diamond": diamond, "reduced": reduced}[name]()
     device, options = load_device("grayskull"), CompileOptions(microbatch=batch)
     models = few_rows(op_models(graph, device, options), count)
-    return Problem.of(graph, models, device, options, schedule(graph), {}, frozenset())
+    return Problem.of(graph, models, device, options, schedule(graph))
 
 
 def best_by_brute_force(problem: Problem, batch: int) -> float:
@@ -261,7 +262,7 @@ def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int
     best = best_by_brute_force(problem, batch)
     assert np.isfinite(best) and reached <= 1.02 * best
     blind = dataclasses.replace(problem.options, enable_fork_join_buffering=False)
-    other = Problem.of(problem.graph, problem.models, problem.device, blind, problem.order, {}, frozenset())
+    other = Problem.of(problem.graph, problem.models, problem.device, blind, problem.order)
     plain = [with_stall_cycles(problem, s) for s in Optimal(other, quiet).run()]
     assert reached <= objective(problem, plain).total + 1e-6
 

@@ -12,6 +12,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.constraints import FREE, resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import PlacementError
@@ -72,7 +73,7 @@ def compiled(on: bool) -> CompileResult:
 def chosen(graph: Graph, batch: int = BATCH, device: str = "grayskull") -> tuple[Problem, tuple[Segment, ...]]:
     spec, options = load_device(device), CompileOptions(microbatch=batch)
     models = op_models(graph, spec, options)
-    problem, segments, _, _ = choose_placement(graph, models, spec, options, (), ProgressCheck(None, None))
+    problem, segments, _, _ = choose_placement(graph, models, spec, options, FREE, ProgressCheck(None, None))
     return problem, tuple(segments)
 
 
@@ -109,7 +110,7 @@ def test_the_edges_that_hold_an_epoch_up_are_those_that_the_whole_simulation_nam
     critical = [stall for stall in trace.stalls if stall.critical]
     assert critical
     order = [n for e in p.epochs for n in e.ops]
-    problem = Problem.of(result.lowered, p.models, result.device, result.options, order, {}, frozenset())
+    problem = Problem.of(result.lowered, p.models, result.device, result.options, order)
     at = 0
     for epoch in p.epochs:
         rows = {at + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
@@ -140,7 +141,7 @@ def test_the_pace_of_an_epoch_is_that_of_the_whole_simulation() -> None:
         times = simulate(result, BATCH).epochs
         p = result.placement
         order = [n for e in p.epochs for n in e.ops]
-        problem = Problem.of(result.lowered, p.models, result.device, result.options, order, {}, frozenset())
+        problem = Problem.of(result.lowered, p.models, result.device, result.options, order)
         at = 0
         for epoch, seen in zip(p.epochs, times, strict=True):
             rows = {at + i: p.ops[n].row for i, n in enumerate(epoch.ops)}
@@ -173,7 +174,7 @@ def test_of_several_forks_that_hang_each_is_mended() -> None:
     """No single nop or queue lets the epoch run."""
     spec, options = GRAYSKULL, CompileOptions(microbatch=BATCH)
     graph = residuals(3, 2048)
-    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph), {}, frozenset())
+    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
     policy = Optimal(problem, lambda fraction: None)
     count = len(problem.order)
     segment = next(s for at in range(len(policy.runs.targets)) if (s := policy.attempt(0, count, 0, at, {}).segment))
@@ -235,7 +236,7 @@ def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
                 problem.options,
                 [Override("insert_queue", problem.order[producer], value)],
             ).graph
-            trial = Problem.of(graph, problem.models, problem.device, problem.options, problem.order, {}, frozenset())
+            trial = Problem.of(graph, problem.models, problem.device, problem.options, problem.order)
             parts = []
             for s in segments:
                 kernel, limiter, _ = measure(
@@ -273,10 +274,11 @@ def crowded(streams: bool = False) -> tuple[Graph, tuple[Override, ...]]:
 def test_an_op_that_would_read_too_many_buffers_gets_a_nop_and_that_is_said(streams: bool) -> None:
     graph, overrides = crowded(streams)
     spec, options = load_device("wormhole_b0"), CompileOptions()
-    models = op_models(graph, spec, options, overrides)
+    constraints = resolve(overrides, graph, spec, options)
+    models = op_models(graph, spec, options, constraints.choices)
     with pytest.raises(PlacementError):
-        place(graph, models, spec, options, overrides)
-    outcome = place_and_repair(graph, models, spec, options, overrides)
+        place(graph, models, spec, options, constraints)
+    outcome = place_and_repair(graph, models, spec, options, constraints)
     nop = outcome.placement.ops["buffer_0_wide_narrow"]
     assert nop.size[0] * nop.size[1] <= 39
     assert outcome.placement.ops["wide"].size == (8, 8) and outcome.placement.ops["narrow"].size == (1, 1)
@@ -289,9 +291,10 @@ def test_what_no_nop_can_help_keeps_its_own_error() -> None:
     graph, overrides = crowded()
     spec, options = load_device("wormhole_b0"), CompileOptions()
     pin = Override("op_placement", "wide", {"start": (0, 0), "chip": 0})
-    models = op_models(graph, spec, options, (*overrides, pin))
+    constraints = resolve((*overrides, pin), graph, spec, options)
+    models = op_models(graph, spec, options, constraints.choices)
     with pytest.raises(PlacementError, match="unknown balancer policy"):
-        place_and_repair(graph, models, spec, dataclasses.replace(options, balancer_policy="no"), overrides)
+        place_and_repair(graph, models, spec, dataclasses.replace(options, balancer_policy="no"), constraints)
 
 
 # -- tensors on several grayskull chips --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.constraints import Break, Constraints, resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul
@@ -41,7 +42,8 @@ def lopsided() -> Graph:
 
 def problem_of(graph: Graph, order: tuple[str, ...], breaks: frozenset[str], batch: int = 64) -> Problem:
     options = CompileOptions(microbatch=batch)
-    return Problem.of(graph, op_models(graph, DEVICE, options), DEVICE, options, order, {}, breaks)
+    constraints = Constraints(breaks=(Break(breaks, False, False),))
+    return Problem.of(graph, op_models(graph, DEVICE, options), DEVICE, options, order, constraints)
 
 
 def cost(segments: tuple[Segment, ...] | list[Segment]) -> float:
@@ -130,7 +132,7 @@ def test_a_placement_takes_them_over_and_a_budget_of_no_time_still_gives_one() -
         CompileOptions(microbatch=64, schedule_swaps=0),
         CompileOptions(microbatch=64, time_budget=0.0),
     ):
-        p = place(graph, op_models(graph, DEVICE, options), DEVICE, options, (record,))
+        p = place(graph, op_models(graph, DEVICE, options), DEVICE, options, resolve((record,), graph, DEVICE, options))
         check(graph, DEVICE, p)
         assert p.report is not None
         assert p.report.objective is not None

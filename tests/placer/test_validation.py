@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tbuda_lab.core.compiler import compile_graph, pipeline
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import refuse_impossible, refuse_unknown
@@ -30,9 +34,14 @@ WRONG = (
 )
 
 
+def refused(graph: Graph, records: Sequence[Override]) -> None:
+    options = CompileOptions()
+    refuse_impossible(graph, DEVICE, options, resolve(records, graph, DEVICE, options))
+
+
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(OverrideError) as caught:
-        refuse_impossible(encoder(1), DEVICE, CompileOptions(), WRONG)
+        refused(encoder(1), WRONG)
     assert [d.where for d in caught.value.diagnostics] == [
         "l0.q", "l0.q", "l0.q", "l0.q", "l0.k", "l0.v", "l0.up", "l0.q.w", "e2e_l0.q_0", "l0.ctx",
     ]
@@ -42,19 +51,19 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 @pytest.mark.parametrize("record", WRONG)
 def test_each_alone_is_refused_and_the_others_are_not_asked(record: Override) -> None:
     with pytest.raises(OverrideError):
-        refuse_impossible(encoder(1), DEVICE, CompileOptions(), [record])
+        refused(encoder(1), [record])
 
 
 def test_what_can_be_had_is_not_refused() -> None:
     """Starts at the very edge: one core of the last row and column is left for a grid of 1x1, none for 2x1."""
     last = {"start": (DEVICE.rows - 1, DEVICE.cols - 1)}
-    refuse_impossible(encoder(1), DEVICE, CompileOptions(), [Override("op_placement", "l0.k", last)])
+    refused(encoder(1), [Override("op_placement", "l0.k", last)])
     both = [Override("op_placement", "l0.k", last), Override("op_size", "l0.k", (2, 1))]
     with pytest.raises(OverrideError, match="fits at"):
-        refuse_impossible(encoder(1), DEVICE, CompileOptions(), both)
+        refused(encoder(1), both)
     sized = Override("op_size", "l0.k", (1, 2))
     turned = {"start": (DEVICE.rows - 2, DEVICE.cols - 1), "transpose": True}
-    refuse_impossible(encoder(1), DEVICE, CompileOptions(), [sized, Override("op_placement", "l0.k", turned)])
+    refused(encoder(1), [sized, Override("op_placement", "l0.k", turned)])
 
 
 def test_a_compile_stops_before_candidates_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +111,9 @@ def test_overrides_that_could_each_be_had_alone(
     settings = {"t_stream_shape": pieces, "t_stream_dir": direction, "op_size": size}
     records = [Override(kind, "l0.up", value) for kind, value in settings.items() if value is not None]
     for record in records:
-        refuse_impossible(graph, DEVICE, CompileOptions(), [record])
+        refused(graph, [record])
     with pytest.raises(OverrideError) as caught:
-        refuse_impossible(graph, DEVICE, CompileOptions(), records)
+        refused(graph, records)
     assert [d.where for d in caught.value.diagnostics] == ["l0.up"] and message in caught.value.diagnostics[0].message
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tbuda_lab.core import netlist
 from tbuda_lab.core.balancer import Placement, op_models
 from tbuda_lab.core.compiler import check_netlist
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.emit import emit
 from tbuda_lab.core.netlist.check import check
-from tbuda_lab.core.placer import Problem, assemble, pins_and_breaks, unmatched_targets
-from tbuda_lab.core.placer.validate import chip_breaks
+from tbuda_lab.core.placer import Problem, assemble
 from tbuda_lab.core.session import Session
 
 
@@ -19,13 +19,11 @@ def same_as_from_scratch(session: Session, chips: Sequence[int] | None = None) -
     epochs, and the netlist passes the strict check. chips: of the epochs; None: chosen anew, too. Returns the placement
     of the fresh problem."""
     result, placed = session.compile(), session.placed()
-    models = op_models(result.lowered, result.device, result.options, result.overrides)
+    constraints = resolve(result.overrides, result.lowered, result.device, result.options)
+    models = op_models(result.lowered, result.device, result.options, constraints.choices)
     order = placed.problem.order
-    pins, breaks = pins_and_breaks(result.lowered, models, result.device, result.overrides, order)
-    stages = chip_breaks(order, result.device, result.overrides)
-    fresh = Problem.of(result.lowered, models, result.device, result.options, order, pins, breaks, stages)
-    message = unmatched_targets(result.lowered, result.overrides)
-    expected = assemble(fresh, placed.segments, placed.policy, result.overrides, message, chips=chips)
+    fresh = Problem.of(result.lowered, models, result.device, result.options, order, constraints)
+    expected = assemble(fresh, placed.segments, placed.policy, constraints.unmatched, chips=chips)
     got = result.placement
     assert (got.ops, got.epochs, got.queues, got.schedule) == (
         expected.ops, expected.epochs, expected.queues, expected.schedule

@@ -21,7 +21,6 @@ from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 from tbuda_lab.core.netlist.schema import Execute, Netlist, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import l1_buffers, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables, queue_groups
-from tbuda_lab.core.overrides import Override
 
 KINDS = ("output", "intermediate", "parameter", "input")
 
@@ -91,7 +90,7 @@ def _operands(
     result: SimulatedCompile, op: str, profile: OpProfile, rows: np.ndarray
 ) -> list[tuple[str, int, str, int]]:
     align = result.device.tile_align
-    multiplier = _multipliers(result.overrides, op)
+    multiplier = result.input_factors.get(op, {})
     wider = result.placement.input_buffers.get(op, ())
     operands = []
     for port, (operand, edge) in enumerate(zip(profile.operands, result.lowered[op].inputs, strict=True)):
@@ -106,14 +105,6 @@ def _operands(
         size = encoding if resident else streamed_encoding_bytes(encoding, align)
         operands.append(("parameter" if resident else "input", -1, f"lc.sparse_encoding.{op}", int(size[0])))
     return operands
-
-
-def _multipliers(overrides: tuple[Override, ...], op: str) -> dict[int, int]:
-    multipliers: dict[int, int] = {}
-    for override in overrides:
-        if override.kind == "input_buffer_multiplier" and override.matches([op]):
-            multipliers |= dict(override.value)
-    return multipliers
 
 
 @dataclasses.dataclass(frozen=True)

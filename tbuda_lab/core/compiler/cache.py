@@ -31,6 +31,7 @@ import numpy as np
 from tbuda_lab._version import __version__
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.balancer.types import OpModels, Placement
+from tbuda_lab.core.constraints import Constraints
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError, OutputError, TbudaError
 from tbuda_lab.core.files import atomic_text, bounded_text, parse_json
@@ -120,19 +121,19 @@ class CompileCache:
         models: Mapping[str, OpModels],
         device: DeviceSpec,
         options: CompileOptions,
-        overrides: Sequence[Override],
+        constraints: Constraints,
         place: Callable[[], Outcome],
         costs: CostCache | None = None,
     ) -> Outcome:
         """What `place` comes to, taken from the entry if there is one. costs: see `place_and_repair`. Raises what
         `place` raises."""
-        if self.folder is None or not _repeatable(options, overrides):
+        if self.folder is None or not _repeatable(options, constraints.records):
             return place()
 
         def read(record: Any) -> Outcome:
-            return from_record(record, graph, models, device, options, overrides, costs)
+            return from_record(record, graph, models, device, options, constraints, costs)
 
-        key = _key(graph, device, options, overrides)
+        key = _key(graph, device, options, constraints.records)
         outcome = self._get_or_make(
             self.folder / f"{key}{_ENDING}", read, place, lambda outcome: to_record(outcome, graph, options)
         )
@@ -174,15 +175,15 @@ class CompileCache:
         placement: Placement,
         device: DeviceSpec,
         options: CompileOptions,
-        overrides: Sequence[Override],
+        constraints: Constraints,
         find: Callable[[], list[Diagnostic]],
     ) -> list[Diagnostic]:
         """What `find` says of the netlist of this placement, taken from the entry of the same text if there is one.
         Raises what `find` raises."""
-        if self.folder is None or not _repeatable(options, overrides):
+        if self.folder is None or not _repeatable(options, constraints.records):
             return find()
         value = None if placement.report is None else placement.report.objective
-        request = repr((_key(lowered, device, options, overrides), value, netlists.dumps(netlist)))
+        request = repr((_key(lowered, device, options, constraints.records), value, netlists.dumps(netlist)))
         path = self.folder / f"{hashlib.sha256(request.encode()).hexdigest()}{_FINDINGS}"
         return self._get_or_make(path, _diagnostics, find, lambda found: [dataclasses.astuple(d) for d in found])
 

@@ -164,7 +164,7 @@ class _Search:
         return None
 
     def front(self, options: CompileOptions) -> FrontEndResult:
-        return self.pipeline.front(self.graph, options, self.clock, self.request.overrides)
+        return self.pipeline.front(self.graph, dataclasses.replace(self.request, options=options), self.clock)
 
     def _trial(self, options: CompileOptions, front: FrontEndResult, most: float = math.inf) -> _Trial | None:
         """A model with its epochs, None where they are thought to cost the policy more than `most`."""

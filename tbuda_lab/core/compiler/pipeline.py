@@ -17,7 +17,7 @@ from typing import TypeVar
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
-from tbuda_lab.core.balancer.models import choices, profiles
+from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache, LruCache
 from tbuda_lab.core.compiler.host_chain import HostChain, chain_of
@@ -31,12 +31,13 @@ from tbuda_lab.core.compiler.result import (
     objective_notes,
 )
 from tbuda_lab.core.compiler.sections import CutGraph, cut_graph
+from tbuda_lab.core.constraints import FREE, Constraints, choices, resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory
 from tbuda_lab.core.errors import Diagnostic, OverrideError, UnsupportedOp
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.lowering import lower, lower_for
-from tbuda_lab.core.lowering.edits import edit, edits_of
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.fuse import inner_names, inner_targets
 from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
@@ -128,6 +129,8 @@ class Pipeline:
         self._passed = LruCache(4)
         self._fronts = LruCache(8)
         self._profiles = LruCache(16)
+        self._inner_targets = LruCache(16)
+        self._constraints = LruCache(16)
         self._tables = LruCache(4096)
         self._anchors = LruCache(6)
         self._costs = LruCache(2)  # of candidates, by options: graphs that are tried, and edited ones, share them
@@ -144,9 +147,10 @@ class Pipeline:
 
     # -- stage by stage --------------------------------------------------------------------------------------
     def front(
-        self, graph: Graph, options: CompileOptions, clock: Clock, overrides: Sequence[Override] = ()
+        self, graph: Graph, request: Request, clock: Clock
     ) -> FrontEndResult:
         """Passes and lowering, with the nops and queues that the overrides ask for."""
+        options = request.options
         key = front_end(options)
 
         def make() -> FrontEndResult:
@@ -156,28 +160,38 @@ class Pipeline:
                 try:
                     with clock.stage("lower"):
                         self._count("lower")
-                        lowered = lower(passed, self.device, options)
+                        front = FrontEndResult(key, passed, lower(passed, self.device, options), chain=chain)
                         break
                 except UnsupportedOp as error:
                     self._refuse_more(cut, options, error, refused)
-            if overrides:  # told before the model is placed to decide on fusing
+            if request.overrides:  # told before the model is placed to decide on fusing
                 with clock.stage("lower"):
-                    arguments = lower_for(lowered, passed, self.device, options, overrides)
-                    arguments = edit(arguments, self.device, options, edits_of(overrides)).graph
-                    refuse_impossible(arguments, self.device, options, overrides)
-            return self._decide_fusing(FrontEndResult(key, passed, lowered, chain=chain), key, clock)
+                    self._refuse_impossible(front, request)
+            return self._decide_fusing(front, key, clock)
 
-        front: FrontEndResult = self._named_apart(self._fronts.get_or(key, make), options, clock, overrides)
-        edits = edits_of(overrides)
-        if not edits:
+        front: FrontEndResult = self._named_apart(self._fronts.get_or(key, make), request, clock)
+        if not request.edits:
             return front
+        edited_key = front.key, frozen(request.edits)
 
         def with_edits() -> FrontEndResult:
-            result = edit(front.lowered, self.device, options, edits)
-            key = front.key, frozen(edits)
-            return FrontEndResult(key, front.passed, result.graph, result.notes, front, front.fusion, front.chain)
+            result = edit(front.lowered, self.device, options, request.edits)
+            return FrontEndResult(
+                edited_key, front.passed, result.graph, result.notes, front, front.fusion, front.chain
+            )
 
-        return self._fronts.get_or((front.key, frozen(edits)), with_edits)
+        return self._fronts.get_or(edited_key, with_edits)
+
+    def _refuse_impossible(self, front: FrontEndResult, request: Request) -> None:
+        """Raises `OverrideError` for what cannot be honoured, whatever is fused."""
+        key, lowered, options = front.key, front.lowered, request.options
+        named = self._named(front, request)
+        if named:
+            key, lowered = (key, named), lower(front.passed, self.device, options, named)
+        if request.edits:
+            key, lowered = (key, frozen(request.edits)), edit(lowered, self.device, options, request.edits).graph
+        asked = self.constraints(FrontEndResult(key, front.passed, lowered), request)
+        refuse_impossible(lowered, self.device, options, asked)
 
     def _passed_graph(
         self, graph: Graph, options: CompileOptions, clock: Clock, refused: dict[str, str]
@@ -220,7 +234,7 @@ class Pipeline:
 
     def chain(self, graph: Graph, options: CompileOptions, clock: Clock) -> HostChain | None:
         """The sections of a model of which the host runs a part; None for others. Raises what `front` raises."""
-        return self.front(graph, options, clock).chain
+        return self.front(graph, Request(options), clock).chain
 
     def _decide_fusing(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> FrontEndResult:
         """The front with what the price of fusing decides; epochs that were chosen for it are kept for `anchor`."""
@@ -253,7 +267,7 @@ class Pipeline:
 
     def _begin(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> StartedPlacement:
         with clock.stage("balance"):
-            models = self.models(front, options, (), clock)
+            models = self.models(front, Request(options), clock)
         progress, costs = self._progress(clock), self._cost(options)
         stage = functools.partial(clock.stage, "place")
         return begin(front.lowered, models, self.device, options, clock.cancel, progress, costs, stage)
@@ -274,10 +288,10 @@ class Pipeline:
         return tell
 
     def _named_apart(
-        self, front: FrontEndResult, options: CompileOptions, clock: Clock, overrides: Sequence[Override]
+        self, front: FrontEndResult, request: Request, clock: Clock
     ) -> FrontEndResult:
         """Lowered again if overrides name ops that were fused into others: those stay ops of their own."""
-        named = inner_targets(front.inner, overrides) if overrides else frozenset()
+        named = self._named(front, request)
         if not named:
             return front
 
@@ -285,15 +299,33 @@ class Pipeline:
             with clock.stage("lower"):
                 self._count("lower")
                 ends = front.fusion.ends if front.fusion is not None else ()
-                lowered = lower(front.passed, self.device, options, named, ends)
+                lowered = lower(front.passed, self.device, request.options, named, ends)
             return FrontEndResult((front.key, named), front.passed, lowered, fusion=front.fusion, chain=front.chain)
 
         named_apart: FrontEndResult = self._fronts.get_or((front.key, named), make)
         return named_apart
 
+    def _named(self, front: FrontEndResult, request: Request) -> frozenset[str]:
+        """Ops inside fused ones that overrides name."""
+        named: frozenset[str] = self._inner_targets.get_or(
+            (front.key, request.overrides_key), lambda: inner_targets(front.inner, request.overrides)
+        )
+        return named
+
     def profiles(self, front: FrontEndResult, options: CompileOptions) -> dict[str, OpProfile]:
         """What of every op decides its candidates."""
         return self._profiles.get_or((front.key, options), lambda: profiles(front.lowered, options))
+
+    def constraints(self, front: FrontEndResult, request: Request) -> Constraints:
+        """What overrides mean for the ops and queues of a front. What is wrong with them is in `faults`."""
+        if not request.overrides:
+            return FREE
+        options = request.options
+        constraints: Constraints = self._constraints.get_or(
+            (front.key, options, request.overrides_key),
+            lambda: resolve(request.overrides, front.lowered, self.device, options, self.profiles(front, options)),
+        )
+        return constraints
 
     def table(self, profile: OpProfile, signature: str, options: CompileOptions, choice: Choice) -> OpModels:
         """The candidates of one op with these things fixed."""
@@ -315,13 +347,14 @@ class Pipeline:
         )
 
     def models(
-        self, front: FrontEndResult, options: CompileOptions, overrides: Sequence[Override], clock: Clock | None = None
+        self, front: FrontEndResult, request: Request, clock: Clock | None = None
     ) -> dict[str, OpModels]:
         """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises, and `Cancelled`.
         """
+        options = request.options
         result = self.profiles(front, options)
         signatures = self.signatures(front, options)
-        fixed = choices(result, self.device, overrides)
+        fixed = self.constraints(front, request).checked().choices
         free: dict[str, OpModels] = {}  # by signature, where nothing is fixed: layers ask for the same ones
         models: dict[str, OpModels] = {}
         for number, (name, profile) in enumerate(result.items(), 1):
@@ -336,8 +369,8 @@ class Pipeline:
                     free[signature] = table
             models[name] = table
         if not all(len(table.legal()) for table in {id(t): t for t in models.values()}.values()):
-            return op_models(front.lowered, self.device, options, overrides)  # raises, and says everything there is
-        self._balanced.store((options, frozen(tuple(overrides))), True)
+            return op_models(front.lowered, self.device, options, fixed)  # raises, and says everything there is
+        self._balanced.store((options, request.overrides_key), True)
         return models
 
     def free_table(
@@ -356,13 +389,13 @@ class Pipeline:
         def make() -> IncrementalPlacer:
             self._count("place")
             begun = None if request.base else self._begun.pop((front.key, _without(request.options, _SEARCHING)), None)
-            result = self._whole(front, request.options, request.base, clock, begun)
-            placer = IncrementalPlacer(self.device, request.base, result)
+            result = self._whole(front, request.of_base, clock, begun)
+            placer = IncrementalPlacer(self.device, self.constraints(front, request.of_base), result)
             if self.keep_epochs:
                 placer.whole().before()  # what the first edit would wait for
             return placer
 
-        return self._anchors.get_or(dataclasses.replace(request, overrides=request.base).key, make)
+        return self._anchors.get_or(request.of_base.key, make)
 
     def take_over(self, before: Request, same: Request) -> None:
         """What is known of a request without edits also holds for another one, which comes to the same placement."""
@@ -373,15 +406,14 @@ class Pipeline:
     def _whole(
         self,
         front: FrontEndResult,
-        options: CompileOptions,
-        overrides: tuple[Override, ...],
+        request: Request,
         clock: Clock,
         begun: StartedPlacement | None = None,
     ) -> Outcome:
         with clock.stage("balance"):
-            models = self.models(front, options, overrides, clock)
-        arguments = front.lowered, models, self.device, options, overrides
-        costs = self._cost(options)
+            models = self.models(front, request, clock)
+        arguments = front.lowered, models, self.device, request.options, self.constraints(front, request)
+        costs = self._cost(request.options)
 
         def place() -> Outcome:
             return place_and_repair(
@@ -405,28 +437,28 @@ class Pipeline:
     def place(self, graph: Graph, request: Request, clock: Clock) -> tuple[FrontEndResult, PlacedOps]:
         """Where every op goes. Raises `OverrideError` and `PlacementError` as `compile_graph` does."""
         refuse_unknown(request.options)
-        front = self.front(graph, request.options, clock, request.overrides)
+        front = self.front(graph, request, clock)
 
         def whole(request: Request) -> tuple[FrontEndResult, PlacedOps]:
             anchor = self.anchor(front, request, clock)
             return self.with_insertions(front, anchor), anchor.whole()
 
         def make() -> tuple[FrontEndResult, PlacedOps]:
-            refuse_impossible(front.lowered, self.device, request.options, request.overrides)
+            refuse_impossible(front.lowered, self.device, request.options, self.constraints(front, request))
             if request.overrides == request.base:
                 return whole(request)
             reused = self._reused_anchor(graph, front, request, clock) if self.keep_epochs else None
             if reused is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
             near, anchor = reused
-            if frozen(anchor.overrides) == frozen(request.overrides):
+            if frozen(anchor.constraints.records) == request.overrides_key:
                 return near, anchor.whole()
             with clock.stage("balance"):
-                models = self.models(near, request.options, request.overrides, clock)
+                models, constraints = self.models(near, request, clock), self.constraints(near, request)
             with clock.stage("place"):
                 self._count("edit")
                 result = anchor.new_epochs
-                edited = anchor.with_overrides(models, request.overrides, clock.cancel)
+                edited = anchor.with_constraints(models, constraints, clock.cancel)
                 self._count("epoch", anchor.new_epochs - result)
             if edited is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
@@ -440,12 +472,12 @@ class Pipeline:
         """The placement that the overrides of a request are an edit of, with its front: that of the base overrides, for
         nops, queues and formats beside them carried over to the edited graph. None where there is none: other ops are
         fused, edits of the base are gone, or an epoch finds no room for what they add."""
-        plain = self.front(graph, request.options, clock, request.base)
+        plain = self.front(graph, request.of_base, clock)
         if (plain.plain or plain).key != (front.plain or front).key:
             return None
         anchor = self.anchor(plain, request, clock)
         near = self.with_insertions(plain, anchor)
-        had, has = edits_of(request.base), edits_of(request.overrides)
+        had, has = request.of_base.edits, request.edits
         if frozen(had) == frozen(has):
             return near, anchor
         if frozen(had) != frozen(has[: len(had)]):
@@ -460,17 +492,17 @@ class Pipeline:
             key = (near.key, "edited", frozen(added))
             output = FrontEndResult(key, near.passed, result.graph, (*near.notes, *result.notes), near.plain or near,
                 near.fusion, near.chain)
-            overrides = (*request.base, *added)
             with clock.stage("balance"):
-                models = self.models(output, request.options, overrides, clock)
+                asked = Request(request.options, (*request.base, *added))
+                models, constraints = self.models(output, asked, clock), self.constraints(output, asked)
             with clock.stage("place"):
                 self._count("regraph")
                 before = anchor.new_epochs
-                placing = anchor.regraph(result.graph, models, overrides, clock.cancel)
+                placing = anchor.regraph(result.graph, models, constraints, clock.cancel)
                 self._count("epoch", anchor.new_epochs - before)
             return None if placing is None else (output, placing)
 
-        base = dataclasses.replace(request, overrides=request.base).key
+        base = request.of_base.key
         result: tuple[FrontEndResult, IncrementalPlacer] | None = self._anchors.get_or((base, frozen(added)), make)
         if result is not None:
             self._mended.store(front.key, result[0])
@@ -482,18 +514,19 @@ class Pipeline:
             return "placed"
         if front_end(request.options) not in self._fronts:
             return ""
-        return "balanced" if (request.options, frozen(request.overrides)) in self._balanced else "lowered"
+        return "balanced" if (request.options, request.overrides_key) in self._balanced else "lowered"
 
     def compile(self, graph: Graph, request: Request, clock: Clock) -> CompileResult:
         """Everything up to the checked netlist."""
         front, placed = self.place(graph, request, clock)
         with clock.stage("place"):
             placement = placed.placement()
+        constraints = self.constraints(front, request)
 
         def check(netlist: Netlist) -> list[Diagnostic]:
             first = front.key not in self._netlists
             share_netlist(netlist, self._netlists.get_or(front.key, lambda: netlist))
-            arguments = front.lowered, placement, self.device, request.options, request.overrides
+            arguments = front.lowered, placement, self.device, request.options, constraints
 
             def find() -> list[Diagnostic]:
                 findings = check_netlist(netlist, self.device, self._checks.get_or(front.key, CheckCache))
@@ -509,7 +542,7 @@ class Pipeline:
             placement,
             self.device,
             request.options,
-            request.overrides,
+            constraints,
             clock,
             front.notes,
             front.parameters,

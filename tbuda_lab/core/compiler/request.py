@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tbuda_lab.core.errors import Cancelled
-from tbuda_lab.core.lowering.edits import edit_key, is_edit
+from tbuda_lab.core.lowering.edits import edit_key, edits_of, is_edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
 
@@ -33,10 +34,25 @@ class Request:
     overrides: tuple[Override, ...] = ()
     base: tuple[Override, ...] = ()
 
-    @property
+    @functools.cached_property
     def key(self) -> tuple[Any, ...]:
         """Hashable, and equal for equal requests."""
-        return self.options, frozen(self.overrides), frozen(self.base)
+        return self.options, self.overrides_key, self.of_base.overrides_key
+
+    @functools.cached_property
+    def overrides_key(self) -> Any:
+        """Hashable, and equal for equal overrides."""
+        return frozen(self.overrides)
+
+    @functools.cached_property
+    def of_base(self) -> Request:
+        """The request of the whole model that this one is an edit of."""
+        return self if self.base is self.overrides else dataclasses.replace(self, overrides=self.base)
+
+    @functools.cached_property
+    def edits(self) -> tuple[Override, ...]:
+        """The overrides that change the lowered graph."""
+        return edits_of(self.overrides)
 
     def find(self, kind: str, target: str) -> Override | None:
         """The override of that kind made for exactly that name, if any."""

@@ -26,6 +26,7 @@ from tbuda_lab.core.bindings import (
 from tbuda_lab.core.compiler.host_chain import HostChain
 from tbuda_lab.core.compiler.integer_outputs import rounded_outputs
 from tbuda_lab.core.compiler.request import Clock
+from tbuda_lab.core.constraints import Constraints
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.emit import EmitMemory, emit
 from tbuda_lab.core.epochsim import simulate, simulated_cycles
@@ -60,12 +61,22 @@ class CompileResult:
     parameters: Mapping[str, np.ndarray]
     device: DeviceSpec
     options: CompileOptions
-    overrides: tuple[Override, ...]
+    constraints: Constraints
     diagnostics: tuple[Diagnostic, ...]
     timings: dict[str, float]
     fused: tuple[Pattern, ...] = ()
     weights: tuple[WeightBinding, ...] = ()
     chain: HostChain | None = None
+
+    @property
+    def overrides(self) -> tuple[Override, ...]:
+        """What was asked of single ops and queues, as it was asked."""
+        return self.constraints.records
+
+    @property
+    def input_factors(self) -> Mapping[str, Mapping[int, int]]:
+        """See `Constraints.input_factors`."""
+        return self.constraints.input_factors
 
     @property
     def loaded_once(self) -> bool:
@@ -95,7 +106,7 @@ def finish(
     placement: Placement,
     spec: DeviceSpec,
     options: CompileOptions,
-    overrides: Sequence[Override],
+    constraints: Constraints,
     clock: Clock,
     notes: Sequence[Diagnostic] = (),
     parameters: HostParameters | None = None,
@@ -114,7 +125,7 @@ def finish(
         if check is not None:
             findings = check(emission.netlist)
         else:
-            notes_of_time = objective_notes(lowered, placement, spec, options, overrides)
+            notes_of_time = objective_notes(lowered, placement, spec, options, constraints)
             findings = [*check_netlist(emission.netlist, spec), *notes_of_time]
         findings = [*findings, *rounded_outputs(graph if chain is None else chain.device, options.data_format)]
     copies = {
@@ -141,7 +152,7 @@ def finish(
         parameters=contents,
         device=spec,
         options=options,
-        overrides=tuple(overrides),
+        constraints=constraints,
         diagnostics=(*(chain.notes if chain is not None else ()), *notes, *placement.diagnostics, *findings),
         timings=clock.timings,
         fused=fusion.patterns if fusion is not None else (),
@@ -230,14 +241,14 @@ OFF = 0.05
 
 
 def objective_notes(
-    lowered: Graph, placement: Placement, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override]
+    lowered: Graph, placement: Placement, device: DeviceSpec, options: CompileOptions, constraints: Constraints
 ) -> list[Diagnostic]:
     """A note where the cycles that were minimised are not those that the epoch simulator finds for the whole
     placement: which term is off, and by how much. Of one chip, for a batch as the objective estimates it."""
     value = placement.report.objective if placement.report is not None else None
     if value is None or len(device.chips) > 1 or not options.counts_fill or not options.enable_fork_join_buffering:
         return []
-    trial = Trial(lowered, placement, device, tuple(overrides))
+    trial = Trial(lowered, placement, device, constraints.input_factors)
     took = simulated_cycles(trial, value.inputs) / value.inputs
     if abs(value.time - took) <= OFF * took:
         return []

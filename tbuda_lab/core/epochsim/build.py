@@ -65,7 +65,7 @@ class NetworkBuilder:
         self.temporal = {name: epoch.temporal for epoch in self.placement.epochs for name in epoch.ops}
         self.costs = op_costs(result, tile_orders.moves, tile_orders.users(self.graph))
         self.feeds = {name: self._feeds(name) for name in self.names}
-        self.factors = self._input_factors()
+        self.factors = result.input_factors
         self.cut = {name: self._cut(name, constants.steps) for name in self.names}
         self.stripes: dict[str, Stripes] = {}
         self.first: dict[str, int] = {}  # number of an op's first part
@@ -136,15 +136,6 @@ class NetworkBuilder:
             row, col, rows, cols = col, row, cols, rows
         return placed.start[0] + row, placed.start[1] + col, rows, cols
 
-    def _input_factors(self) -> dict[tuple[str, int], int]:
-        """Multipliers of input buffers that the user asked for, by op and operand."""
-        factors: dict[tuple[str, int], int] = {}
-        for record in self.result.overrides:
-            if record.kind == "input_buffer_multiplier" and isinstance(record.value, dict):
-                for name in record.matches(self.names):
-                    factors |= {(name, int(port)): int(factor) for port, factor in record.value.items()}
-        return factors
-
     def _cut(self, name: str, steps: int) -> CutOp:
         table, order = self.placement.models[name], self.orders[name]
         reads = read_order(self.graph, self.orders, name)
@@ -162,7 +153,7 @@ class NetworkBuilder:
 
     def capacity_of(self, source: str, name: str, port: int) -> int:
         """Tiles per core of the producer that its output buffer and the reader's input buffer hold together."""
-        taken = self.cut[name].input_tiles(port, self.factors.get((name, port), 2))
+        taken = self.cut[name].input_tiles(port, self.factors.get(name, {}).get(port, 2))
         if name in self.placement.input_buffers:
             taken = max(taken, self.placement.input_buffers[name][port])
         return self._edge(source, name, port).capacity(taken)

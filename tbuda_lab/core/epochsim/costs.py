@@ -29,7 +29,6 @@ from tbuda_lab.core.files import atomic_text, csv_text
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
-from tbuda_lab.core.overrides import Override
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.profile import OpProfile
@@ -47,11 +46,12 @@ class PlacedGraph(Protocol):
 
 
 class SimulatedCompile(PlacedGraph, Protocol):
-    """overrides: those asked for, of which input buffer multipliers count. loaded_once: the epochs were loaded before
+    """input_factors: by op and operand, how often the smallest input buffer is to fit into the one there is (what is
+    not there, twice). loaded_once: the epochs were loaded before
     and stay, so that a batch takes no time to switch to them."""
 
     @property
-    def overrides(self) -> tuple[Override, ...]: ...
+    def input_factors(self) -> Mapping[str, Mapping[int, int]]: ...
     @property
     def loaded_once(self) -> bool: ...
 

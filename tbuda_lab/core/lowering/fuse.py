@@ -25,7 +25,7 @@ from tbuda_lab.core.lowering.context import SPREADS, SUMS
 from tbuda_lab.core.lowering.fused_steps import ARITHMETIC, SYMMETRIC, schedules
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.overrides import Override, names_meant
 
 MAX_INPUTS = 8
 """Operands of a fused op. The format allows more; each takes an input buffer and a stream of every core."""
@@ -430,10 +430,10 @@ def inner_names(graph: Graph) -> tuple[str, ...]:
 def inner_targets(inner: Sequence[str], overrides: Sequence[Override]) -> frozenset[str]:
     """Ops inside fused ops (`inner_names`) that an override names: they have to stay ops of their own. The name that a
     fused op goes by means all of it."""
-    cycle_ops: set[str] = set()
+    named: set[str] = set()
     for record in overrides:
-        cycle_ops.update(record.matches(inner))
+        named.update(names_meant(record.target, inner))
         value = record.value if isinstance(record.value, Mapping) else {}
         readers = value.get("dest") or ()
-        cycle_ops.update({readers} if isinstance(readers, str) else readers)
-    return frozenset(cycle_ops & set(inner)) if cycle_ops else frozenset()
+        named.update({readers} if isinstance(readers, str) else readers)
+    return frozenset(named & set(inner))

@@ -15,7 +15,7 @@ from tbuda_lab.core.overrides.forms import (
     value_text,
 )
 from tbuda_lab.core.overrides.kind import CompileFacts, Fault, Kind, MalformedValue, OpLimits
-from tbuda_lab.core.overrides.record import FIRST, Each, Override, Target, broken, frozen, target_text
+from tbuda_lab.core.overrides.record import FIRST, Each, Override, Target, frozen, names_meant, target_text
 
 __all__ = [
     "EDIT_KINDS",
@@ -31,11 +31,11 @@ __all__ = [
     "Override",
     "Resolve",
     "Target",
-    "broken",
     "form_fault",
     "from_json",
     "frozen",
     "named_python",
+    "names_meant",
     "override_python",
     "parse",
     "refuse_malformed",

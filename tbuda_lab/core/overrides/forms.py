@@ -22,7 +22,7 @@ from tbuda_lab.core.overrides.candidates import (
 from tbuda_lab.core.overrides.graphs import Fidelity, NopOnEdge, OutputFormat, QueueOnEdge
 from tbuda_lab.core.overrides.kind import Fault, Kind, MalformedValue
 from tbuda_lab.core.overrides.places import ChipStart, EpochStart, OpPin, QueuePin, ScheduleConstraint
-from tbuda_lab.core.overrides.record import FIRST, Each, Override, target_text
+from tbuda_lab.core.overrides.record import FIRST, Each, Override, frozen, target_text
 
 KINDS: dict[str, type[Kind]] = {
     k.kind: k
@@ -54,18 +54,23 @@ def form_fault(record: Override) -> Fault | None:
 
     Values that depend on the op (a grid, a format) are left to the compile, which knows what is legal there.
     """
-    target = record.target
+    target, value, kind_name = record.target, record.value, record.kind
     if isinstance(target, tuple):
         if not all(isinstance(name, str) for name in target):
             return f"a list of targets holds names, not {target!r}", "names of ops or queues"
     elif not (isinstance(target, str | Each | re.Pattern) or callable(target)):
         fix = "a name, names, a compiled pattern, or a predicate on names"
         return f"a target cannot be a {type(target).__name__}", fix
-    kind = KINDS.get(record.kind)
+    try:
+        hash(frozen((target, value)))
+    except (TypeError, RecursionError):
+        fix = "values are numbers, texts, and lists or mappings of them"
+        return f"{kind_name} cannot take {shown_value(value)}", fix
+    kind = KINDS.get(kind_name)
     if kind is None or not kind.early:
         return None
     try:
-        kind.parse(record.value)
+        kind.parse(value)
     except MalformedValue as error:
         return error.fault
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from tbuda_lab.core.formats import DataFormat, MathFidelity
@@ -32,7 +33,7 @@ class _OnEdge(Kind):
 
     @staticmethod
     def readers_of(value: Any) -> tuple[str, ...] | None:
-        return _readers(value.get("dest")) if isinstance(value, dict) else None
+        return _readers(value.get("dest")) if isinstance(value, Mapping) else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -113,6 +113,10 @@ class EpochStart(Kind):
             raise MalformedValue(f"an epoch break is True or False, not {value!r}", fix)
         return cls(bool(value), value == FIRST)
 
+    def stands_once(self, target: Any) -> bool:
+        """Whether it stands before the first of the ops that a target means, and not before each."""
+        return self.first or isinstance(target, tuple)
+
     @property
     def value(self) -> Any:
         return FIRST if self.first else self.on

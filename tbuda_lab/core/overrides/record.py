@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 FIRST = "first"
@@ -59,30 +59,28 @@ class Override:
         return isinstance(self.target, str | tuple | Each)
 
     def matches(self, names: Iterable[str]) -> list[str]:
-        """The names of `names` that this override addresses, in their order (predicates are given the name)."""
-        if isinstance(self.target, str):
-            return [n for n in names if n == self.target]
-        if isinstance(self.target, tuple | Each):
-            targets = set(self.target if isinstance(self.target, tuple) else self.target.names)
-            return [n for n in names if n in targets]
-        if isinstance(self.target, re.Pattern):
-            pattern = self.target
-            return [n for n in names if pattern.fullmatch(n)]
-        predicate = self.target
-        return [n for n in names if predicate(n)]
+        """The names of `names` that this override addresses, in their order."""
+        return names_meant(self.target, names)
 
 
-def broken(record: Override, order: Iterable[str]) -> list[str]:
-    """The ops of a schedule before which an epoch or chip break stands."""
-    result = record.matches(order) if record.value else []
-    return result[:1] if isinstance(record.target, tuple) or record.value == FIRST else result
+def names_meant(target: Target, names: Iterable[str]) -> list[str]:
+    """The names of `names` that a target means, in their order. A pattern means those that it matches whole; a
+    predicate is given the name."""
+    if isinstance(target, str):
+        return [n for n in names if n == target]
+    if isinstance(target, tuple | Each):
+        targets = set(target if isinstance(target, tuple) else target.names)
+        return [n for n in names if n in targets]
+    if isinstance(target, re.Pattern):
+        return [n for n in names if target.fullmatch(n)]
+    return [n for n in names if target(n)]
 
 
 def frozen(value: Any) -> Any:
     """A hashable form of a value made of mappings, sequences and overrides: equal where the values are."""
     if isinstance(value, Override):
         return value.kind, frozen(value.target), frozen(value.value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return tuple(sorted((repr(k), frozen(v)) for k, v in value.items()))
     if isinstance(value, (list, tuple)):
         return tuple(frozen(v) for v in value)

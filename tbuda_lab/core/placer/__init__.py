@@ -8,13 +8,12 @@ from tbuda_lab.core.placer.place import (
     StartedPlacement,
     balance_and_place,
     begin,
-    pins_and_breaks,
     place,
     place_and_repair,
 )
 from tbuda_lab.core.placer.policies import POLICIES
 from tbuda_lab.core.placer.search.fusing import Fusion, Pattern, decide
-from tbuda_lab.core.placer.validate import refuse_impossible, refuse_unknown, unmatched_targets
+from tbuda_lab.core.placer.validate import refuse_impossible, refuse_unknown
 from tbuda_lab.core.placer.why import Explanation, WhyNot, legal_grids, why, why_not
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "begin",
     "decide",
     "legal_grids",
-    "pins_and_breaks",
     "place",
     "place_and_repair",
     "place_queues",
@@ -42,7 +40,6 @@ __all__ = [
     "rectangles",
     "refuse_impossible",
     "refuse_unknown",
-    "unmatched_targets",
     "why",
     "why_not",
 ]

@@ -13,7 +13,6 @@ from tbuda_lab.core.balancer.l1 import operand_bytes
 from tbuda_lab.core.balancer.types import Bounds, Epoch, Objective, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.memory.queues import PlannedQueues, QueuePlanner
 from tbuda_lab.core.placer.model.bounds import bounds
 from tbuda_lab.core.placer.model.problem import Problem
@@ -96,12 +95,11 @@ def rectangles(
 
 
 def plan_queues(
-    problem: Problem, ops: Mapping[str, OpPlacement], overrides: Sequence[Override],
-        planned: PlannedQueues | None = None
+    problem: Problem, ops: Mapping[str, OpPlacement], planned: PlannedQueues | None = None
 ) -> QueuePlanner:
     """What places the queues of placed ops. planned: of another placement of the same graph."""
     return QueuePlanner(
-        problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, overrides,
+        problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, problem.constraints.queues,
         problem.costs.preloaded, planned,
     )  # fmt: skip
 
@@ -110,7 +108,6 @@ def place_queues(
     problem: Problem,
     segments: Sequence[Segment],
     ops: Mapping[str, OpPlacement],
-    overrides: Sequence[Override],
     before: Before | None = None,
 ) -> dict[str, QueuePlacement]:
     """The queues of placed ops, with addresses. before: another placement of the same graph, with the same candidates
@@ -118,17 +115,16 @@ def place_queues(
 
     Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked."""
     if before is None:
-        return plan_queues(problem, ops, overrides).run()
+        return plan_queues(problem, ops).run()
     ids_before = {id(s) for s in before.segments}
     touched = [op for s in segments if id(s) not in ids_before for op in problem.order[s.first : s.last]]
-    return plan_queues(problem, ops, overrides, before.queues).run(touched)
+    return plan_queues(problem, ops, before.queues).run(touched)
 
 
 def assemble(
     problem: Problem,
     segments: Sequence[Segment],
     policy: str,
-    overrides: Sequence[Override],
     diagnostics: Sequence[Diagnostic] = (),
     *,
     chips: Sequence[int] | None = None,
@@ -153,7 +149,7 @@ def assemble(
     message = [*diagnostics, *pipeline_note(problem, segments, chips)]
     ops, epochs = rectangles(problem, segments, chips) if places is None else places
     check_reach(problem.graph, ops, problem.device)
-    placed = place_queues(problem, segments, ops, overrides) if queues is None else dict(queues)
+    placed = place_queues(problem, segments, ops) if queues is None else dict(queues)
     check(0.98, "reporting")
     epoch_parts = [parts.of(problem, segment) for segment in segments]
     for index, part in enumerate(epoch_parts):
@@ -172,23 +168,18 @@ def assemble(
         problem.orders,
         summary,
         tuple(message),
-        input_buffers(problem, segments, overrides, epoch_parts),
+        input_buffers(problem, segments, epoch_parts),
     )
 
 
 def input_buffers(
-    problem: Problem, segments: Sequence[Segment], overrides: Sequence[Override], parts: Sequence[EpochResult]
+    problem: Problem, segments: Sequence[Segment], parts: Sequence[EpochResult]
 ) -> dict[str, tuple[int, ...]]:
     """Least tiles per core of input buffers, by op and operand (0: the backend chooses): what forks ask for, and what
     the user does with a multiplier. segments: some or all epochs; parts: what `Parts.of` says of them."""
     tiles = {op: sizes for part in parts for op, sizes in part.buffering.input_tiles.items()}
-    requested: dict[str, dict[int, int]] = {}
-    for record in overrides:
-        if record.kind == "input_buffer_multiplier":
-            for name in record.matches(problem.order):
-                requested.setdefault(name, {}).update(record.value)
     rows = {op: row for s in segments for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
-    for name, factors in requested.items():
+    for name, factors in problem.constraints.input_factors.items():
         op = problem.number[name]
         if op not in rows:
             continue

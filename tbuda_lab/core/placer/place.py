@@ -12,18 +12,19 @@ import numpy as np
 
 from tbuda_lab.core.balancer.models import op_models
 from tbuda_lab.core.balancer.types import Bounds, Objective, OpModels, Placement
+from tbuda_lab.core.constraints import FREE, Constraints, resolve
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import by_phase, phases
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import Override, broken
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.assemble import Parts, assemble, rectangles
 from tbuda_lab.core.placer.model.bounds import bounds
 from tbuda_lab.core.placer.model.costs import CostCache
-from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
-from tbuda_lab.core.placer.model.schedule import constrain_order, constraint_pairs, outputs_last, schedule
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import constrain_order, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.layers import LayerEpochs
@@ -42,7 +43,7 @@ from tbuda_lab.core.placer.search.infeasible_repair import (
 from tbuda_lab.core.placer.search.large_neighbourhood import Curve, search_on
 from tbuda_lab.core.placer.search.merge_epochs import merge_epochs
 from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, repair_stalls
-from tbuda_lab.core.placer.validate import bad_pin, chip_breaks, unmatched_targets
+from tbuda_lab.core.placer.validate import chip_breaks, refuse_pins
 
 Progress = Callable[[float, str], None]
 
@@ -55,22 +56,22 @@ def place(
     models: Mapping[str, OpModels],
     device: DeviceSpec,
     options: CompileOptions,
-    overrides: Sequence[Override] = (),
+    constraints: Constraints = FREE,
     cancel: threading.Event | None = None,
     on_progress: Progress | None = None,
 ) -> Placement:
     """Places a lowered graph.
 
-    models: of `op_models` for the same graph and overrides. cancel: once set, `Cancelled` is raised at the next step.
+    models: of `op_models` for the same graph and constraints. cancel: once set, `Cancelled` is raised at the next step.
     on_progress: called with (fraction done, what is going on).
 
     Raises `OverrideError` for a pin or queue placement that cannot be honoured, `PlacementError` when an op fits no
     epoch, or queues do not fit DRAM; both say what would be legal.
     """
     check = ProgressCheck(cancel, on_progress)
-    problem, segments, name, message = choose_placement(graph, models, device, options, overrides, check)
+    problem, segments, name, message = choose_placement(graph, models, device, options, constraints, check)
     value = objective(problem, segments) if name == "Optimal" else None
-    placement = assemble(problem, segments, name, overrides, message, objective=value, check=check)
+    placement = assemble(problem, segments, name, message, objective=value, check=check)
     check(1.0, "placed")
     return placement
 
@@ -164,7 +165,7 @@ def begin(
         check(0.05 + 0.8 * fraction)
 
     with stage():
-        problem = make_problem(graph, models, device, options, (), costs)
+        problem = make_problem(graph, models, device, options, FREE, costs)
         search = Optimal(problem, progress) if name == "Optimal" else None
 
     def choose(most: float) -> list[Segment]:
@@ -183,7 +184,7 @@ def _feasible(
     models: Mapping[str, OpModels],
     device: DeviceSpec,
     options: CompileOptions,
-    overrides: Sequence[Override],
+    constraints: Constraints,
     check: ProgressCheck,
     costs: CostCache,
     begun: StartedPlacement | None,
@@ -191,7 +192,7 @@ def _feasible(
     """What `choose_placement` says of a graph, if need be with nops where an op fits no epoch: (that graph, what was
     inserted, notes of it, the choice). Raises the first `PlacementError` where that does not help."""
     try:
-        chosen = choose_placement(graph, models, device, options, overrides, check, costs, begun)
+        chosen = choose_placement(graph, models, device, options, constraints, check, costs, begun)
         return graph, (), [], chosen
     except PlacementError as error:
         edits = repair_infeasible(graph, error)
@@ -199,8 +200,9 @@ def _feasible(
             raise
         try:
             longer = edit(graph, device, options, edits).graph
-            tables = op_models(longer, device, options, overrides)
-            chosen = choose_placement(longer, tables, device, options, overrides, check, costs)
+            constraints = resolve(constraints.records, longer, device, options).checked()
+            tables = op_models(longer, device, options, constraints.choices)
+            chosen = choose_placement(longer, tables, device, options, constraints, check, costs)
         except PlacementError:
             raise error from None
         return longer, edits, infeasible_notes(edits, error), chosen
@@ -211,7 +213,7 @@ def place_and_repair(
     models: Mapping[str, OpModels],
     device: DeviceSpec,
     options: CompileOptions,
-    overrides: Sequence[Override] = (),
+    constraints: Constraints = FREE,
     cancel: threading.Event | None = None,
     on_progress: Progress | None = None,
     costs: CostCache | None = None,
@@ -227,9 +229,9 @@ def place_and_repair(
     check = ProgressCheck(cancel, on_progress)
     costs = CostCache(device, options) if costs is None else costs
     graph, edits, message, (problem, segments, name, result) = _feasible(
-        graph, models, device, options, overrides, check, costs, begun
+        graph, models, device, options, constraints, check, costs, begun
     )
-    pinned = tuple(overrides)
+    pinned = constraints.records
     for _ in range(_HOP_ROUNDS * len(device.chips)):
         spots, epochs = rectangles(problem, segments, chips_of(problem, segments))
         added, pins, notes = hops(problem.graph, spots, device)
@@ -239,63 +241,63 @@ def place_and_repair(
         if not pins:
             break
         longer = edit(graph, device, options, added).graph
-        asked = (*pinned, *pins)
-        models = op_models(longer, device, options, asked)
+        asked = resolve((*pinned, *pins), longer, device, options)
+        models = op_models(longer, device, options, asked.checked().choices)
         try:
             problem, segments, name, result = choose_placement(longer, models, device, options, asked, check, costs)
         except (OverrideError, PlacementError):
             if narrows:  # rule N11 warns
                 break
             raise
-        graph, pinned, edits, message = longer, asked, (*edits, *added), [*message, *notes]
+        graph, pinned, edits, message = longer, asked.records, (*edits, *added), [*message, *notes]
     plain, needed = problem, len(edits)
     if options.enable_fork_join_buffering:
         if name != "SingleOpPerEpoch":
             merged = merge_epochs(problem, segments, lambda fraction: check(0.88, "merging epochs"))
             problem, segments = merged.problem, list(merged.segments)
             edits, message = (*edits, *merged.edits), [*message, *merged.notes]
-        repaired = repair_stalls(problem, segments, tuple(overrides), lambda fraction: check(0.9, "repairing epochs"))
+        repaired = repair_stalls(problem, segments, lambda fraction: check(0.9, "repairing epochs"))
         problem, segments = repaired.problem, list(repaired.segments)
         edits, message = (*edits, *repaired.edits), [*message, *repaired.notes]
         if name == "Optimal":
-            problem, segments, added, more = _flowing(problem, segments, tuple(overrides))
+            problem, segments, added, more = _flowing(problem, segments)
             edits, message = (*edits, *added), [*message, *more]
     curve: Curve = ()
     if options.optimise_steps or options.optimise_seconds:
         limit = options.optimise_steps, options.optimise_seconds  # those of a problem that was begun may be others
-        problem, segments, added, more, curve = _faster(problem, segments, *limit, overrides, check)
+        problem, segments, added, more, curve = _faster(problem, segments, *limit, check)
         edits, message = (*edits, *added), [*message, *more]
     forget_searches(costs)
-    if edits:
-        result = unmatched_targets(problem.graph, overrides)  # inserted nops may be addressed as well
     value = limits = None
     plain = _in_order(plain, problem.order)
     if name == "Optimal" or options.enable_fork_join_buffering:
         value = objective(problem, segments, plain)
     if plain is not problem:  # what was inserted takes no time away: what bounds the model without it bounds it with it
         limits = bounds(plain)
+    if edits and problem.constraints:  # inserted nops and their queues may be addressed as well
+        constraints = resolve(problem.constraints.records, problem.graph, device, options, problem.profiles_by_name)
+        problem, result = dataclasses.replace(problem, constraints=constraints), list(constraints.unmatched)
     chosen = Decisions(tuple(segments), name, (*result, *message), value, curve, limits, needed)
-    outcome = assemble_placement(problem, chosen, edits, overrides, check)
+    outcome = assemble_placement(problem, chosen, edits, check)
     check(1.0, "placed")
     return outcome
 
 
 def _faster(
-    problem: Problem, segments: list[Segment], steps: int, seconds: float | None, overrides: Sequence[Override],
-    check: Progress,
+    problem: Problem, segments: list[Segment], steps: int, seconds: float | None, check: Progress
 ) -> tuple[Problem, list[Segment], tuple[Override, ...], tuple[Diagnostic, ...], Curve]:
     """The epochs after a search (see `search_on`), repaired, with what that inserted, its notes and the curve of the
     search; the epochs as they are where it finds none that are faster."""
     options = problem.options
-    pairs, listed = _kept_order(problem.order, overrides)
+    constraints = problem.constraints
     went = search_on(
-        problem, segments, steps, seconds, pairs, listed,
+        problem, segments, steps, seconds, constraints.pairs(problem.order), constraints.at_breaks,
         lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
         len(set(phases(problem.graph).values())) < 2,
     )  # fmt: skip
     trial = RepairedPlacement(went.problem, went.segments)
     if options.enable_fork_join_buffering:
-        trial = repair_stalls(went.problem, went.segments, tuple(overrides))
+        trial = repair_stalls(went.problem, went.segments)
     edits: tuple[Override, ...] = ()
     notes: tuple[Diagnostic, ...] = ()
     if _time(trial.problem, trial.segments) < _time(problem, segments):
@@ -310,13 +312,12 @@ def assemble_placement(
     problem: Problem,
     chosen: Decisions,
     edits: tuple[Override, ...],
-    overrides: Sequence[Override],
     check: Progress = lambda fraction, what: None,
 ) -> Outcome:
     """The placement that follows from decisions. Raises what `assemble` raises."""
     parts = Parts()
     placement = assemble(
-        problem, chosen.segments, chosen.policy, overrides, chosen.notes, parts=parts, objective=chosen.objective,
+        problem, chosen.segments, chosen.policy, chosen.notes, parts=parts, objective=chosen.objective,
         limits=chosen.bounds, check=check,
     )  # fmt: skip
     if placement.report is not None:
@@ -328,7 +329,7 @@ def assemble_placement(
 
 
 def _flowing(
-    problem: Problem, segments: list[Segment], overrides: tuple[Override, ...]
+    problem: Problem, segments: list[Segment]
 ) -> tuple[Problem, list[Segment], tuple[Override, ...], tuple[Diagnostic, ...]]:
     """Repaired epochs with other candidates where full buffers hold them up all the same, if that is faster: (problem,
     epochs, what was inserted for it, notes)."""
@@ -338,7 +339,7 @@ def _flowing(
         if flowing in tried:
             continue
         tried.append(flowing)
-        again = repair_stalls(problem, flowing, overrides)
+        again = repair_stalls(problem, flowing)
         if _time(again.problem, again.segments) < _time(problem, segments):
             return again.problem, list(again.segments), again.edits, again.notes
     return problem, segments, (), ()
@@ -354,13 +355,6 @@ def _time(problem: Problem, segments: Sequence[Segment]) -> float:
     if len(problem.device.chips) > 1:
         return slowest_stage(problem, segments)
     return float(sum(epoch_cost(problem, s) for s in segments))
-
-
-def _kept_order(order: Sequence[str], overrides: Sequence[Override]) -> tuple[list[tuple[str, str]], set[str]]:
-    """(pairs of ops of which the first has to run before the second, ops that do not move), as the user asked: a break
-    before the first of several ops holds as long as they keep their order."""
-    listed = {n for o in overrides if o.kind in ("epoch_break", "chip_break") for n in o.matches(order)}
-    return constraint_pairs(order, overrides), listed
 
 
 class ProgressCheck:
@@ -381,7 +375,7 @@ def choose_placement(
     models: Mapping[str, OpModels],
     device: DeviceSpec,
     options: CompileOptions,
-    overrides: Sequence[Override],
+    constraints: Constraints,
     check: ProgressCheck,
     costs: CostCache | None = None,
     begun: StartedPlacement | None = None,
@@ -389,19 +383,18 @@ def choose_placement(
     """(problem, epochs, name of the policy, what there is to say)."""
     name, run = policy(options.balancer_policy)
     check(0.0, "scheduling")
-    diagnostics = unmatched_targets(graph, overrides)
     if begun is None:
-        problem = make_problem(graph, models, device, options, overrides, costs)
+        problem = make_problem(graph, models, device, options, constraints, costs)
     else:
         problem, run = begun.problem, _continue_from(begun)
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps and len(set(problem.phase.values())) < 2:
-        pairs, listed = _kept_order(problem.order, overrides)
         better = improve(
-            problem, segments, options.schedule_swaps, pairs, lambda f: check(0.85 + 0.05 * f, "swapping"), listed
-        )
+            problem, segments, options.schedule_swaps, constraints.pairs(problem.order),
+            lambda f: check(0.85 + 0.05 * f, "swapping"), constraints.at_breaks,
+        )  # fmt: skip
         problem, segments = better.problem, list(better.segments)
-    return problem, segments, name, diagnostics
+    return problem, segments, name, list(constraints.unmatched)
 
 
 def _continue_from(begun: StartedPlacement) -> Policy:
@@ -418,7 +411,7 @@ def make_problem(
     models: Mapping[str, OpModels],
     device: DeviceSpec,
     options: CompileOptions,
-    overrides: Sequence[Override],
+    constraints: Constraints,
     costs: CostCache | None = None,
 ) -> Problem:
     """The problem that a policy is asked: the ops in the order in which they run, with pins and breaks. Raises
@@ -426,46 +419,14 @@ def make_problem(
     order = schedule(graph, options.scheduler_policy)
     if len(device.chips) > 1 and device.arch != "grayskull":
         order = outputs_last(graph, order)
-    order = by_phase(constrain_order(graph, order, overrides), phases(graph))
-    pins, breaks = pins_and_breaks(graph, models, device, overrides, order)
-    stages = chip_breaks(order, device, overrides)
-    return Problem.of(graph, models, device, options, order, pins, breaks, stages, overrides, costs)
-
-
-def pins_and_breaks(
-    graph: Graph,
-    models: Mapping[str, OpModels],
-    device: DeviceSpec,
-    overrides: Sequence[Override],
-    order: Sequence[str] = (),
-) -> tuple[dict[str, FixedPlace], frozenset[str]]:
-    """Pinned places and epoch breaks. order: the schedule, which tells the first op of a list (else the graph's)."""
-    names = [n.name for n in graph.ops]
-    pins: dict[str, FixedPlace] = {}
-    breaks: set[str] = set()
-    wrong: list[Diagnostic] = []
-    for record in overrides:
-        if record.kind in ("epoch_break", "chip_break"):
-            breaks.update(broken(record, order or names))
-        if record.kind != "op_placement":
-            continue
-        value = record.value if isinstance(record.value, Mapping) else {}
-        start, transpose, chip = value.get("start"), value.get("transpose"), value.get("chip")
-        for name in record.matches(names):
-            data = models[name].rows[models[name].legal()]
-            codes = np.unique(data["grid_r"].astype(np.int64) << 16 | data["grid_c"])
-            problem = bad_pin(name, [(code >> 16, code & 0xFFFF) for code in codes.tolist()], device, value)
-            if problem is not None:
-                wrong.append(problem)
-                continue
-            pins[name] = FixedPlace(None if start is None else (int(start[0]), int(start[1])), transpose, chip)
-    if wrong:
-        raise OverrideError("op placements cannot be met", wrong)
-    return pins, frozenset(breaks)
+    order = by_phase(constrain_order(graph, order, constraints.checked()), phases(graph))
+    refuse_pins(models, device, constraints)
+    chip_breaks(order, device, constraints)
+    return Problem.of(graph, models, device, options, order, constraints, costs)
 
 
 def balance_and_place(
-    graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override] = ()
+    graph: Graph, device: DeviceSpec, options: CompileOptions, constraints: Constraints = FREE
 ) -> Placement:
     """`op_models` and `place` in one call."""
-    return place(graph, op_models(graph, device, options, overrides), device, options, overrides)
+    return place(graph, op_models(graph, device, options, constraints.choices), device, options, constraints)

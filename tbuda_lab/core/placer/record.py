@@ -3,8 +3,6 @@
 Written is what a search decided: what it inserted, the order of the ops, rows and spots of every epoch, what it has to
 say. Queues, addresses and the report follow from that by the same code as in the compile that decided. A record may
 come from a file: everything in it is checked before it is used, and what does not fit the graph is refused.
-
-Reads records of decisions, which may come from a file: everything is checked before it is used.
 """
 
 from __future__ import annotations
@@ -18,15 +16,17 @@ import numpy as np
 
 from tbuda_lab.core.balancer.models import op_models
 from tbuda_lab.core.balancer.types import Bounds, Objective, OpModels
+from tbuda_lab.core.constraints import FREE, Constraints, resolve
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, from_json, to_json
+from tbuda_lab.core.overrides.places import OpPin
 from tbuda_lab.core.placer.model.batch_bound import time_bound
 from tbuda_lab.core.placer.model.costs import CostCache
-from tbuda_lab.core.placer.model.problem import FixedPlace, Problem
+from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.place import Decisions, Outcome, assemble_placement
 
@@ -62,7 +62,7 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
         "tables": _tables_digest(problem.models),
         "editing": editing,
         "edits": [to_json(o, _names_without_match) for o in outcome.edits],
-        "overrides": [to_json(o, _names_without_match) for o in problem.overrides if o.source == "placer"],
+        "overrides": [to_json(o, _names_without_match) for o in problem.constraints.records if o.source == "placer"],
         "order": list(problem.order),
         "pins": {n: [None if p.start is None else list(p.start), p.transpose, p.chip] for n, p in problem.pins.items()},
         "breaks": sorted(problem.breaks),
@@ -87,13 +87,13 @@ def from_record(
     models: Mapping[str, OpModels],
     device: DeviceSpec,
     options: CompileOptions,
-    overrides: Sequence[Override] = (),
+    constraints: Constraints = FREE,
     costs: CostCache | None = None,
 ) -> Outcome:
     """The placement of `graph` whose decisions a record holds.
 
-    models: of `op_models` for this graph and these overrides. costs: see `place_and_repair`. Raises `InputError` for a
-    record that is damaged, or of another graph, device or options; `PlacementError` and `OverrideError` where queues
+    models: of `op_models` for this graph and these constraints. costs: see `place_and_repair`. Raises `InputError` for
+    a record that is damaged, or of another graph, device or options; `PlacementError` and `OverrideError` where queues
     find no place.
     """
     read = RecordReader(record)
@@ -101,7 +101,8 @@ def from_record(
     edits = tuple(_insertion(o) for o in read.list("edits"))
     if edits:
         graph = _apply_edits(graph, edits, read.text("editing"), device, options)
-        models = op_models(graph, device, options, overrides)
+        constraints = resolve(constraints.records, graph, device, options)
+        models = op_models(graph, device, options, constraints.checked().choices)
     if structure_digest(graph) != read.text("graph") or _tables_digest(models) != read.text("tables"):
         raise InputError("a record of another graph")
     order = read.texts("order")
@@ -110,8 +111,11 @@ def from_record(
     names = set(order)
     pins = {name: _pin(value) for name, value in read.map("pins").items() if name in names}
     breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
-    all_overrides = (*overrides, *(_insertion(o) for o in read.list("overrides")))
-    problem = Problem.of(graph, models, device, options, order, pins, breaks, chip_breaks, all_overrides, costs)
+    asked = resolve((*constraints.records, *(_insertion(o) for o in read.list("overrides"))), graph, device, options)
+    problem = dataclasses.replace(
+        Problem.of(graph, models, device, options, order, asked, costs), pins=pins, breaks=breaks,
+        chip_breaks=chip_breaks,
+    )  # fmt: skip
     for first, last, reason in rows_of(read.list("refusals"), 3):
         problem.refusals[whole(first), whole(last)] = text_of(reason)
     needed = whole(read["needed"])
@@ -125,11 +129,9 @@ def from_record(
         plain, tables = before, models_before
         if needed:
             plain = _apply_edits(before, edits[:needed], read.text("editing"), device, options)
-            tables = op_models(plain, device, options, overrides)
-        ops = [name for name in order if name in plain]
-        return time_bound(
-            Problem.of(plain, tables, device, options, ops, pins, breaks, chip_breaks, all_overrides, problem.costs)
-        )
+            asked_of_plain = resolve(constraints.records, plain, device, options)
+            tables = op_models(plain, device, options, asked_of_plain.checked().choices)
+        return time_bound(problem.regraph(plain, tables, [name for name in order if name in plain]))
 
     value = None if read["objective"] is None else _objective(read.list("objective"))
     if value is not None and value.inputs != options.inputs_counted:
@@ -141,7 +143,7 @@ def from_record(
         value = dataclasses.replace(value, least=least)
     segments = _segments(read.list("epochs"), problem)
     chosen = Decisions(segments, read.text("policy"), notes, value, curve, bounds, needed)
-    return assemble_placement(problem, chosen, edits, overrides)
+    return assemble_placement(problem, chosen, edits)
 
 
 def _names_without_match(override: Override) -> tuple[str, ...]:
@@ -209,14 +211,14 @@ def _objective(values: Sequence[Any]) -> Objective:
     return Objective(**{**numbers, "inputs": whole(numbers["inputs"])})
 
 
-def _pin(value: Any) -> FixedPlace:
+def _pin(value: Any) -> OpPin:
     ((start, transpose, chip),) = rows_of([value], 3)
     if start is not None:
         ((row, column),) = rows_of([start], 2)
         start = whole(row), whole(column)
     if not isinstance(transpose, bool | None):
         raise InputError("a record with a pin that says nothing")
-    return FixedPlace(start, transpose, None if chip is None else whole(chip))
+    return OpPin(start, transpose, None if chip is None else whole(chip))
 
 
 class RecordReader:

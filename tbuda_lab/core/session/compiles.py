@@ -97,7 +97,7 @@ class Compiles:
         if upto in ("passed", "lowered", "balanced"):
             front = self.run_guarded(lambda: self.front(state))
             if upto == "balanced":
-                self.run_guarded(lambda: self._state.pipeline.models(front, state.options, state.overrides))
+                self.run_guarded(lambda: self._state.pipeline.models(front, state))
         elif upto == "placed":
             self.run_guarded(lambda: self._state.pipeline.place(graph, state, clock))
         return None if self._session.stale else self._session.result
@@ -217,4 +217,4 @@ class Compiles:
 
     def front(self, state: Request) -> FrontEndResult:
         clock = self.clock(None)
-        return self._state.pipeline.front(self.trace(), state.options, clock, state.overrides)
+        return self._state.pipeline.front(self.trace(), state, clock)

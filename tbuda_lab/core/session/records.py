@@ -10,7 +10,7 @@ from tbuda_lab.core.balancer.l1 import preloads, preloads_large
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.lowering.edits import cut_edges, nops_between
-from tbuda_lab.core.overrides import KINDS, Override, broken, named_python, override_python, target_text
+from tbuda_lab.core.overrides import KINDS, Override, named_python, override_python, target_text
 from tbuda_lab.core.overrides.places import EpochStart
 
 
@@ -58,7 +58,9 @@ def _judge(override: Override, result: CompileResult) -> OverrideRecord:
     if not matched:
         because = "; ".join(f"{d.message}; {d.fix}" for d in message) or _absent(override, result)
         return _record(override, matched, obtained, "unmatched", because)
-    targets = broken(override, matched) if issubclass(kind, EpochStart) else matched
+    targets = matched
+    if issubclass(kind, EpochStart) and kind.parse(override.value).stands_once(override.target):
+        targets = matched[:1]
     wrong = [name for name in targets if not kind.met(override.value, obtained[name])]
     state = "missed" if wrong else "obtained"
     if wrong:

@@ -11,18 +11,16 @@ from typing import cast
 
 import numpy as np
 
-from tbuda_lab.core.balancer.types import OpPlacement, Placement
+from tbuda_lab.core.balancer.types import OpPlacement
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.diff import Diff, compare_sides, same_epochs, side_of_result
 from tbuda_lab.core.epochsim import BatchTime, EpochTime, EpochTrace, epoch_times, simulate
 from tbuda_lab.core.epochsim.batch_time import sum_epochs
-from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.overrides import Override, frozen
+from tbuda_lab.core.overrides import frozen
 from tbuda_lab.core.placer.assemble import Parts, input_buffers
 from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.stalls.epoch_throughput import trial
+from tbuda_lab.core.placer.stalls.epoch_throughput import Trial, trial
 
 _MANY = 2
 """Kinds of epochs from which it is cheaper to simulate the placement as a whole."""
@@ -65,31 +63,22 @@ def _time(placed: PlacedOps, batch: int) -> BatchTime:
     return BatchTime(batch, sum(time.cycles for time in times), times)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Whole:
-    """A placement as the simulator reads it."""
-
-    lowered: Graph
-    placement: Placement
-    device: DeviceSpec
-    overrides: tuple[Override, ...]
-    loaded_once: bool
-
-
-def _whole(placed: PlacedOps) -> _Whole:
+def _whole(placed: PlacedOps) -> Trial:
+    """The whole placement as the simulator reads it."""
     problem = placed.problem
-    return _Whole(problem.graph, placed.placement(), problem.device, placed.overrides, problem.options.loaded_once)
+    factors = problem.constraints.input_factors
+    return Trial(problem.graph, placed.placement(), problem.device, factors, problem.options.loaded_once)
 
 
 def epoch_cycles_of(placed: PlacedOps, batch: int) -> list[EpochCycles]:
     """By epoch, for a placement on one chip (where no epoch runs beside another) and a batch that each takes in one go.
     What `epochsim.simulate` says of the whole placement is the sum; equal epochs are simulated once."""
     problem = placed.problem
-    multipliers = [o for o in placed.overrides if o.kind == "input_buffer_multiplier"]
+    multiplied = problem.constraints.input_factors
     keys = []
     for segment in placed.segments:
         names = problem.order[segment.first : segment.last]
-        factors = tuple((names.index(n), frozen(o.value)) for o in multipliers for n in o.matches(names))
+        factors = tuple((i, frozen(multiplied[n])) for i, n in enumerate(names) if n in multiplied)
         keys.append(("epoch cycles", batch, problem.structure(segment.first, segment.last), segment.rows, factors))
     answers = problem.costs.answers
     if sum(key not in answers for key in set(keys)) > _MANY and placed.complete:
@@ -106,8 +95,8 @@ def epoch_cycles_of(placed: PlacedOps, batch: int) -> list[EpochCycles]:
 
 def _simulate(placed: PlacedOps, segment: Segment, batch: int) -> EpochCycles:
     problem = placed.problem
-    one = trial(problem, segment, placed.overrides)
-    sizes = input_buffers(problem, [segment], placed.overrides, [Parts().of(problem, segment)])
+    one = trial(problem, segment)
+    sizes = input_buffers(problem, [segment], [Parts().of(problem, segment)])
     result = dataclasses.replace(one, placement=dataclasses.replace(one.placement, input_buffers=sizes))
     trace = simulate(result, batch)
     return _cycles_of(placed, segment, trace, 0, epoch_times(trace, result)[0])

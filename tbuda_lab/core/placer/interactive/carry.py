@@ -144,8 +144,7 @@ def carry(problem: Problem, segments: Sequence[Segment], chips: Sequence[int], o
     was = [problem.number[name] for name in order]
     staying = longest_rising([epoch[op] for op in was])
     updated = Problem.of(
-        problem.graph, problem.models, problem.device, problem.options, order, problem.pins, problem.breaks,
-        problem.chip_breaks, costs=problem.costs,
+        problem.graph, problem.models, problem.device, problem.options, order, problem.constraints, problem.costs,
     )  # fmt: skip
     homes = [epoch[op] for op in was]
     behind = list(homes)  # the epoch of the next op that stays

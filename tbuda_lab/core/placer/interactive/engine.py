@@ -1,9 +1,9 @@
 """Edits placed into the epochs that there are: what no edit touches stays where it is.
 
-An `IncrementalPlacer` is the placement of a whole model. `with_overrides` places the difference between its overrides
-and others: an epoch with a touched op is made again, the rest is taken over. It is a function of the whole placement
-and the overrides, not of the order in which edits were made, so that undo, replay and a second session come to the same
-result. A session drives it; so may a script (`place`, then `edit`).
+An `IncrementalPlacer` is the placement of a whole model. `with_constraints` places the difference between what was
+asked then and what is asked now: an epoch with a touched op is made again, the rest is taken over. It is a function of
+the whole placement and what is asked, not of the order in which edits were made, so that undo, replay and a second
+session come to the same result. A session drives it; so may a script (`place`, then `edit`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.models import op_models
 from tbuda_lab.core.balancer.types import Bounds, OpModels
+from tbuda_lab.core.constraints import Constraints, resolve
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, PlacementError
 from tbuda_lab.core.graph import Graph
@@ -26,23 +27,23 @@ from tbuda_lab.core.placer.model.bounds import carry_runs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import constrain_order
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows
-from tbuda_lab.core.placer.place import Outcome, pins_and_breaks, place_and_repair
-from tbuda_lab.core.placer.validate import chip_breaks, unmatched_targets
+from tbuda_lab.core.placer.place import Outcome, place_and_repair
+from tbuda_lab.core.placer.validate import chip_breaks, refuse_pins
 
 
 class IncrementalPlacer:
-    """A whole model placed, and the edits of it. outcome: of `place_and_repair` with these overrides."""
+    """A whole model placed, and the edits of it. outcome: of `place_and_repair` with these constraints."""
 
     def __init__(
         self,
         device: DeviceSpec,
-        overrides: tuple[Override, ...],
+        constraints: Constraints,
         outcome: Outcome,
     ) -> None:
-        self.device, self.overrides = device, overrides
+        self.device, self.constraints = device, constraints
         self.graph, self.edits = outcome.graph, outcome.edits
         self._parts = outcome.parts
-        self._whole = placed_as(outcome, overrides)
+        self._whole = placed_as(outcome)
         self._replaced: dict[Hashable, list[Segment]] = {}
         self.new_epochs = 0  # epochs that edits placed again
         self._carried: tuple[tuple[str, ...], CarryResult] | None = None
@@ -52,34 +53,36 @@ class IncrementalPlacer:
         cls, graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: tuple[Override, ...] = ()
     ) -> IncrementalPlacer:
         """Places a lowered graph to edit it. Raises what `place_and_repair` raises."""
-        models = op_models(graph, device, options, overrides)
-        return cls(device, overrides, place_and_repair(graph, models, device, options, overrides))
+        constraints = resolve(overrides, graph, device, options).checked()
+        models = op_models(graph, device, options, constraints.choices)
+        return cls(device, constraints, place_and_repair(graph, models, device, options, constraints))
 
     def edit(self, overrides: tuple[Override, ...], cancel: threading.Event | None = None) -> PlacedOps | None:
-        """`with_overrides`, with the candidates that these overrides leave. They may be what somebody placed by hand
+        """`with_constraints`, with what these overrides leave. They may be what somebody placed by hand
         asks for (`InteractivePlacer.as_overrides`)."""
-        models = op_models(self.graph, self.device, self._whole.problem.options, overrides)
-        return self.with_overrides(models, overrides, cancel)
+        options = self._whole.problem.options
+        constraints = resolve(overrides, self.graph, self.device, options)
+        models = op_models(self.graph, self.device, options, constraints.checked().choices)
+        return self.with_constraints(models, constraints, cancel)
 
     def whole(self) -> PlacedOps:
         """The placement itself."""
         return self._whole
 
-    def with_overrides(
-        self, models: Mapping[str, OpModels], overrides: tuple[Override, ...], cancel: threading.Event | None = None
+    def with_constraints(
+        self, models: Mapping[str, OpModels], constraints: Constraints, cancel: threading.Event | None = None
     ) -> PlacedOps | None:
-        """The placement with these overrides instead; None where the edit needs the whole model placed anew (it moves
+        """The placement with these constraints instead; None where the edit needs the whole model placed anew (it moves
         ops between chips, or an op fits nowhere near). Raises `OverrideError` for a pin that cannot be honoured."""
         whole = self.whole()
-        unmatched_targets(self.graph, overrides)
-        order = constrain_order(self.graph, whole.problem.order, overrides)
+        order = constrain_order(self.graph, whole.problem.order, constraints.checked())
         carried_over = CarryResult(whole.problem, whole.segments, whole.chips)
         if order != whole.problem.order:
             carried_over = self._resequence(order)
         base, segments_now, chips_now, resorted, remade = carried_over
-        pins, breaks = pins_and_breaks(self.graph, models, self.device, overrides, base.order)
-        problem = base.with_candidates(models, pins, breaks)
-        if self._other_chips(problem, overrides) or (order != whole.problem.order and len(self.device.chips) > 1):
+        refuse_pins(models, self.device, constraints)
+        problem = base.with_candidates(models, constraints)
+        if self._other_chips(problem) or (order != whole.problem.order and len(self.device.chips) > 1):
             return None
         ops = range(len(problem.order))
         retabled = {op for op in ops if base.tables[op].signature != problem.tables[op].signature}
@@ -101,28 +104,28 @@ class IncrementalPlacer:
             return None
         if base is not whole.problem or len(self.device.chips) > 1:
             # another order numbers the ops otherwise; on several chips one epoch more moves others to another time
-            return PlacedOps(problem, *edited, overrides, whole.policy, parts=self._parts)
+            return PlacedOps(problem, *edited, whole.policy, parts=self._parts)
         return PlacedOps(
-            problem, *edited, overrides, whole.policy, parts=self._parts, limits=lambda: self._limits(overrides),
-            base=whole,
+            problem, *edited, whole.policy, parts=self._parts, limits=lambda: self._limits(constraints), base=whole,
         )  # fmt: skip
 
     def regraph(
         self,
         graph: Graph,
         models: Mapping[str, OpModels],
-        overrides: tuple[Override, ...],
+        constraints: Constraints,
         cancel: threading.Event | None = None,
     ) -> IncrementalPlacer | None:
-        """The whole placement of an edited copy of its graph, with these overrides: its own and the edits. None where
-        the whole model has to be placed anew. Raises what `with_overrides` raises."""
+        """The whole placement of an edited copy of its graph, with these constraints: its own and the edits. None where
+        the whole model has to be placed anew. Raises what `with_constraints` raises."""
         whole = self.whole()
         now = regraph(whole.problem, whole.segments, graph, models)
-        pins, breaks = pins_and_breaks(graph, models, self.device, overrides, now.problem.order)
-        if constrain_order(graph, now.problem.order, overrides) != now.problem.order or breaks != whole.problem.breaks:
+        order = now.problem.order
+        refuse_pins(models, self.device, constraints)
+        problem = now.problem.with_candidates(models, constraints)
+        if constrain_order(graph, order, constraints.checked()) != order or problem.breaks != whole.problem.breaks:
             return None
-        problem = now.problem.with_candidates(models, pins, breaks)
-        if self._other_chips(problem, overrides):
+        if self._other_chips(problem):
             return None
         carry_runs(problem, whole.problem, now.changed_epochs)
         again = _Replacements(problem, set(now.changed_epochs), set(now.anew), set(now.remade), set(), {})
@@ -132,10 +135,10 @@ class IncrementalPlacer:
             return None
         # a nop and a queue take nothing away: bounds hold as long as the ops have the candidates they had
         same = all(models[name].signature == table.signature for name, table in whole.problem.models.items())
-        limits = (lambda: self._limits(overrides)) if same else (lambda: None)
+        limits = (lambda: self._limits(constraints)) if same else (lambda: None)
         output = copy.copy(self)
-        output.overrides, output.graph = overrides, graph
-        output._whole = PlacedOps(problem, *result, overrides, whole.policy, parts=self._parts, limits=limits)
+        output.constraints, output.graph = constraints, graph
+        output._whole = PlacedOps(problem, *result, whole.policy, parts=self._parts, limits=limits)
         output._replaced, output._carried, output.new_epochs = {}, None, 0
         return output
 
@@ -147,12 +150,12 @@ class IncrementalPlacer:
             self._replaced = {}
         return self._carried[1]
 
-    def _other_chips(self, problem: Problem, overrides: tuple[Override, ...]) -> bool:
-        """Whether overrides send ops to other chips than they are on, or no longer keep some where they are."""
+    def _other_chips(self, problem: Problem) -> bool:
+        """Whether its constraints send ops to other chips than they are on, or no longer keep some where they are."""
         if len(self.device.chips) == 1:
             return False
         whole = self._whole
-        if chip_breaks(problem.order, self.device, overrides) != whole.problem.chip_breaks:
+        if chip_breaks(problem.order, self.device, problem.constraints) != whole.problem.chip_breaks:
             return True
         before, after = ({n: p.chip for n, p in q.pins.items() if p.chip is not None} for q in (whole.problem, problem))
         where = {
@@ -162,11 +165,11 @@ class IncrementalPlacer:
         }
         return not before.items() <= after.items() or any(where.get(name, chip) != chip for name, chip in after.items())
 
-    def _limits(self, overrides: tuple[Override, ...]) -> Bounds | None:
-        """Bounds of the whole placement: what is added to its overrides only takes candidates away, and no placement
-        becomes faster by that. None where some of its overrides are gone."""
+    def _limits(self, constraints: Constraints) -> Bounds | None:
+        """Bounds of the whole placement: what is asked beside its constraints only takes candidates away, and no
+        placement becomes faster by that. None where some of them are gone."""
         report = self._whole.placement().report
-        keep = set(frozen(self.overrides)) <= set(frozen(overrides))
+        keep = set(frozen(self.constraints.records)) <= set(frozen(constraints.records))
         return report.bounds if report is not None and keep else None
 
 

@@ -18,13 +18,11 @@ from tbuda_lab.core.balancer.bandwidth import EpochLoad, cores_at_divider, dram_
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement, QueuePlacement, total_cycles
 from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.netlist.schema import Execute, Netlist
-from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
 from tbuda_lab.core.placer.place import Outcome
 from tbuda_lab.core.placer.search.chip_stages import temporal_epochs
-from tbuda_lab.core.placer.validate import unmatched_targets
 
 T = TypeVar("T")
 
@@ -126,7 +124,6 @@ class PlacedOps:
         problem: Problem,
         segments: Sequence[Segment],
         chips: Sequence[int],
-        overrides: tuple[Override, ...],
         policy: str,
         placement: Placement | None = None,
         parts: Parts | None = None,
@@ -136,7 +133,7 @@ class PlacedOps:
         """limits: bounds that hold for it, asked for when it is reported. base: a placement of the same graph on the
         same chips, from which what is the same is taken over."""
         self.problem, self.segments, self.chips = problem, tuple(segments), tuple(chips)
-        self.overrides, self.policy = overrides, policy
+        self.policy = policy
         self._placement, self._parts, self._limits, self._base = placement, parts, limits, base
         self._queues: dict[str, QueuePlacement] | None = None
         self._places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None
@@ -180,7 +177,7 @@ class PlacedOps:
         """What other placements may take over from this one. Raises what `placement` raises."""
         if self._before is None:
             placement = self.placement()
-            planner = plan_queues(self.problem, placement.ops, self.overrides)
+            planner = plan_queues(self.problem, placement.ops)
             planner.plan()
             self._before = Before(self.segments, placement.ops, placement.epochs, planner.plan_queues(placement.queues))
         return self._before
@@ -202,7 +199,7 @@ class PlacedOps:
             return self._placement.queues
         if self._queues is None:
             before = None if self._base is None else self._base.before()
-            self._queues = place_queues(self.problem, self.segments, self.ops(), self.overrides, before)
+            self._queues = place_queues(self.problem, self.segments, self.ops(), before)
         return self._queues
 
     def placement(self) -> Placement:
@@ -212,8 +209,7 @@ class PlacedOps:
                 self.problem,
                 self.segments,
                 self.policy,
-                self.overrides,
-                unmatched_targets(self.problem.graph, self.overrides),
+                self.problem.constraints.unmatched,
                 chips=self.chips,
                 parts=self._parts,
                 limits=self._limits(),
@@ -225,7 +221,7 @@ class PlacedOps:
         return self._placement
 
 
-def placed_as(outcome: Outcome, overrides: tuple[Override, ...]) -> PlacedOps:
+def placed_as(outcome: Outcome) -> PlacedOps:
     """What came out of placing a whole model, epoch by epoch."""
     placement, problem = outcome.placement, outcome.problem
     segments = []
@@ -239,4 +235,4 @@ def placed_as(outcome: Outcome, overrides: tuple[Override, ...]) -> PlacedOps:
         segments.append(Segment(at, last, tuple(rows.values()), places, kernel, limiter))
         at = last
     policy = placement.report.policy if placement.report is not None else ""
-    return PlacedOps(problem, segments, [e.chip for e in placement.epochs], overrides, policy, placement)
+    return PlacedOps(problem, segments, [e.chip for e in placement.epochs], policy, placement)

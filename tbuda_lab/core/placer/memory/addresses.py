@@ -14,15 +14,14 @@ from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import direction_of
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.overrides.places import QueuePin
 from tbuda_lab.core.placer.memory.dram import BufferRequest, allocate, allocate_host
-from tbuda_lab.core.placer.validate import bad_queue_place
 
 
 class Addresses:
     """Gives the queues of a placement their addresses. planned: by name a plan and the queue that was made of it; where
-    the same plan comes out the same, the result is that very queue. phase: by op the part of the graph that it is in,
-    empty where there is one."""
+    the same plan comes out the same, the result is that very queue. pins: by queue what is fixed of its place. phase:
+    by op the part of the graph that it is in, empty where there is one."""
 
     def __init__(
         self,
@@ -33,16 +32,16 @@ class Addresses:
         phase: Mapping[str, str],
         device: DeviceSpec,
         options: CompileOptions,
-        overrides: Sequence[Override],
+        pins: Mapping[str, QueuePin],
         planned: Mapping[str, tuple[QueuePlacement, QueuePlacement]],
     ) -> None:
         self.graph, self.models, self.placed, self.users, self.phase = graph, models, placed, users, phase
         self.device, self.options, self.planned = device, options, planned
-        self.overrides = [o for o in overrides if o.kind == "queue_channel"]
+        self.pins = pins
 
     def of(self, plans: Sequence[QueuePlacement]) -> dict[str, QueuePlacement]:
         """Planned queues with their addresses, in their order. Raises `PlacementError` and `OverrideError`."""
-        fixed = self._user_places(plans) if self.overrides else {}
+        fixed = self._user_places(plans) if self.pins else {}
         dram: list[BufferRequest] = []
         host: list[BufferRequest] = []
         algorithm = self.options.dram_placement_algorithm
@@ -133,59 +132,41 @@ class Addresses:
 
     def _user_places(self, plans: Sequence[QueuePlacement]) -> dict[str, tuple[int, int | None]]:
         """(chip, channel) that the user chose, by queue."""
-        names = [q.name for q in plans]
-        by_name, leaders = {q.name: q for q in plans}, _leaders(plans)
+        leaders = _leaders(plans)
         fixed: dict[str, tuple[int, int | None]] = {}
         wrong: list[Diagnostic] = []
-        for record in self.overrides:
-            value = record.value if isinstance(record.value, Mapping) else {}
-            channel = value.get("channel")
-            for name in record.matches(names):
-                chip = value.get("chip", by_name[name].chip)
-                message = bad_queue_place(name, self.device, chip, channel)
-                if message is not None:
-                    wrong.append(message)
-                elif self.device.arch == "grayskull" and chip != by_name[name].chip:
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-chip",
-                            f"it is read on chip {by_name[name].chip}, and a grayskull chip reads its own DRAM only",
-                            f"leave it on chip {by_name[name].chip}, or pin its readers to chip {chip}",
-                        )
-                    )
-                elif by_name[name].prologue and chip != by_name[name].chip:
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-chip",
-                            f"it is preloaded on chip {by_name[name].chip}; ops preload queues of their own chip only",
-                            f"leave it on chip {by_name[name].chip}, stream it to its readers (prologue off), or pin "
-                            f"them to chip {chip}",
-                        )
-                    )
-                elif leaders.get(name, name) != name:
-                    wrong.append(
-                        Diagnostic("error", name, "queue-channel", f"it is a view of {leaders[name]}, and lies there",
-                                   f"place {leaders[name]}")
-                    )  # fmt: skip
-                elif by_name[name].location == "host":
-                    wrong.append(
-                        Diagnostic(
-                            "error",
-                            name,
-                            "queue-channel",
-                            "this queue lies in host memory",
-                            "turn input_queues_on_host or output_queues_on_host off first",
-                        )
-                    )
-                else:
-                    fixed[name] = (chip, channel)
+        for q in plans:
+            pin = self.pins.get(q.name)
+            if pin is None:
+                continue
+            chip = q.chip if pin.chip is None else pin.chip
+            fault = self._pin_fault(q, chip, leaders.get(q.name, q.name))
+            if fault is None:
+                fixed[q.name] = (chip, pin.channel)
+            else:
+                wrong.append(Diagnostic("error", q.name, *fault))
         if wrong:
             raise OverrideError("queue placements cannot be met", wrong)
         return fixed
+
+    def _pin_fault(self, q: QueuePlacement, chip: int, leader: str) -> tuple[str, str, str] | None:
+        """(rule, message, fix) where a queue cannot be on the chip that was asked for, or be placed at all."""
+        if self.device.arch == "grayskull" and chip != q.chip:
+            return (
+                "queue-chip", f"it is read on chip {q.chip}, and a grayskull chip reads its own DRAM only",
+                f"leave it on chip {q.chip}, or pin its readers to chip {chip}",
+            )  # fmt: skip
+        if q.prologue and chip != q.chip:
+            return (
+                "queue-chip", f"it is preloaded on chip {q.chip}; ops preload queues of their own chip only",
+                f"leave it on chip {q.chip}, stream it to its readers (prologue off), or pin them to chip {chip}",
+            )  # fmt: skip
+        if leader != q.name:
+            return "queue-channel", f"it is a view of {leader}, and lies there", f"place {leader}"
+        if q.location == "host":
+            fix = "turn input_queues_on_host or output_queues_on_host off first"
+            return "queue-channel", "this queue lies in host memory", fix
+        return None
 
 
 def _leaders(plans: Sequence[QueuePlacement]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from tbuda_lab.core.graph.phases import (
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.overrides.places import QueuePin
 from tbuda_lab.core.placer.memory.addresses import Addresses
 from tbuda_lab.core.placer.memory.dram import align
 from tbuda_lab.core.placer.memory.host_link import Reader, can_prefetch, prefetch_grid
@@ -64,15 +64,16 @@ class QueuePlanner:
         orders: Mapping[str, str],
         device: DeviceSpec,
         options: CompileOptions,
-        overrides: Sequence[Override],
+        pins: Mapping[str, QueuePin],
         preloaded: dict[tuple[str, int, int], bool] | None = None,
         planned: PlannedQueues | None = None,
     ) -> None:
-        """preloaded: whether a candidate preloads an operand, by (table signature, row, port), as far as it is known;
-        what is found is added. planned: of another placement of this graph."""
+        """pins: by queue what is fixed of its place. preloaded: whether a candidate preloads an operand, by (table
+        signature, row, port), as far as it is known; what is found is added. planned: of another placement of this
+        graph."""
         self._preloaded = {} if preloaded is None else preloaded
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
-        self.device, self.options, self.overrides = device, options, overrides
+        self.device, self.options, self.pins = device, options, pins
         self.users = graph.users() if planned is None else planned.users
         self.first_chip = device.chips[0]
         self.phase = phases(graph)
@@ -93,7 +94,7 @@ class QueuePlanner:
         plans = [queue for epoch_queues in self.plans.values() for queue in epoch_queues]
         queues_before = {} if self.before is None else self.before.queues
         result = Addresses(
-            self.graph, self.models, self.placed, self.users, self.phase, self.device, self.options, self.overrides,
+            self.graph, self.models, self.placed, self.users, self.phase, self.device, self.options, self.pins,
             queues_before,
         )  # fmt: skip
         return result.of(plans)

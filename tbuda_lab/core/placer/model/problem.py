@@ -14,22 +14,14 @@ from tbuda_lab.core.balancer.blocks import order_for, read_order, ublock_orders
 from tbuda_lab.core.balancer.edges import OperandEdges
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.constraints import FREE, Constraints
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import WRITES, direction_of, first_of_each, phases
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.overrides.places import OpPin
 from tbuda_lab.core.placer.model.costs import Choices, CostCache, profile_of
-
-
-@dataclasses.dataclass(frozen=True)
-class FixedPlace:
-    """What the user fixed of an op's place."""
-
-    start: tuple[int, int] | None = None
-    transpose: bool | None = None
-    chip: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +139,7 @@ class Problem:
     """A lowered graph with its candidate tables, in schedule order, for one device.
 
     Frozen: a problem that differs is another one, made by `with_candidates`, `regraph` or `dataclasses.replace`, and
-    shares the costs. overrides: what the user asked for, as far as stall repair has to know. deadline: when a search
+    shares the costs. constraints: what is asked, of which pins and breaks of this order follow. deadline: when a search
     has to end (seconds of `time.monotonic`), None without. refusals: (first, last) -> why that run of ops is no epoch;
     policies add to it.
     """
@@ -157,11 +149,11 @@ class Problem:
     device: DeviceSpec
     options: CompileOptions
     schedule: Schedule
-    pins: Mapping[str, FixedPlace]
+    pins: Mapping[str, OpPin]
     breaks: frozenset[str]
     chip_breaks: frozenset[str]
     costs: CostCache
-    overrides: tuple[Override, ...] = ()
+    constraints: Constraints = FREE
     deadline: float | None = None
     refusals: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
 
@@ -173,19 +165,17 @@ class Problem:
         device: DeviceSpec,
         options: CompileOptions,
         order: Sequence[str],
-        pins: Mapping[str, FixedPlace],
-        breaks: frozenset[str],
-        chip_breaks: frozenset[str] = frozenset(),
-        overrides: Sequence[Override] = (),
+        constraints: Constraints = FREE,
         costs: CostCache | None = None,
     ) -> Problem:
-        """The problem of placing the ops of `order`. costs: of another problem for the same device and options; None: a
-        new cache."""
+        """The problem of placing the ops of `order`, with what constraints ask of them. costs: of another problem for
+        the same device and options; None: a new cache."""
         schedule = Schedule.of(graph, order, device, options)
         deadline = None if options.time_budget is None else time.monotonic() + options.time_budget
         return cls(
-            graph, models, device, options, schedule, dict(pins), breaks | first_of_each(order, schedule.phase),
-            chip_breaks, CostCache(device, options) if costs is None else costs, tuple(overrides), deadline,
+            graph, models, device, options, schedule, constraints.pins,
+            constraints.epoch_starts(order) | first_of_each(order, schedule.phase), constraints.chip_starts(order),
+            CostCache(device, options) if costs is None else costs, constraints, deadline,
         )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -231,6 +221,10 @@ class Problem:
         """By number of the op."""
         return [profile_of(table) for table in self.tables]
 
+    @property
+    def profiles_by_name(self) -> dict[str, OpProfile]:
+        return dict(zip(self.order, self.profiles, strict=True))
+
     @functools.cached_property
     def legal(self) -> Mapping[str, np.ndarray]:
         """By signature of a table, its legal rows."""
@@ -243,11 +237,12 @@ class Problem:
 
     # -- other problems -------------------------------------------------------------------------------------------
     def with_candidates(
-        self, models: Mapping[str, OpModels], pins: Mapping[str, FixedPlace], breaks: frozenset[str]
+        self, models: Mapping[str, OpModels], constraints: Constraints
     ) -> Problem:
-        """The same graph in the same order with other candidates, pins and epoch breaks."""
+        """The same graph in the same order with other candidates, pins and epoch breaks. Chips stay as they are."""
+        breaks = constraints.epoch_starts(self.order) | first_of_each(self.order, self.phase)
         return dataclasses.replace(
-            self, models=models, pins=dict(pins), breaks=breaks | first_of_each(self.order, self.phase), refusals={}
+            self, models=models, pins=constraints.pins, breaks=breaks, constraints=constraints, refusals={}
         )
 
     def regraph(self, graph: Graph, models: Mapping[str, OpModels], order: Sequence[str]) -> Problem:
@@ -260,7 +255,7 @@ class Problem:
         """The same with other candidates for one op."""
         if table.signature == self.tables[op].signature:
             return self
-        return self.with_candidates({**self.models, self.order[op]: table}, self.pins, self.breaks)
+        return dataclasses.replace(self, models={**self.models, self.order[op]: table}, refusals={})
 
     def direction(self, op: int) -> str:
         """Of the part of the graph that an op is in: "fwd", "fwd_<subgraph>", "bwd" or "opt"."""

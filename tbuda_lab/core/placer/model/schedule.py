@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import heapq
-import itertools
 from collections import deque
-from collections.abc import Sequence
 
+from tbuda_lab.core.constraints import Constraints
 from tbuda_lab.core.errors import Diagnostic, OverrideError, need_known
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.hw_ops import HwMatmul, HwSparseMatmul
-from tbuda_lab.core.overrides import Override
 
 POLICIES = ("ModuleInputsBFS", "Topological", "LongestPath")
 
@@ -56,38 +53,14 @@ def outputs_last(graph: Graph, order: tuple[str, ...]) -> tuple[str, ...]:
     return (*(n for n in order if n not in ends), *(n for n in order if n in ends))
 
 
-def constrain_order(graph: Graph, order: tuple[str, ...], overrides: Sequence[Override]) -> tuple[str, ...]:
-    """The order with the user's constraints kept: `schedule_constraint` names ops that are to run in the order given.
+def constrain_order(graph: Graph, order: tuple[str, ...], constraints: Constraints) -> tuple[str, ...]:
+    """The order with ops one after the other where that is asked for.
 
-    Every other op stays as early as it was, as far as producers and constraints allow. Raises `OverrideError` for names
-    that are no ops and for an order that no schedule can have.
+    Every other op stays as early as it was, as far as producers and constraints allow. Raises `OverrideError` for an
+    order that no schedule can have.
     """
-    pairs = constraint_pairs(order, overrides)
+    pairs = constraints.pairs(order)
     return _reorder(graph, order, pairs) if pairs else order
-
-
-def constraint_pairs(order: Sequence[str], overrides: Sequence[Override]) -> list[tuple[str, str]]:
-    """Ops of which the first has to run before the second. Raises `OverrideError` for names that are no ops."""
-    pairs: list[tuple[str, str]] = []
-    wrong: list[Diagnostic] = []
-    for record in overrides:
-        if record.kind != "schedule_constraint":
-            continue
-        names = record.target if isinstance(record.target, tuple) else tuple(record.matches(order))
-        missing = [n for n in names if n not in order]
-        if missing or len(set(names)) < 2 or len(set(names)) < len(names):
-            near = difflib.get_close_matches(missing[0], order, n=1, cutoff=0.5) if missing else []
-            text = "an order takes two ops or more, once"
-            if missing:
-                text = f"{', '.join(missing)} is not an op of this graph"
-            fix = f"did you mean {near[0]!r}?" if near else "names of ops, in the order they are to run"
-            where = missing[0] if missing else ", ".join(names)
-            wrong.append(Diagnostic("error", where, "override-schedule_constraint", text, fix))
-            continue
-        pairs += itertools.pairwise(names)
-    if wrong:
-        raise OverrideError("schedule constraints cannot be met", wrong)
-    return pairs
 
 
 def _reorder(graph: Graph, order: tuple[str, ...], pairs: list[tuple[str, str]]) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ _MEMORY = "memory of a search"
 def _memory(problem: Problem, targets: np.ndarray, kernel_weight: float, stall_share: float) -> SearchMemory:
     """That of the last search with the same targets, until `forget_searches`; a new one where overrides may address
     ops by their names."""
-    if problem.overrides:
+    if problem.constraints:
         return SearchMemory()
     key = (_MEMORY, targets.tobytes(), kernel_weight, stall_share)
     entry = problem.costs.answers.get(key)

@@ -69,13 +69,13 @@ def pipeline_epoch(problem: Problem, segment: Segment, upstream_rows: Mapping[in
     """The epoch with the rows that make a batch of it shortest; the epoch as it is where none do."""
     if segment.last - segment.first < 2:
         return segment
-    best, was = segment, throughput(problem, segment, problem.overrides)
+    best, was = segment, throughput(problem, segment)
     if was.roomy <= (1 + _FILLED) * problem.inputs(segment.first) * segment.limiter_cycles:
         return segment
     limit, kernel = segment.limiter_cycles, segment.kernel_cycles
     proposals = [proposal(problem, segment, upstream_rows, limit, max(limit, kernel), price) for price in _PRICES]
     others = [p for p in proposals if p is not None]
-    for other, now in zip(others, throughputs([(problem, p) for p in others], problem.overrides), strict=True):
+    for other, now in zip(others, throughputs([(problem, p) for p in others]), strict=True):
         if (now.deadlocks, now.roomy) < (was.deadlocks, _WORTH * was.roomy):
             best, was = other, now
     return best
@@ -98,7 +98,7 @@ def streamed_anew(
         other = proposal(problem, segment, upstream_rows, limit, limit, price)
         if other is not None and other.limiter_cycles < _WORTH * _interval(segment):
             others.append(other)
-    throughputs([(problem, other) for other in others], problem.overrides)  # side by side, before they are priced
+    throughputs([(problem, other) for other in others])  # side by side, before they are priced
     for other in others:
         if other.limiter_cycles >= _WORTH * _interval(best):
             continue
@@ -307,7 +307,7 @@ def without_full_buffers(problem: Problem, segment: Segment, upstream_rows: Mapp
     has no pace that a buffer could hold up."""
     if problem.inputs(segment.first) < 2:
         return segment
-    now = throughput(problem, segment, problem.overrides)
+    now = throughput(problem, segment)
     for _ in range(_ROUNDS):
         if not now.deadlocked and now.period <= _FLOWS * segment.limiter_cycles:
             break
@@ -322,12 +322,12 @@ def _better(
     problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], now: Throughput
 ) -> tuple[Segment, Throughput] | None:
     """The best other candidate of the first op for which one helps."""
-    held_up = full_edges(problem, segment, problem.overrides)
+    held_up = full_edges(problem, segment)
     nearby = dict.fromkeys(segment.first + end for edge in held_up[:_EDGES] for end in edge[:2])
     for op in nearby:
         best, least = None, (now.deadlocks, _WORTH_ANOTHER_SHAPE * now.roomy)
         options = list(_others(problem, segment, upstream_rows, op))
-        ends = throughputs([(problem, option) for option in options], problem.overrides)
+        ends = throughputs([(problem, option) for option in options])
         for option, then in zip(options, ends, strict=True):
             if (then.deadlocks, then.roomy) < least:
                 best, least = (option, then), (then.deadlocks, then.roomy)

@@ -41,7 +41,7 @@ def settle_preloads(problem: Problem, segment: Segment, upstream_rows: Mapping[i
         return segment
     kernel, limiter, _ = measure(problem, first, last, rows)
     result = dataclasses.replace(segment, rows=tuple(rows.values()), kernel_cycles=kernel, limiter_cycles=limiter)
-    was, now = throughputs([(problem, segment), (problem, result)], problem.overrides)
+    was, now = throughputs([(problem, segment), (problem, result)])
     return result if (now.deadlocks, now.roomy) < (was.deadlocks, _WORTH * was.roomy) else segment
 
 

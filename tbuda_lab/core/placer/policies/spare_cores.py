@@ -140,7 +140,7 @@ def use_spare_cores(
             if batch and proposals[-1] is not None:
                 break
         others = [p for p in proposals if p is not None]
-        before, *ends = throughputs([(problem, p) for p in (segment, *others)], problem.overrides)  # side by side
+        before, *ends = throughputs([(problem, p) for p in (segment, *others)])  # side by side
         was = before if was is None else was
         trials = list(zip(others, ends, strict=True))
         if not trials:

@@ -239,7 +239,7 @@ class SwapSearch:
         guess = sum(bound.stall_cycles for bound in bounds.values())
         if sum(policy_cost(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:
             return None
-        throughputs([(problem, part) for part in parts], problem.overrides)  # side by side
+        throughputs([(problem, part) for part in parts])  # side by side
         least = [policy_cost(with_least_stall_cycles(problem, part)) for part in parts]
         rows_before = self._rows(self.segments[:cut])
         for i, part in enumerate(parts):

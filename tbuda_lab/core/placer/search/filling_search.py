@@ -223,7 +223,7 @@ class Sooner:
         drawn, problem = self.drawn, self.problem
         unit = self.limit * math.sqrt(self.last - self.first) / problem.cores
         self.price = unit * drawn.choice(_CORE_PRICES)
-        best, least = None, float(batch_times([(problem, self.segment)], problem.overrides)[0])
+        best, least = None, float(batch_times([(problem, self.segment)])[0])
         good, ratio = tuple(self.rows.values()), least / max(1.0, self._cycles())
         for op in range(self.first, self.last):
             if math.ceil(float(self.steps[op].cycles[0])) > self.limit and not self.one(op):
@@ -234,7 +234,7 @@ class Sooner:
             states = self._states(_CHUNK)
             some = sorted(states, key=lambda rows: (states[rows], rows))[:_LOOKED_AT]
             epochs = [(problem, dataclasses.replace(self.segment, rows=rows)) for rows in some]
-            times = batch_times(epochs, problem.overrides)
+            times = batch_times(epochs)
             for index in np.argsort(times, kind="stable").tolist():
                 if times[index] >= least:
                     break

@@ -85,7 +85,7 @@ class JointRows:
     @staticmethod
     def _times(epoch: _Epoch, trials: Sequence[Mapping[int, int]]) -> np.ndarray:
         problem = epoch.problem
-        return batch_times([(problem, epoch.without_places(rows)) for rows in trials], problem.overrides)
+        return batch_times([(problem, epoch.without_places(rows)) for rows in trials])
 
 
 class _Epoch:
@@ -113,7 +113,7 @@ class _Epoch:
         looks: list[dict[int, int]] = []
         seen: set[Key] = set()
         ops, rows_of = list(self.rows), {}
-        full = full_edges(self.problem, self.segment, self.problem.overrides)
+        full = full_edges(self.problem, self.segment)
         near = [self.first + op for edge in full[:_FULL] for op in edge[:2]]
         book = EdgeCompatibility(self.problem, self.first, self.last, self.upstream_rows)
         book.rows = dict(self.rows)

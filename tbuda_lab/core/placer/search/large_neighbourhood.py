@@ -316,7 +316,7 @@ class _Search:
         if not cheaper:
             return False
         trial = list(cheaper.values())
-        flowing = throughputs([(self.problem, variant) for variant in trial], self.problem.overrides)
+        flowing = throughputs([(self.problem, variant) for variant in trial])
         best = min(range(len(trial)), key=lambda i: flowing[i].roomy)
         return self._take(at, 1, [with_stall_cycles(self.problem, trial[best], self._outside(at))])
 
@@ -327,7 +327,7 @@ class _Search:
         segment, upstream_rows = self.segments[at], self._outside(at)
         first, last = segment.first, segment.last
         rows = dict(zip(range(first, last), segment.rows, strict=True))
-        full = full_edges(problem, segment, problem.overrides)
+        full = full_edges(problem, segment)
         near = [first + op for edge in full[:6] for op in edge[:2]]
         load = measure(problem, first, last, rows)[2]
         variants: list[Segment] = []

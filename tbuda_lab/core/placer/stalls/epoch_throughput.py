@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -26,7 +26,6 @@ from tbuda_lab.core.epochsim.solve import SolvedSchedule, solve, waits
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import WRITES
-from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem, inputs_on_host
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.fork_join import buffer, row_tiles
@@ -70,82 +69,82 @@ class Trial:
     lowered: Graph
     placement: Placement
     device: DeviceSpec
-    overrides: tuple[Override, ...]
+    input_factors: Mapping[str, Mapping[int, int]]
     loaded_once: bool = False
 
 
-def throughput(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> Throughput:
+def throughput(problem: Problem, segment: Segment) -> Throughput:
     """Pace of one epoch with the input buffers that its forks have (see `fork_join`). It is simulated once for all
     epochs of the same structure and candidates."""
-    return throughputs([(problem, segment)], overrides)[0]
+    return throughputs([(problem, segment)])[0]
 
 
-def throughputs(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...] = ()) -> list[Throughput]:
+def throughputs(epochs: Sequence[tuple[Problem, Segment]]) -> list[Throughput]:
     """`throughput` of several epochs of problems that share their costs. New ones are simulated side by side."""
     if not epochs:
         return []
     costs = epochs[0][0].costs
     entries = cast(dict[Key, Throughput], costs.throughputs)
-    keys = [_key(problem, segment, overrides) for problem, segment in epochs]
+    keys = [_key(problem, segment) for problem, segment in epochs]
     new = {key: epoch for key, epoch in zip(keys, epochs, strict=True) if key not in entries}
     for inputs in dict.fromkeys(problem.inputs(segment.first) for problem, segment in new.values()):
         waiting = [(key, (p, s)) for key, (p, s) in new.items() if p.inputs(s.first) == inputs]
         for start in range(0, len(waiting), _TOGETHER):
             batch = waiting[start : start + _TOGETHER]
-            run = _run([epoch for _, epoch in batch], overrides, min(_INPUTS, inputs))
+            run = _run([epoch for _, epoch in batch], min(_INPUTS, inputs))
             entries |= ((key, _throughput(run, at, inputs)) for at, (key, _) in enumerate(batch))
             costs.recent_runs.append(({key: at for at, (key, _) in enumerate(batch)}, run))
     return [entries[key] for key in keys]
 
 
-def full_edges(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> tuple[FullEdge, ...]:
+def full_edges(problem: Problem, segment: Segment) -> tuple[FullEdge, ...]:
     """Edges that hold an epoch up: first those that it would hang at, then the longest waits. The simulation of
     `throughput` says so too, but few of those who ask for the pace ask why; of the last few it is still there."""
-    key = _key(problem, segment, overrides)
+    key = _key(problem, segment)
     question = ("full edges", *key)
     entry = cast(tuple[FullEdge, ...] | None, problem.costs.answers.get(question))
     if entry is None:
-        stuck = throughput(problem, segment, overrides).stuck
+        stuck = throughput(problem, segment).stuck
         for numbers, recent in reversed(problem.costs.recent_runs):
             if key in numbers:
                 run, at = cast(_Run, recent), numbers[key]
                 break
         else:
-            run, at = _run([(problem, segment)], overrides, min(_INPUTS, problem.inputs(segment.first))), 0
+            run, at = _run([(problem, segment)], min(_INPUTS, problem.inputs(segment.first))), 0
         entry = (*stuck, *(edge for edge in run.full(at) if edge not in stuck))
         problem.costs.answers[question] = entry
     return entry
 
 
-def _key(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Key:
+def _key(problem: Problem, segment: Segment) -> Key:
     """What tells epochs apart that flow in another way."""
     names = problem.order[segment.first : segment.last]
-    multipliers = [o for o in overrides if o.kind == "input_buffer_multiplier" and o.matches(names)]
-    return problem.structure(segment.first, segment.last), segment.rows, names if multipliers else ()
+    multiplied = not problem.constraints.input_factors.keys().isdisjoint(names)
+    return problem.structure(segment.first, segment.last), segment.rows, names if multiplied else ()
 
 
-def batch_cycles(problem: Problem, segment: Segment, overrides: tuple[Override, ...] = ()) -> float:
+def batch_cycles(problem: Problem, segment: Segment) -> float:
     """Cycles of the whole batch as `epochsim.simulate` counts them, without the switch; a deadlock as if its buffers
     held all. `throughput` simulates no more than the first inputs and goes on with their pace."""
     batch = problem.inputs(segment.first)
     if batch <= _INPUTS:
-        return throughput(problem, segment, overrides).roomy
-    key = ("whole batch", *_key(problem, segment, overrides))
+        return throughput(problem, segment).roomy
+    key = ("whole batch", *_key(problem, segment))
     entry = problem.costs.answers.get(key)
     if not isinstance(entry, float):
-        entry = problem.costs.answers[key] = float(_run([(problem, segment)], overrides, batch).finish_times(0)[-1])
+        entry = problem.costs.answers[key] = float(_run([(problem, segment)], batch).finish_times(0)[-1])
     return entry
 
 
 def batch_times(
-    epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...] = ()
+    epochs: Sequence[tuple[Problem, Segment]]
 ) -> np.ndarray:
     """(epochs,) `Throughput.cycles` of epochs that take equally many inputs. Nothing is kept."""
     times = np.full(len(epochs), np.inf)
     for start in range(0, len(epochs), _ALIKE_TOGETHER):
         some = epochs[start : start + _ALIKE_TOGETHER]
         counted = some[0][0].inputs(some[0][1].first)
-        run = _run(some, overrides, min(_INPUTS, counted))
+        run = _run(some, min(_INPUTS, counted))
         for at, epoch in enumerate(run.epochs):
             if not epoch.network.tight and not run.deadlocks_of(at):
                 times[start + at] = _extend(run.finish_times(at), counted)[0]
@@ -209,9 +208,9 @@ class _Run:
         return sorted(cycles, key=lambda edge: (-cycles[edge], edge))
 
 
-def _run(epochs: Sequence[tuple[Problem, Segment]], overrides: tuple[Override, ...], inputs: int) -> _Run:
+def _run(epochs: Sequence[tuple[Problem, Segment]], inputs: int) -> _Run:
     """The recurrence takes the arrays of several epochs at once, for little more than the longest takes alone."""
-    every = [build(trial(p, s, overrides), _CONSTANTS, p.costs.tile_orders) for p, s in epochs]
+    every = [build(trial(p, s), _CONSTANTS, p.costs.tile_orders) for p, s in epochs]
     graph, deadlocks = event_graph(*(built.network for built in every))
     runs, op, edge = [], 0, 0
     for built in every:
@@ -247,7 +246,7 @@ def _full_edge(built: BuiltNetwork, index: int) -> FullEdge:
     return names.index(ops[edge.producer].name), names.index(ops[edge.consumer].name), edge.port
 
 
-def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -> Trial:
+def trial(problem: Problem, segment: Segment) -> Trial:
     """One epoch as the simulator reads it, with the input buffers that its forks are given."""
     span = range(segment.first, segment.last)
     placed: dict[str, OpPlacement] = {}
@@ -271,7 +270,8 @@ def trial(problem: Problem, segment: Segment, overrides: tuple[Override, ...]) -
         problem.orders,
         input_buffers=buffer(problem, segment, 0).input_tiles,
     )
-    return Trial(problem.graph, placement, problem.device, overrides, problem.options.loaded_once)
+    factors = problem.constraints.input_factors
+    return Trial(problem.graph, placement, problem.device, factors, problem.options.loaded_once)
 
 
 @functools.lru_cache(1 << 14)

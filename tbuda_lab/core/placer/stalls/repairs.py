@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tbuda_lab.core.balancer.enumerate import Choice
-from tbuda_lab.core.balancer.models import choices, signature_of, table_of
+from tbuda_lab.core.balancer.models import signature_of, table_of
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.errors import OverrideError
@@ -56,16 +56,15 @@ class RepairedEpoch:
 
 
 class Repairs:
-    """The repairs of epochs. overrides: of the user. Problems with a nop are kept for further trials."""
+    """The repairs of epochs. Problems with a nop are kept for further trials."""
 
-    def __init__(self, overrides: tuple[Override, ...]) -> None:
-        self.overrides = overrides
+    def __init__(self) -> None:
         self._with_nops: dict[tuple[int, int, int], tuple[Problem, Problem]] = {}
 
     def possible(self, state: RepairedEpoch, now: Throughput) -> Iterator[Repair]:
         """What could make room on the edges that held the epoch up."""
         problem, segment = state.problem, state.parts[0]
-        full = full_edges(problem, segment, self.overrides)
+        full = full_edges(problem, segment)
         most = max(_EDGES, min(len(now.stuck), _EDGES_OF_DEADLOCK)) if problem.inputs(segment.first) < 2 else _EDGES
         for producer, reader, port in full[:most]:
             for row in self._double_buffers(problem, segment, producer):
@@ -194,14 +193,17 @@ class Repairs:
         moved = [(name, port) for port, producer in enumerate(graph[name].sources) if producer == nop]
         others = [use for use in before[source] if use not in moved]
         users = tile_orders.keep_users(graph, {**before, source: [*others, (nop, 0)], nop: moved})
-        models = dict(problem.models)
+        models, constraints = dict(problem.models), problem.constraints
         for op in (nop, source, name):
             profile = profile_of(graph, graph[op], problem.options, users, phase)
             old = problem.models.get(op)
+            if old is None:
+                constraints = constraints.with_op(op, profile, problem.device)
             if old is None or old.profile is None or old.profile.signature != profile.signature:
-                choice = choices({op: profile}, problem.device, self.overrides).get(op, Choice())
-                models[op] = _table(problem, profile, choice)
-        return dataclasses.replace(problem, graph=graph, models=models, schedule=schedule, overrides=(), refusals={})
+                models[op] = _table(problem, profile, constraints.choices.get(op, Choice()))
+        return dataclasses.replace(
+            problem, graph=graph, models=models, schedule=schedule, constraints=constraints, refusals={}
+        )
 
 
 def _table(problem: Problem, profile: OpProfile, choice: Choice) -> OpModels:

@@ -70,7 +70,6 @@ class Price:
 def repair_stalls(
     problem: Problem,
     segments: Sequence[Segment],
-    overrides: tuple[Override, ...] = (),
     check: Callable[[float], None] = lambda fraction: None,
 ) -> RepairedPlacement:
     """Repairs every epoch that takes longer for a batch than its slowest op accounts for.
@@ -78,13 +77,13 @@ def repair_stalls(
     With a microbatch of one an epoch is filled and drained but never flows: then only those are repaired that would
     hang. The result depends on the epochs alone: which ways are tried is counted, not timed.
     """
-    return _StallRepair(problem, overrides, check).run(segments)
+    return _StallRepair(problem, check).run(segments)
 
 
 def price(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> Price:
     """What an epoch costs as `repair_stalls` leaves it. upstream_rows: rows of the ops of earlier epochs, where they
     are known."""
-    return _StallRepair(problem, problem.overrides, lambda fraction: None).price(segment, upstream_rows)
+    return _StallRepair(problem, lambda fraction: None).price(segment, upstream_rows)
 
 
 def with_stall_cycles(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> Segment:
@@ -103,7 +102,7 @@ def with_least_stall_cycles(problem: Problem, segment: Segment) -> Segment:
     `with_stall_cycles` leave no fewer, and this takes one simulation where that takes many."""
     if not problem.options.enable_fork_join_buffering:
         return segment
-    now, inputs = throughput(problem, segment, problem.overrides), problem.inputs(segment.first)
+    now, inputs = throughput(problem, segment), problem.inputs(segment.first)
     held = max(0.0, now.period - segment.limiter_cycles) if inputs > 1 else 0.0
     limiter = segment.limiter_cycles
     return _charge(problem, segment, now.roomy - inputs * held, limiter, limiter)
@@ -133,19 +132,14 @@ def _charge(
 
 
 class _StallRepair:
-    def __init__(self, problem: Problem, overrides: tuple[Override, ...], check: Callable[[float], None]) -> None:
-        self.problem, self.overrides, self.check = problem, overrides, check
-        # overrides that may address a nop which is to be inserted, or a buffer: then equal epochs are not alike
-        self._by_name = any(
-            o.kind == "input_buffer_multiplier" or not isinstance(o.target, (str, tuple)) or "buffer_" in str(o.target)
-            for o in overrides
-        )
-        self.repairs = Repairs(overrides)
+    def __init__(self, problem: Problem, check: Callable[[float], None]) -> None:
+        self.problem, self.check = problem, check
+        self.repairs = Repairs()
 
     def price(self, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> Price:
         """The repairs of an epoch and what it takes with them: worked out once for equal epochs."""
         problem = self.problem
-        names = problem.order[segment.first : segment.last] if self._by_name else ()
+        names = problem.order[segment.first : segment.last] if problem.constraints.tells_equal_ops_apart else ()
         key = (problem.structure(segment.first, segment.last), segment.rows, segment.spots, names)
         entry = problem.costs.prices.get(key)
         if not isinstance(entry, Price):
@@ -177,7 +171,7 @@ class _StallRepair:
             result = [*state.parts, *(_shift(s, grown) for s in result)]
             edits = [*state.edits, *edits]
             self.problem = state.problem
-        now_throughputs = throughputs([(self.problem, s) for s in result], self.overrides)
+        now_throughputs = throughputs([(self.problem, s) for s in result])
         result = [
             _charge(self.problem, s, self._whole(s, now), now.period, s.limiter_cycles)
             for s, now in zip(result, now_throughputs, strict=True)
@@ -228,11 +222,11 @@ class _StallRepair:
                 result = self.repairs.apply(state, repair, first, upstream_rows)
                 if result is not None and self._least(result.parts) < most:
                     trials.append((repair, result))
-            throughputs([(r.problem, r.parts[0]) for _, r in trials if len(r.parts) == 1], self.overrides)
+            throughputs([(r.problem, r.parts[0]) for _, r in trials if len(r.parts) == 1])
             for repair, result in trials:
                 if best is not None and best[0][:2] == (0, 0) and self._least(result.parts) >= best[0][2]:
                     continue
-                ends = throughputs([(result.problem, part) for part in result.parts], self.overrides)
+                ends = throughputs([(result.problem, part) for part in result.parts])
                 hanging = sum(end.deadlocks for end in ends), sum(len(end.stuck) for end in ends)
                 total = (*hanging, self._time(result.parts, ends))
                 if best is None or total < best[0]:
@@ -263,11 +257,11 @@ class _StallRepair:
         return self.problem.inputs(parts[0].first) * slowest + switches
 
     def _throughput(self, problem: Problem, segment: Segment) -> Throughput:
-        return throughput(problem, segment, self.overrides)
+        return throughput(problem, segment)
 
     def _whole(self, segment: Segment, now: Throughput) -> float:
         """Cycles of the whole batch, infinite where the epoch deadlocks."""
-        return now.cycles if now.deadlocked else batch_cycles(self.problem, segment, self.overrides)
+        return now.cycles if now.deadlocked else batch_cycles(self.problem, segment)
 
     def _note(self, index: int, price: Price, old: Segment, state: RepairedEpoch) -> Diagnostic:
         was = price.before
