@@ -218,7 +218,7 @@ def test_starts_heat_and_explanations_agree_with_sets_of_cells(ops: list, shape:
             if message is None:
                 continue
             if not own <= ALL:
-                assert message.rule == "upstream_rows"
+                assert message.rule == "outside"
             else:
                 assert message.rule == "occupied" and set(message.cells) == own & used
                 assert set(message.blockers) == {n for n, _, o in brute.epochs[0] if o & own and n not in without}
@@ -350,7 +350,7 @@ def test_a_pin_is_kept_or_refused_with_what_blocks_it() -> None:
 def test_refusals_name_harvested_rows() -> None:
     device = load_device("n150")
     message = InteractivePlacer(device).explain((2, 2), (device.rows - 1, 0))
-    assert message is not None and message.rule == "upstream_rows"
+    assert message is not None and message.rule == "outside"
     assert all(str(row) in message.text for row in device.harvested_by_chip[0])
 
 

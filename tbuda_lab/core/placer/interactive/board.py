@@ -83,8 +83,7 @@ class EpochInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """Why an op may not stand somewhere. `rule`: "upstream_rows", "occupied", "placed", "chip", "epoch-break" or
-    "full".
+    """Why an op may not stand somewhere. `rule`: "outside", "occupied", "placed", "chip", "epoch-break" or "full".
 
     blockers: ops in the way, in the order in which they were placed; cells: cores of theirs that would be shared;
     nearest: the free start closest to the one asked for (rows plus columns), None where the epoch has none.
@@ -247,7 +246,7 @@ class Board:
             harvested = self._harvested_rows(where.chip)
             if harvested and area.end.row > rows:
                 text += f"; physical rows {', '.join(map(str, harvested))} of chip {where.chip} are harvested"
-            return Refusal("upstream_rows", text, fix, nearest=nearest)
+            return Refusal("outside", text, fix, nearest=nearest)
         blockers = [op for op in where.ops if op.name not in ignored and op.placed_cores.overlaps(area)]
         cells = tuple(
             Coord(r, c)

@@ -342,7 +342,7 @@ class InteractivePlacer(Board):
                 if row < 0 or col < 0 or row + height > self.device.rows or col + width > self.device.cols:
                     if turn == turns[-1] and spot is None:
                         text = f"{height}x{width} cores at ({row}, {col}) leave the grid"
-                        raise fault(name, "upstream_rows", text, "a smaller row or column")
+                        raise fault(name, "outside", text, "a smaller row or column")
                     continue
                 at = (row, col) if grid.fits(row, col, height, width) else None
             else:

@@ -30,8 +30,8 @@ are free to be slow; but the limits are estimates, a larger batch lifts them, an
 
 
 def policy_cost(segment: Segment) -> float:
-    """What an epoch costs the policy beside the switch to it: cycles of its limiter, its stall_cycles once it is
-    priced, and a part of the cycles of its slowest kernel."""
+    """What an epoch costs the policy beside the switch to it: cycles of its limiter, those lost to full buffers
+    once it is priced, and a part of the cycles of its slowest kernel."""
     return segment.limiter_cycles + segment.stall_cycles + KERNEL_WEIGHT * segment.kernel_cycles
 
 
