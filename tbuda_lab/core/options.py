@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.name_patterns import name_pattern
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,12 +252,12 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def pattern_fault(text: object) -> str:
-    """Why a text is not a regular expression; empty if it is one."""
+    """Why a text is not a regular expression that names are compared with (`name_patterns`); empty if it is one."""
     if not isinstance(text, str):
         return f"a pattern is a text, not {text!r}"
     try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+        name_pattern(text)
+    except ValueError as error:
         shown = text if len(text) <= 200 else text[:200] + "..."
         return f"{shown!r} is not a regular expression: {error}; re.escape(name) gives that of a name"
     return ""

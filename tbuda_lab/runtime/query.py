@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.options import pattern_fault
 
 
@@ -34,9 +34,9 @@ class NodePredicateBuilder:
     def matches(self, node: Node) -> bool:
         """Whether an op node fulfils the predicate."""
         if self.kind == "name":
-            return re.fullmatch(self.text, node.name) is not None
+            return name_pattern(self.text).fullmatch(node.name)
         if self.kind == "layer":
-            return re.fullmatch(self.text, node.origin.module) is not None
+            return name_pattern(self.text).fullmatch(node.origin.module)
         if self.kind == "type":
             return node.op is not None and node.op.type == self.text
         results = [part.matches(node) for part in self.parts]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from tbuda_lab.core.graph.graph import Graph, GraphError, Node, NodeKind
+from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.options import pattern_fault
 
 
@@ -34,9 +34,9 @@ class Query:
         if node.kind is not NodeKind.OP or node.op is None:
             return False
         if self.kind == "name":
-            return re.fullmatch(self.pattern, node.name) is not None
+            return name_pattern(self.pattern).fullmatch(node.name)
         if self.kind == "layer":
-            return re.fullmatch(self.pattern, node.origin.module) is not None
+            return name_pattern(self.pattern).fullmatch(node.origin.module)
         if self.kind == "op":
             return self.pattern in (node.op.type, node.attrs.get("original_op_type"))
         if self.kind == "and":

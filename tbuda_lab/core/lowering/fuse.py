@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
@@ -24,6 +23,7 @@ from tbuda_lab.core.graph.phases import READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering.context import SPREADS, SUMS
 from tbuda_lab.core.lowering.fused_steps import ARITHMETIC, SYMMETRIC, schedules
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
+from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, names_meant
 
@@ -54,7 +54,7 @@ def fuse(graph: Graph, options: CompileOptions, keep: Collection[str] = (), ends
     `options.fuse_outputs`, and where names were given by hand, the ops of an output fuse too: a nop untilizes it."""
     apart = {*keep, *options.op_names_dont_fuse}
     if options.op_names_manual_fuse:
-        patterns = [re.compile(text) for text in options.op_names_manual_fuse]
+        patterns = [name_pattern(text) for text in options.op_names_manual_fuse]
         apart |= {node.name for node in graph.ops if not any(w.fullmatch(node.name) for w in patterns)}
     outputs = options.fuse_outputs or bool(options.op_names_manual_fuse)
     spread = _spread(graph, graph.users(), apart, outputs)

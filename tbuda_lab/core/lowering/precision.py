@@ -6,7 +6,6 @@ A rule selects lowered ops by name and type and asks for formats; what the devic
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from tbuda_lab.core.device import DeviceSpec
@@ -15,6 +14,7 @@ from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, FORWARD, phases
 from tbuda_lab.core.lowering.data_formats import assign_op, in_family, set_fidelity, set_format
 from tbuda_lab.core.lowering.hw_ops import HwOp, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.name_patterns import NamePattern, name_pattern
 from tbuda_lab.core.options import CompileOptions, PrecisionRule
 
 _BITS = {8: "Bfp8", 4: "Bfp4", 2: "Bfp2"}
@@ -62,7 +62,7 @@ def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: Compil
     summed = {node.sources[0] for node in graph.outputs if node.attrs.get(ACCUMULATES)}
     summed |= {graph[name].sources[0] for name in summed if graph[name].op == HwUnary("nop")}  # what makes the summand
     for rule in options.precision:
-        pattern = None if rule.name is None else re.compile(rule.name)
+        pattern = None if rule.name is None else name_pattern(rule.name)
         for name in [n.name for n in graph.topological()]:
             node = graph[name]
             if not _in_part(node, rule, part.get(name, FORWARD), name in summed):
@@ -90,7 +90,7 @@ def _in_part(node: Node, rule: PrecisionRule, part: str, summed: bool) -> bool:
     )
 
 
-def _selects(node: Node, passed: Graph, rule: PrecisionRule, pattern: re.Pattern[str] | None) -> bool:
+def _selects(node: Node, passed: Graph, rule: PrecisionRule, pattern: NamePattern | None) -> bool:
     source = passed.nodes.get(str(node.attrs.get("source", "")))
     names = {node.name} | ({source.name, str(source.attrs.get("original_op_name", ""))} if source else set())
     if pattern is not None and not any(pattern.fullmatch(name) for name in names):
