@@ -32,7 +32,8 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   cluster: late('cluster'),
   program: late('program'),
   plots: late('plots'),
-  profile: late('profile')
+  profile: late('profile'),
+  measured: late('measured')
 };
 
 /** A view in its root. The root carries the session's name, and takes what the menu of JupyterLab asks of a view. */

@@ -4,7 +4,9 @@
  */
 import clusterStyle from './views/cluster.raw.css';
 import diffStyle from './views/diff.raw.css';
+import measuredStyle from './views/measured.raw.css';
 import memoryStyle from './views/memory.raw.css';
+import profileStyle from './views/profile.raw.css';
 import passStyle from './views/pass.raw.css';
 import { Tabs, type View } from './views/docks.js';
 import { ClusterView } from './views/cluster.js';
@@ -14,6 +16,7 @@ import { GraphView } from './views/graph/view.js';
 import { drawEpoch } from './views/grid/draw.js';
 import { GridView } from './views/grid/view.js';
 import { Inspector } from './views/inspector.js';
+import { MeasuredView } from './views/measured.js';
 import { MemoryView } from './views/memory/view.js';
 import { Metrics, StageBar } from './views/stagebar.js';
 import { NetlistView } from './views/netlist.js';
@@ -35,7 +38,7 @@ import { Sheets } from './views/overlays.js';
 import timelineStyle from './views/trace/timeline.raw.css';
 
 /** Styles of the views that compare and look closer. */
-const lookStyle = diffStyle + memoryStyle + passStyle + clusterStyle;
+const lookStyle = profileStyle + measuredStyle + diffStyle + memoryStyle + passStyle + clusterStyle;
 
 /** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
 class ReportPage implements View {
@@ -61,6 +64,7 @@ class ReportPage implements View {
       section('ops', 'Ops and netlist', h('div', { class: 'tb-lower' },
         keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
         keep(new Inspector(store)).element)),
+      store.frames.has('measured') && section('measured', 'Measured', keep(new MeasuredView(store)).element),
       store.frames.has('cluster') && section('cluster', 'Cluster', keep(new ClusterView(store)).element),
       store.frames.has('memory') && section('memory', 'Memory', keep(new MemoryView(store)).element),
       store.frames.has('diff') && section('diff', 'Diff', keep(new DiffView(store)).element),

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tbuda_lab.core.diff import Diff
 
 EPILOG = """\
-A and B are folders of `tbuda compile` or netlist files of any origin; with --session they are checkpoints of that file
+A and B are folders of `tbuda compile` or netlist files of any origin, or two measured runs (ops_perf_results*.csv, or
+traces as JSON), whose ops are aligned and whose times are in ns; with --session they are checkpoints of that file
 ("start": as it was opened, "now": with all its edits).
 
 exit codes: 0 done, and not slower than allowed; 1 slower than --fail-if-slower allows; 2 bad input.

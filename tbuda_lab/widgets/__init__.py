@@ -13,6 +13,7 @@ _HOMES = {
     "views.cluster": ("ClusterView",),
     "views.diff": ("DiffView", "diff"),
     "views.memory": ("MemoryView",),
+    "views.measured": ("MeasuredView", "open_profile"),
     "views.files": ("ImageFile", "NetlistFile", "open_netlist", "open_tti"),
     "views.passes": ("PassStepper",),
     "views.program": ("ProgramView",),

@@ -21,6 +21,7 @@ from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.frames import Frame, epoch_time, session_frames, static_tiles, trace_frame
 from tbuda_lab.core.frames.analysis_frames import cluster_frame, memory_frame
 from tbuda_lab.core.frames.graph_frame import pass_frame, passes_frame
+from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.handlers.edit_messages import legal_frame
@@ -37,7 +38,7 @@ PAGE = pathlib.Path(__file__).parent / "static" / "page.js"
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
-PAGES = ("summary", "epochs", "ops", "memory", "cluster", "diff", "trace", "passes")
+PAGES = ("summary", "epochs", "ops", "memory", "cluster", "diff", "trace", "passes", "measured")
 """Parts of a report: numbers and warnings; graphs and grids; op table and netlist; then a part for each word."""
 
 
@@ -227,6 +228,8 @@ def look_frames(session: Any, passes: bool = False, links: bool = False) -> list
         frames.append(cluster_frame(session.result, session.rev))
     if session.history:
         frames.append(session_diff_frame(session, session.diff("start")))
+    if session.measured is not None:
+        frames.append(measured_frame(session.measured))
     return [*frames, *(_links(session) if links else []), *(_passes(session) if passes else [])]
 
 
@@ -293,7 +296,7 @@ def redact_frames(frames: Sequence[Frame], what: str) -> list[Frame]:
     if what == "nothing":
         return list(frames)
     names, shapes = what in ("names", "both"), what in ("shapes", "both")
-    removed = {"netlist", *(["memory"] if shapes else [])}
+    removed = {"netlist", "measured", *(["memory"] if shapes else [])}
     rename = _Renaming(frames, names, shapes)
     return [rename.frame(f) for f in frames if f.key not in removed and not (shapes and f.key.startswith("links:"))]
 

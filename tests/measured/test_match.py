@@ -190,3 +190,18 @@ def test_reading_and_matching_by_path(mlp: Session, tmp_path: Path) -> None:
     path = tmp_path / "run.csv"
     path.write_text(table(perceptron_rows()))
     assert len(mlp.load_profile(path).match.pairs) == len(match_profile(read_profile(path), mlp.trace()).pairs)
+
+
+def test_two_profiles_are_compared_and_gated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A product that became slower, an op that is new before it: what stands behind keeps its partner."""
+    before, after = tmp_path / "before.csv", tmp_path / "after.csv"
+    before.write_text(table(perceptron_rows()))
+    rows = perceptron_rows((9000.0, 1500.0, 9100.0))
+    after.write_text(table([op("CopyDeviceOperation", 300, [(9, 9)], (9, 9)), *rows]))
+    assert main(["diff", str(before), str(after), "--html", str(tmp_path / "d.html")]) == 0
+    text = capsys.readouterr().out
+    assert "12.0 % more time: 20,000 → 22,400 ns" in text and "cycles" not in text
+    assert "1 added, 1 retimed" in text and "`MatmulDeviceOperation_2`" in text and "7,000 → 9,100" in text
+    assert main(["diff", str(before), str(after), "--fail-if-slower", "5%"]) == 1
+    assert main(["diff", str(before), str(after), "--fail-if-slower", "20%"]) == 0
+    assert main(["diff", str(before), str(tmp_path / "netlist.yaml")]) == 2

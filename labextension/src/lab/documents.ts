@@ -61,10 +61,10 @@ class JournalFile implements View {
   }
 }
 
-type Kind = 'netlist' | 'image' | 'journal' | 'program';
+type Kind = 'netlist' | 'image' | 'journal' | 'program' | 'profile';
 type Mount = { root: HTMLElement; dispose: () => void };
 
-const VIEW: Record<Kind, string> = { netlist: 'netlistfile', image: 'imagefile', journal: 'journalfile', program: 'bringup' };
+const VIEW: Record<Kind, string> = { netlist: 'netlistfile', image: 'imagefile', journal: 'journalfile', program: 'bringup', profile: 'measured' };
 
 class Body extends Widget {
   private mounted: Mount | null = null;
@@ -231,6 +231,10 @@ export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer:
     name: 'tbuda-pef', displayName: 'PEF program', extensions: ['.pef'], icon, fileFormat: 'base64', contentType: 'file',
     mimeTypes: ['application/x-pef']
   });
+  docRegistry.addFileType({
+    name: 'tbuda-profile', displayName: 'Measured profile', extensions: [], pattern: '.*ops_perf.*\\.csv$', icon, fileFormat: 'base64', contentType: 'file',
+    mimeTypes: ['text/csv']
+  });
   // A pattern decides before an extension does, so the type also has to say that the file is YAML: the text editor
   // stays its default, and the grid is offered beside it.
   docRegistry.addFileType({
@@ -257,5 +261,6 @@ export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer:
   add('tbuda-session', 'Tensix session', 'journal', 'tbuda-session', true, 'tbuda-no-content');
   add('tbuda-tti', 'TTI image', 'image', 'tbuda-tti', true, 'tbuda-no-content');
   add('tbuda-pef', 'PEF program', 'program', 'tbuda-pef', true, 'tbuda-no-content');
+  add('tbuda-profile', 'Measured profile', 'profile', 'tbuda-profile', true, 'tbuda-no-content');
   add('tbuda-netlist', 'Netlist grid', 'netlist', 'tbuda-netlist', false, 'text');
 }

@@ -29,7 +29,7 @@ export class BringUp implements View {
     const problems = new ProblemsView(store, n => show('problems', n));
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
-      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
+      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['measured', 'Measured', new LazyView(store, 'measured')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
       ['memory', 'Memory', new LazyView(store, 'memory')], ['diff', 'Diff', new LazyView(store, 'diff')], ['passes', 'Passes', new LazyView(store, 'passes')],
       ['plots', 'Plots', new LazyView(store, 'plots')], ['cluster', 'Cluster', new LazyView(store, 'cluster')], ['program', 'Program', new LazyView(store, 'program')], ['problems', 'Problems', problems]
     ]);
@@ -38,11 +38,14 @@ export class BringUp implements View {
     badges.forEach((count, id) => show(id, count));
     const cluster = () => tabs.offer('cluster', ((store.frames.get('ops')?.meta['chips'] as number[] | undefined)?.length ?? 1) > 1);
     const program = () => tabs.offer('program', store.frames.has('program'));
+    const measured = () => tabs.offer('measured', store.frames.has('measured'));
     cluster();
     program();
+    measured();
     this.stops.push(store.on('frame', key => {
       if (key === 'ops') cluster();
       if (key === 'program') program();
+      if (key === 'measured') measured();
     }));
     const inspector = new Inspector(store);
     const failure = new Failure(store, () => tabs.show('problems'));

@@ -8,6 +8,8 @@ import { ExportDialog } from './export.js';
 import { ImageFile, NetlistFile } from './netlistfile.js';
 import { MemoryView } from './memory/view.js';
 import memoryStyle from './memory.raw.css';
+import { MeasuredView } from './measured.js';
+import measuredStyle from './measured.raw.css';
 import { PassStepper } from './passes.js';
 import passStyle from './pass.raw.css';
 import plotsStyle from './plots.raw.css';
@@ -26,7 +28,7 @@ interface LazyViewBundle {
   style: string;
 }
 
-export type LazyName = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'program' | 'profile' | 'netlistfile' | 'imagefile';
+export type LazyName = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'program' | 'profile' | 'measured' | 'netlistfile' | 'imagefile';
 
 /** Views by the name that their Python class gives them, each with the style sheet that it alone needs. */
 export const LAZY_VIEWS: Record<LazyName, LazyViewBundle> = {
@@ -37,6 +39,7 @@ export const LAZY_VIEWS: Record<LazyName, LazyViewBundle> = {
   cluster: { make: ClusterView, style: clusterStyle },
   plots: { make: PlotsView, style: plotsStyle },
   profile: { make: ProfileView, style: profileStyle },
+  measured: { make: MeasuredView, style: profileStyle + measuredStyle },
   program: { make: ProgramView, style: programStyle },
   netlistfile: { make: NetlistFile, style: memoryStyle },
   imagefile: { make: ImageFile, style: memoryStyle }

@@ -2,6 +2,7 @@
 import type { Column, Frame } from './frame.js';
 import { cutName, distinctNames, Matcher } from './names.js';
 import { preferences } from './preferences.js';
+import type { Overlay } from './graph/paints.js';
 import type { Checks } from './trace/checks.js';
 
 /** Bounds of an epoch that a word alone does not explain. */
@@ -35,6 +36,8 @@ export class Ops {
   private readonly simulated: Float64Array | null;
   /** How ops compare with torch, once they were compared. */
   checks: Checks | null = null;
+  /** Values that the grid is painted by instead of the usual colours. */
+  overlay: Overlay | null = null;
   /** Fields that overrides ask for, by op. */
   overridden: ReadonlyMap<string, readonly string[]> = new Map();
   private bounds: string[] | null = null;

@@ -127,6 +127,11 @@ class Diff:
         return self.limiter_cycles
 
     @property
+    def unit(self) -> str:
+        """What times are in: "cycles per input", or "ns" of measured runs."""
+        return self.after.unit
+
+    @property
     def rest(self) -> float:
         """What `time` changes by beyond the deltas of `changes`: ops that are as they were but decide about more or
         less of the time, and switches of epochs. 0 where nothing is simulated."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.diff.measured import SUFFIXES, profile_sides
 from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, QueueState, Side, grid_of
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import bounded_text, csv_rows, json_map
@@ -27,12 +28,18 @@ Cycles = dict[str, tuple[int, int]]
 
 
 def file_sides(a: str | Path, b: str | Path, *, arch: str | None = None) -> tuple[Side, Side]:
-    """Two folders of `tbuda compile`, two netlist files, or one of each, as sides of a comparison.
+    """Two folders of `tbuda compile`, two netlist files, or one of each, as sides of a comparison; or two measured runs
+    (`profile_sides`).
 
     Cycles are the compiler's own where both netlists have them beside them (`NAME.cycles.csv`), else both are estimated
     from the netlists' fields: what is compared is counted alike. arch: as for `netlist.check`; default: the netlist's.
     Raises `InputError` or `NetlistError` naming the file.
     """
+    measured = [Path(p).suffix.lower() in SUFFIXES and not os.path.isdir(p) for p in (a, b)]
+    if all(measured):
+        return profile_sides(Path(a), Path(b), _names(Path(a), Path(b)))
+    if any(measured):
+        raise InputError(f"{a} and {b}: a measured run is compared with a measured run")
     paths = [_netlist_path(Path(p)) for p in (a, b)]
     loaded = [netlists.load(p) for p in paths]
     recorded = [_recorded_cycles(p, n) for p, n in zip(paths, loaded, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.diff import DeviceGrid, Diff, OpState
-from tbuda_lab.core.diff.markdown import REST, queue_text, verdict
+from tbuda_lab.core.diff.markdown import REST, queue_text, totals, verdict
 from tbuda_lab.core.diff.sides import CLASSES
 from tbuda_lab.core.frames.frame import Frame, Strings
 
@@ -51,12 +51,7 @@ def diff_frame(diff: Diff) -> Frame:
     meta: dict[str, Any] = {
         "a": diff.a, "b": diff.b, "classes": list(CLASSES), "verdict": verdict(diff),
         "counts": {name: len(getattr(diff, name)) for name in CLASSES},
-        "totals": [
-            *([["cycles per input, simulated", *map(round, diff.time)]] if diff.has_simulated_time else []),
-            ["slowest op of each epoch", *diff.limiter_cycles],
-            ["kernels alone", *diff.kernel_cycles],
-            ["epochs", *diff.epochs],
-        ],
+        "totals": [[title, round(before), round(after)] for title, before, after in totals(diff)], "unit": diff.unit,
         "simulated": diff.has_simulated_time, "batch": diff.after.batch, "rest": diff.rest, "rest_of": REST,
         "notes": list(diff.notes), "grid_a": _grid(diff.before.grid), "grid_b": _grid(diff.after.grid),
     }  # fmt: skip

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tbuda_lab.core.diff.sides import CLASSES, OpState, QueueState
+from tbuda_lab.core.diff.sides import CLASSES, CYCLES, OpState, QueueState
 from tbuda_lab.core.errors import quantity
 
 if TYPE_CHECKING:
@@ -28,19 +28,16 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         "",
         "| | before | after | change |",
         "|---|---:|---:|---:|",
-        *([_row("cycles per input, simulated", diff.time)] if diff.has_simulated_time else []),
-        _row("slowest op of each epoch", diff.limiter_cycles),
-        _row("kernels alone", diff.kernel_cycles),
-        _row("epochs", diff.epochs),
+        *(_row(str(title), (before, after)) for title, before, after in totals(diff)),
         "",
     ]
     if diff.changes:
         counts = ((len(getattr(diff, name)), name) for name in CLASSES)
         lines += [f"**{_differ(len(diff.changes), 'op')}**: {', '.join(f'{n} {name}' for n, name in counts if n)}", ""]
         ranked = sorted(diff.changes, key=lambda c: -abs(c.delta))  # stable: equal changes stay in the order of the ops
-        cycles = "cycles per input, simulated" if diff.has_simulated_time else "cycles per input, kernel or transfer"
+        cycles = f"{diff.unit}, {_how(diff)}"
         lines += [f"| op | | before | after | {cycles} | change |", "|---|---|---|---|---:|---:|"]
-        lines += [*map(_op_row, ranked[:limit]), *_more(len(ranked) - limit)]
+        lines += [*(_op_row(c, diff.unit) for c in ranked[:limit]), *_more(len(ranked) - limit)]
         lines += [*([f"| {REST} | | | | {diff.rest:+,.0f} | |"] if round(diff.rest) else []), ""]
     if diff.queues:
         lines += [f"**{_differ(len(diff.queues), 'queue')}**", "", "| queue | | before | after |", "|---|---|---|---|"]
@@ -59,11 +56,32 @@ def verdict(diff: Diff) -> str:
     """One sentence: more cycles, fewer or as many, and by how much."""
     before, after = diff.time
     if before == after:
-        return f"As fast as before: {whole(after)} cycles per input."
+        return f"As fast as before: {whole(after)} {diff.unit}."
     if not before:
-        return f"{whole(after)} cycles per input; there is nothing to compare with."
+        return f"{whole(after)} {diff.unit}; there is nothing to compare with."
     word = "more" if after > before else "fewer"
-    return f"{100 * abs(after / before - 1):.1f} % {word} cycles: {whole(before)} → {whole(after)} per input."
+    share = f"{100 * abs(after / before - 1):.1f} %"
+    if diff.unit != CYCLES:
+        return f"{share} {'more' if after > before else 'less'} time: {whole(before)} → {whole(after)} {diff.unit}."
+    return f"{share} {word} cycles: {whole(before)} → {whole(after)} per input."
+
+
+def _how(diff: Diff) -> str:
+    if diff.unit != CYCLES:
+        return "measured"
+    return "simulated" if diff.has_simulated_time else "kernel or transfer"
+
+
+def totals(diff: Diff) -> list[tuple[str, float, float]]:
+    """(what it is, before, after) of the whole."""
+    if diff.unit != CYCLES:
+        return [(f"{diff.unit}, measured", *diff.time)]
+    return [
+        *([(f"{CYCLES}, simulated", *diff.time)] if diff.has_simulated_time else []),
+        ("slowest op of each epoch", *diff.limiter_cycles),
+        ("kernels alone", *diff.kernel_cycles),
+        ("epochs", *diff.epochs),
+    ]
 
 
 def whole(cycles: float) -> str:
@@ -75,10 +93,12 @@ def _differ(count: int, noun: str) -> str:
     return f"{quantity(count, noun)} differ{'s' if count == 1 else ''}"
 
 
-def state_text(state: OpState | None) -> str:
-    """Grid, place and epoch of an op."""
+def state_text(state: OpState | None, unit: str = CYCLES) -> str:
+    """Grid, place and epoch of an op; of a measured one its cores."""
     if state is None:
         return ""
+    if unit != CYCLES:
+        return f"{state.grid[1]} cores"
     turned = " transposed" if state.transposed else ""
     chip = f", chip {state.chip}" if state.chip else ""
     return f"{state.grid[0]}x{state.grid[1]}{turned} at {state.start[0]},{state.start[1]}, epoch {state.epoch}{chip}"
@@ -105,9 +125,10 @@ def _row(title: str, pair: tuple[float, float]) -> str:
     return f"| {title} | {whole(pair[0])} | {whole(pair[1])} | {change} |"
 
 
-def _op_row(change: OpChange) -> str:
+def _op_row(change: OpChange, unit: str) -> str:
     sides = [f"{whole(s.compared_cycles)}" if s is not None else "" for s in (change.before, change.after)]
-    cells = (", ".join(change.classes), state_text(change.before), state_text(change.after), f"{sides[0]} → {sides[1]}")
+    before, after = state_text(change.before, unit), state_text(change.after, unit)
+    cells = (", ".join(change.classes), before, after, f"{sides[0]} → {sides[1]}")
     return f"| {_code(change.op)} | {' | '.join(cells)} | {percent_text(change.ratio)} |"
 
 

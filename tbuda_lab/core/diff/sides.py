@@ -9,6 +9,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.batch_time import BatchTime, attribute_to_ops
 
+CYCLES = "cycles per input"
 CLASSES = ("added", "removed", "resized", "moved", "retimed")
 """In which ways an op may differ."""
 
@@ -82,7 +83,8 @@ class DeviceGrid:
 class Side:
     """A placement as far as comparisons go. `cycles_from`: "compile", "cycles.csv" or "estimate"; `unknown`: ops for
     which there is no estimate. time: simulated cycles per input of the whole model for a batch of `batch`; None where
-    nothing was simulated (files). loaded_once: its epochs stay loaded, so that `time` has no switches."""
+    nothing was simulated (files). loaded_once: its epochs stay loaded, so that `time` has no switches. unit: of all
+    times, "cycles per input", or "ns" of a measured run."""
 
     name: str
     ops: dict[str, OpState]
@@ -94,6 +96,7 @@ class Side:
     time: float | None = None
     batch: int = 0
     loaded_once: bool = False
+    unit: str = CYCLES
 
     @property
     def temporal_epochs(self) -> int:

@@ -15,8 +15,10 @@ import numpy as np
 from tbuda_lab.core.epochsim import EpochTrace, Trace
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import Frame, fills_frame, flows_frame, moment_frame, slice_frame, tile_frame, trace_frame
+from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.frames.run_frames import checks_frame, live_frame, queues_frame, tensor_frame
 from tbuda_lab.core.run_control import wait_for
+from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.op_checks import OpChecks
 from tbuda_lab.core.session.runs import LiveStep
 from tbuda_lab.core.session.training import TrainingProgress, TrainingStep
@@ -47,6 +49,15 @@ class RunController:
         hub.session.on("training", self._trains)
         hub.session.on("checked", self._on_checks)
         hub.session.on("compiled", lambda _: self._discard_results())
+        if isinstance(hub.session, Session):
+            hub.session.on("measured", lambda overlay: hub.publish([measured_frame(overlay)]))
+            hub.session.on("compiled", lambda _: self._lay_over())
+
+    def _lay_over(self) -> None:
+        """The measured run over the new placement."""
+        overlay = self._hub.session.measured
+        if overlay is not None:
+            self._hub.publish([measured_frame(overlay)])
 
     def _live(self, step: LiveStep) -> None:
         hub, frames = self._hub, []

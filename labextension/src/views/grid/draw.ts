@@ -100,6 +100,7 @@ export class Rows {
 }
 
 export function paintOf(ops: Ops, op: number, by: ColourBy, dark: boolean): Paint {
+  if (ops.overlay) return ops.overlay.paint(ops.name[op]!, dark);
   if (by === 'family') return familyPaint(ops.type[op]!, dark);
   return by === 'epoch' ? epochPaint(ops.epochOf(op), dark) : loadPaint(ops.load(op), dark);
 }

@@ -13,6 +13,7 @@ import { drawLinks, drawPipes, linkList, linkName, Links, pipesOf, wordsOver } f
 import { AccessibleTable, Card, epochHead } from './card.js';
 import { chipsOf, drawChips, drawStrip, nearestOf, siblingOf, together, usualPerRow, wordsAt } from './strip.js';
 import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y } from './draw.js';
+import { Overlay } from '../graph/paints.js';
 import { Editor } from './edit.js';
 import { Geometry, Viewport } from './geometry.js';
 import { GridKeys } from './keys.js';
@@ -116,6 +117,11 @@ export class GridView {
   private listen(): void {
     const { store, plane } = this;
     this.stops.push(
+      store.on('frame', key => {
+        if (key !== 'overlay' || !this.ops) return;
+        this.ops.overlay = Overlay.of(store.frames.get(key)!);
+        this.render(true);
+      }),
       store.on('frame', key => {
         if (key === 'ops') {
           this.late = this.editor.dragging || this.keys.moving.active; // it would end the drag that asked for it

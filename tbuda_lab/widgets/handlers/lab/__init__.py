@@ -67,10 +67,17 @@ def on_open(comm: Comm, message: Mapping[str, Any]) -> None:
 
 
 def _openers() -> Mapping[str, Opener]:
-    from tbuda_lab.widgets.handlers.lab.documents import open_image, open_journal, open_netlist, open_program, open_view
+    from tbuda_lab.widgets.handlers.lab.documents import (
+        open_image,
+        open_journal,
+        open_netlist,
+        open_profile,
+        open_program,
+        open_view,
+    )
     from tbuda_lab.widgets.handlers.lab.sessions import open_sessions
 
     return {
         "sessions": open_sessions, "view": open_view, "netlist": open_netlist, "image": open_image,
-        "journal": open_journal, "program": open_program,
+        "journal": open_journal, "program": open_program, "profile": open_profile,
     }  # fmt: skip

@@ -13,6 +13,8 @@ from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import path_inside
 from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames.measured_frame import measured_frame
+from tbuda_lab.core.measured import read_profile
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.history import History
@@ -104,6 +106,11 @@ def open_netlist(comm: Comm, data: Mapping[str, Any]) -> None:
 def open_image(comm: Comm, data: Mapping[str, Any]) -> None:
     """`{open: "image", path}`: manifest, files and the first netlist of a TTI archive."""
     CommView(comm, FileHub(image_frames(read_image(document_path(data)))))
+
+
+def open_profile(comm: Comm, data: Mapping[str, Any]) -> None:
+    """`{open: "profile", path}`: a measured run, as `tbuda_lab.widgets.open_profile` shows it."""
+    CommView(comm, FileHub([measured_frame(read_profile(document_path(data)))]))
 
 
 class ProgramDocument(CommView):
