@@ -17,7 +17,7 @@ from tbuda_lab.core.compiler.host_chain import HostChain, Stage
 from tbuda_lab.core.compiler.sections import SENT
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, quantity
-from tbuda_lab.core.frontend.inputs import elements, fed_inputs, feeds_of
+from tbuda_lab.core.frontend.inputs import draw_masks, elements, fed_inputs, feeds_of
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.netlist.schema import Execute, Netlist
@@ -194,7 +194,7 @@ class Runner:
         may hold several elements; they run one by one and are joined again. Raises `InputError` for inputs that do
         not fit, or whose number is no multiple of the microbatch that the model was compiled for.
         """
-        batches = [list(elements(self.result.graph, feeds_of(self._inputs, s))) for s in samples]
+        batches = [list(elements(self.result.graph, self._feed(s))) for s in samples]
         flat = [feed for batch in batches for feed in batch]
         microbatch = self.result.options.microbatch
         if len(flat) % microbatch:
@@ -231,6 +231,17 @@ class Runner:
             results.append([join_elements(column) for column in zip(*rows[begin : begin + len(batch)], strict=True)])
             begin += len(batch)
         return results
+
+    def _feed(self, sample: Any) -> dict[str, torch.Tensor]:
+        """A sample by the names of the graph's inputs. Masks of dropouts are drawn, unless a mapping has them."""
+        graph = self.result.graph
+        masks = {n.name for n in graph.inputs}.difference(n.name for n in self._inputs)
+        if not masks:
+            return feeds_of(self._inputs, sample)
+        given = {name: sample[name] for name in masks if name in sample} if isinstance(sample, Mapping) else {}
+        rest = {k: v for k, v in sample.items() if k not in masks} if isinstance(sample, Mapping) else sample
+        feed = feeds_of(self._inputs, rest)
+        return feed | (given or draw_masks(graph, sum(1 for _ in elements(graph, feed))))
 
     def _pass(
         self,
@@ -349,5 +360,7 @@ class SplitRunner:
 
 
 def join_elements(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Outputs of the elements of one sample, along dim 0."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+    """Outputs of the elements of one sample, along dim 0; numbers become a vector."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(list(parts)) if parts[0].dim() else torch.stack(list(parts))

@@ -438,7 +438,7 @@ def trace(
                 graph[path].attrs[TRAINABLE] = True
                 own.append((path, settings[id(parameter)]))
         if not isinstance(model, OnnxModel):
-            train_tables(graph, model, {path for path, _ in own})
+            train_tables(graph, {path for path, _ in own})
             use_batch_statistics(graph, model, count)
         norms = {o.max_grad_norm for o in optimizers if o.max_grad_norm is not None}
         if len(norms) > 1:

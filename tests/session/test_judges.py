@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from tbuda_lab.core.errors import NotSupported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.pybuda import PyTorchModule
 from tbuda_lab.core.options import CompileOptions
@@ -150,3 +155,9 @@ CASES = {
 def test_both_measures(name: str) -> None:
     expected, got, good = CASES[name]
     assert compare(name, expected, got).passes(MIN_PCC) == good
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copies_of_a_session_are_refused(session: Session, duplicate: Callable[[Session], object]) -> None:
+    with pytest.raises(NotSupported, match="a copy of a session"):
+        duplicate(session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -63,7 +63,14 @@ def references(model: Any, inputs: Any, count: int = 2) -> list[list[torch.Tenso
     names = [node.name for node in graph.outputs if WRITES not in node.attrs]
     every = [evaluate(graph, feed) for feed in elements(graph, feeds(graph, inputs))]
     parts = [[values[name] for name in names] for values in every]
-    return [[torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]]
+    return [[_joined(column) for column in zip(*parts, strict=True)]]
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Outputs of elements along dim 0; numbers become a vector."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(list(parts)) if parts[0].dim() else torch.stack(list(parts))
 
 
 def foreign_answer(model: ForeignModule, inputs: Any) -> list[torch.Tensor]:

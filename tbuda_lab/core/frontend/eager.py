@@ -10,7 +10,9 @@ import contextlib
 import copy
 import dataclasses
 import random
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,11 @@ SAME = 1e-5
 """Of the largest magnitude: runs that differ by more are not the same; sums in another order differ by less."""
 
 
-def own_copy(module: torch.nn.Module) -> torch.nn.Module | None:
+def own_copy(module: torch.nn.Module, shares: bool = False) -> torch.nn.Module | None:
     """The module with parameters, buffers and attributes of its own; None where it cannot be copied. Weights take no
-    memory until they are written to."""
-    memo: dict[int, Any] = {}
+    memory until they are written to. shares: parameters and buffers are the module's."""
+    stored = [*module.parameters(), *module.buffers()] if shares else []
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in stored}
     for layer in module.modules():
         for value in pytree.tree_leaves([v for k, v in vars(layer).items() if k != "_modules"]):
             if isinstance(value, torch.Tensor) and id(value) not in memo:
@@ -53,6 +56,52 @@ def _tensor_copy(tensor: torch.Tensor) -> torch.Tensor:
     return clone
 
 
+def own_classes(module: torch.nn.Module) -> list[type]:
+    """The classes of a model's own, with their bases; torch's are left out."""
+    kinds = {kind: None for layer in module.modules() for kind in type(layer).__mro__}
+    return [k for k in kinds if k.__module__.partition(".")[0] not in ("torch", "builtins", "typing", "abc")]
+
+
+def is_code(value: Any) -> bool:
+    """Whether an attribute of a class is a function, a class or another thing that says what to do."""
+    plain = isinstance(value, FunctionType | MethodType | staticmethod | classmethod | property | type)
+    return plain or (hasattr(type(value), "__get__") and not isinstance(value, torch.Tensor))
+
+
+@contextlib.contextmanager
+def classes_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Class attributes, which copies of a module share with it, are afterwards what they were."""
+    saved = [(kind, name, value, copy.copy(value) if isinstance(value, _CONTAINERS) else None)
+             for kind in own_classes(module) for name, value in vars(kind).items()
+             if not name.startswith("__") and not is_code(value)]  # fmt: skip
+    names = {kind: set(vars(kind)) for kind in own_classes(module)}
+    try:
+        yield
+    finally:
+        for kind, known in names.items():
+            for name in set(vars(kind)).difference(known):
+                delattr(kind, name)
+        for kind, name, value, content in saved:
+            if vars(kind).get(name) is not value:
+                setattr(kind, name, value)
+            if content is not None and _ids(value) != _ids(content):
+                _refill(value, content)
+
+
+_CONTAINERS = (list, dict, set, deque)
+
+
+def _ids(container: Any) -> list[int]:
+    """What a container holds, by identity; numbers and tensors have no common equality."""
+    items = container.items() if isinstance(container, dict) else [(v, v) for v in container]
+    return [id(part) for pair in items for part in pair]
+
+
+def _refill(container: Any, content: Any) -> None:
+    container.clear()
+    (container.extend if isinstance(container, list | deque) else container.update)(content)
+
+
 @contextlib.contextmanager
 def same_seeds() -> Iterator[None]:
     """Whatever draws random numbers inside leaves no trace: generators go on from where they were before."""
@@ -76,7 +125,7 @@ def answers(module: torch.nn.Module, inputs: BoundInputs, count: int = 2) -> lis
     the same inputs and with the same seeds. A module that cannot be copied is called itself, once."""
     own = own_copy(module)
     result = []
-    with torch.no_grad():
+    with torch.no_grad(), classes_kept(module):
         for _ in range(count if own is not None else 1):
             with same_seeds():
                 returned = call(own if own is not None else module, inputs)
@@ -107,21 +156,29 @@ def eager_steps(
     leaves = dict(own.named_parameters())
     leaves |= {n if n not in leaves else f"loss.{n}": p for n, p in own_loss.named_parameters()}
     result = []
-    for _ in range(count):
-        with torch.no_grad():
-            for name, leaf in leaves.items():
-                leaf.grad = None
-                if name in weights:
-                    leaf.copy_(weights[name].reshape(leaf.shape))
-        with same_seeds(), torch.enable_grad():
-            values = [v for v in pytree.tree_leaves(call(own, bound)) if isinstance(v, torch.Tensor)]
-            returned = [v for v in pytree.tree_leaves(own_loss(*values, *targets)) if isinstance(v, torch.Tensor)]
-            total = torch.stack([v.sum() for v in returned]).sum()
-            if total.requires_grad:
-                torch.autograd.backward([total])
-        gradients = {n: p.grad.detach().clone() for n, p in leaves.items() if p.grad is not None}
-        result.append(EagerStep(float(total.detach()), [v.detach() for v in returned], gradients))
+    with classes_kept(model):
+        for _ in range(count):
+            with torch.no_grad():
+                for name, leaf in leaves.items():
+                    leaf.grad = None
+                    if name in weights:
+                        leaf.copy_(weights[name].reshape(leaf.shape))
+            result.append(_step(own, own_loss, bound, targets, leaves))
     return result
+
+
+def _step(
+    model: torch.nn.Module, loss: torch.nn.Module, bound: BoundInputs, targets: Sequence[torch.Tensor],
+    leaves: Mapping[str, torch.nn.Parameter],
+) -> EagerStep:  # fmt: skip
+    with same_seeds(), torch.enable_grad():
+        values = [v for v in pytree.tree_leaves(call(model, bound)) if isinstance(v, torch.Tensor)]
+        returned = [v for v in pytree.tree_leaves(loss(*values, *targets)) if isinstance(v, torch.Tensor)]
+        total = torch.stack([v.sum() for v in returned]).sum()
+        if total.requires_grad:
+            torch.autograd.backward([total])
+    gradients = {n: p.grad.detach().clone() for n, p in leaves.items() if p.grad is not None}
+    return EagerStep(float(total.detach()), [v.detach() for v in returned], gradients)
 
 
 def same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:

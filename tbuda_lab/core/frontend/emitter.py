@@ -39,6 +39,7 @@ class Emitter:
         self.made: dict[str, torch.dtype] = {}  # by value the type it was made in, where that is narrowed
         self.dropouts: list[Origin] = []  # calls that draw when the model trains, and do nothing here
         self.drops: Callable[[Origin], bool] | None = None  # which of them multiply by a mask all the same
+        self.keeps_stops = False  # whether what stops gradients becomes an op
         self._counts: dict[str, int] = {}
         self._scalars: dict[tuple[str, str], str] = {}
 

@@ -20,6 +20,7 @@ from tbuda_lab.core.ops.binary import (
     Where,
 )
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, PatchesRows, ToRows
+from tbuda_lab.core.ops.gradients import GradientSeed, OwnGradient, StopGradient
 from tbuda_lab.core.ops.host import Embedding, EmbeddingBag, FloorDivide, HostCall, OneHot, Remainder
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
@@ -68,13 +69,13 @@ from tbuda_lab.core.ops.unary import (
 
 __all__ = [
     "Abs", "AdaptiveAvgPool2d", "Add", "Argmax", "AvgPool2d", "Batchnorm", "BatchnormTraining", "Bitcast",
-    "BroadcastTo", "Buffer", "Cast", "Clip", "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine",
-    "CumSum", "Divide", "Embedding", "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows",
-    "Gelu", "GeluDerivative", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside", "HostCall",
-    "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd",
+    "BroadcastTo", "Buffer", "Cast", "Clip", "Concatenate", "Conv2d", "Conv2dTranspose", "ConvRows", "Cosine", "CumSum",
+    "Divide", "Embedding", "EmbeddingBag", "Equal", "Erf", "Exp", "FloorDivide", "FromRows", "GatherRows", "Gelu",
+    "GeluDerivative", "GradientSeed", "Greater", "GreaterEqual", "GroupNorm", "HSlice", "HStack", "Heaviside",
+    "HostCall", "Index", "Interleave", "Layernorm", "LeakyRelu", "Less", "LessEqual", "Log", "LogSoftmax", "LogicalAnd",
     "LogicalNot", "Matmul", "MaxPool2d", "MaxPoolRows", "Maximum", "Minimum", "Multiply", "NdOp", "Nop", "NotEqual",
-    "OneHot", "Pad", "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg", "ReduceMax",
-    "ReduceSum", "Relu", "Remainder", "Repeat", "Reshape", "Resize2d", "RoundFloat", "RoundTo", "ScatterRows",
-    "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "Subtract", "SumPoolRows", "SumRows", "Tanh",
-    "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
+    "OneHot", "OwnGradient", "Pad", "PatchesRows", "PixelShuffle", "Pow", "Power", "Reciprocal", "ReduceAvg",
+    "ReduceMax", "ReduceSum", "Relu", "Remainder", "Repeat", "Reshape", "Resize2d", "RoundFloat", "RoundTo",
+    "ScatterRows", "Select", "Sigmoid", "Sine", "Softmax", "Sqrt", "Squeeze", "Stack", "StopGradient", "Subtract",
+    "SumPoolRows", "SumRows", "Tanh", "ToRows", "Transpose", "Unsqueeze", "VSlice", "VStack", "Where",
 ]

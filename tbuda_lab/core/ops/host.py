@@ -170,8 +170,12 @@ class FloorDivide(HostBinary):
 class Embedding(NdOp):
     """Rows of table (entries, width) at integer indices of any shape: indices.shape + (width,).
 
-    `evaluate` raises `InputError` for an index that the table does not have.
+    Only training sees the rest: the row at `padding` (-1: none) has no gradient; `by_frequency`: that of a row is
+    divided by how often its index occurs. `evaluate` raises `InputError` for an index that the table does not have.
     """
+
+    padding: int = -1
+    by_frequency: bool = False
 
     host = True
 
@@ -181,7 +185,10 @@ class Embedding(NdOp):
 
     def evaluate(self, table: Tensor, indices: Tensor) -> Tensor:
         try:
-            return torch.nn.functional.embedding(indices.to(torch.int64), table)
+            padding = None if self.padding < 0 else self.padding
+            return torch.nn.functional.embedding(
+                indices.to(torch.int64), table, padding, scale_grad_by_freq=self.by_frequency
+            )
         except IndexError as error:
             least, most = (int(index) for index in torch.aminmax(indices))
             raise InputError(f"indices from {least} to {most} into a table of {table.shape[0]} rows") from error

@@ -14,7 +14,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer.streaming import unstream_tms
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.inputs import draw_masks, elements
 from tbuda_lab.core.graph import TILE, Node
 from tbuda_lab.core.lowering.evaluate import apply, evaluate_ops
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
@@ -72,7 +72,7 @@ def check_ops(
     if not isinstance(result, CompileResult):
         raise InputError("an image holds no lowered graph to compare its ops with; Session.open compiles it again")
     feeds = frontend.feeds(result.graph, sample)
-    feed = next(iter(elements(result.graph, feeds)))
+    feed = next(iter(elements(result.graph, feeds))) | draw_masks(result.graph, 1)
     got = _execute(runner, feed, cancel)
     inputs = lowered_inputs(result, feed)
     checks: dict[str, OpCheck] = {}
@@ -155,7 +155,7 @@ def _execute(
     before, runner.executor.on_op = runner.executor.on_op, take
     try:
         batch = runner.result.options.microbatch
-        samples = [tuple(feed[n.name] for n in runner.result.graph.inputs)] * batch
+        samples = [{n.name: feed[n.name] for n in runner.result.graph.inputs}] * batch
         runner.run(samples, cancel=cancel)
     finally:
         runner.executor.on_op = before

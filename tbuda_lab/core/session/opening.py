@@ -15,8 +15,13 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import Diagnostic, InputError
-from tbuda_lab.core.frontend.pybuda import from_pybuda, with_loss
+from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.frontend.audit import audit
+from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, from_pybuda, with_loss
+from tbuda_lab.core.frontend.torch_model.training import train_tables
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.journal import read_journal
@@ -113,11 +118,28 @@ def training_session(
     """A session on a model with a loss behind it; see `Session.for_training`."""
     inputs, targets = as_sample(sample_inputs), tuple(as_sample(sample_targets))
     modules = pybuda_module("model", model), pybuda_module("loss", loss)
-    traced = from_pybuda(modules[0], inputs, training=True)
-    graph, names = with_loss(traced, modules[1], targets)
-    batch = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
+    try:
+        graph, sample, batch = _training_graph(*modules, inputs, targets, whole=False)
+    except (UnsupportedOp, ModelError):
+        graph, sample, batch = _training_graph(*modules, inputs, targets, whole=True)
     whole = dataclasses.replace(options or CompileOptions(), training=training, microbatch=batch)
-    sample = {**frontend.feeds(traced, inputs), **dict(zip(names, targets, strict=True))}
     result = kind(graph, sample, options=whole, **session)
-    result.runs.trains(*modules)
+    result.runs.trains(*modules, inputs)
     return result
+
+
+def _training_graph(
+    model: Module, loss: Module, inputs: Any, targets: tuple[torch.Tensor, ...], whole: bool
+) -> tuple[Graph, dict[str, torch.Tensor], int]:
+    """The graph of a model and its loss, a sample by its inputs, and how many elements of a batch run one by one.
+
+    whole: the batch is one element. Raises `UnsupportedOp` where the graph does not train as the modules do."""
+    traced = from_pybuda(model, inputs, training=True, drops=True, whole=whole)
+    train_tables(traced, [n.name for n in traced.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)])
+    graph, names = with_loss(traced, loss, targets)
+    feeds = frontend.feeds(traced, inputs)
+    batch = sum(1 for _ in elements(traced, feeds))
+    sample = {**feeds, **dict(zip(names, targets, strict=True))}
+    if isinstance(model, PyTorchModule) and isinstance(loss, PyTorchModule):
+        audit(model.module, loss.module, graph, sample, inputs, targets)
+    return graph, sample, batch

@@ -16,7 +16,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import Cancelled, InputError
-from tbuda_lab.core.frontend.eager import same
+from tbuda_lab.core.frontend.eager import same, same_seeds
 from tbuda_lab.core.runner import Runner, fill_microbatch
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.op_checks import OpCheck, OpChecks, OpWatch, check_ops
@@ -231,20 +231,24 @@ class Runs:
         """See `Session.verify`."""
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
         samples = fill_microbatch(self._session.compile(), [sample])
-        got = self.run(samples, mode, break_below=break_below)[0]
+        with same_seeds():  # so that both draw the same masks
+            got = self.run(samples, mode, break_below=break_below)[0]
         if self._state.cancel.is_set():
             raise Cancelled("cancelled before the outputs were compared with torch")
         verify = self.judge(sample, got, mode)
         self._state.events.emit("verified", verify)
         return verify
 
-    def trains(self, model: Module, loss: Module) -> None:
-        """The modules that the graph of a session that trains was made of."""
-        self._state.modules = model, loss
+    def trains(self, model: Module, loss: Module, inputs: Any = ()) -> None:
+        """The modules that the graph of a session that trains was made of, and the model's sample inputs."""
+        self._state.modules = model, loss, inputs
 
     def judge(self, sample: Any, got: Sequence[torch.Tensor], mode: str = "golden") -> list[Comparison]:
         """The outputs of a run against the model itself, which is called twice: where the second call answers something
-        else, the device runs a second time as well, and those outputs are compared too ("output 0, second run")."""
+        else, the device runs a second time as well, and those outputs are compared too ("output 0, second run"). Of a
+        session that trains the loss is compared."""
+        if self._state.modules is not None:
+            return [self._session.training.judge(sample, got)]
         expected = frontend.references(self._session.model, sample)
         verdicts = _compare_all(expected[0], got, "output {}")
         for again in expected[1:]:

@@ -19,7 +19,7 @@ from tbuda_lab.core.compiler.pipeline import Pipeline
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.diff import Diff
 from tbuda_lab.core.epochsim import BatchTime, EpochTrace
-from tbuda_lab.core.errors import Diagnostic, TbudaError
+from tbuda_lab.core.errors import Diagnostic, TbudaError, not_supported
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.measured import MeasuredProfile
 from tbuda_lab.core.measured.kernels import Estimate
@@ -137,6 +137,20 @@ class Session:
         another program has none either: `widgets.open_tti` shows it.
         """
         return open_session(cls, Path(path), model, sample_inputs, **settings)
+
+    def __copy__(self) -> Session:
+        """Refused, as `copy.deepcopy` and pickle are: parts of a session hold it, threads and locks."""
+        raise not_supported(
+            "a copy of a session",
+            "Session(session.model, session.sample_inputs, session.device, session.options, session.overrides) is "
+            "another one; a *.buda.json journal and `export_tti` keep one in files",
+        )
+
+    def __deepcopy__(self, _: Any) -> Session:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        return self.__copy__()
 
     def _header(self) -> Header:
         first = self._state.history.first

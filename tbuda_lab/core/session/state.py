@@ -68,7 +68,7 @@ class SessionState:
     stopped: whether the user did so since the last compile began. crash: what ended the background
     compile that is no error of ours. worker: the
     background compile. names: what overrides by pattern have been matched with. modules: of a session that trains the
-    model and its loss. work_lock: held while stages run. edit_lock: held for moments only.
+    model, its loss and the sample inputs. work_lock: held while stages run. edit_lock: held for moments only.
     """
 
     history: History
@@ -84,7 +84,7 @@ class SessionState:
     crash: BaseException | None = None
     worker: threading.Thread | None = None
     names: tuple[str, ...] = ()
-    modules: tuple[Module, Module] | None = None
+    modules: tuple[Module, Module, Any] | None = None
     work_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     edit_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.errors import Cancelled, InputError
-from tbuda_lab.core.frontend.eager import eager_steps, same
-from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.errors import Cancelled, InputError, quantity
+from tbuda_lab.core.frontend.audit import graph_step
+from tbuda_lab.core.frontend.eager import eager_steps, same, same_seeds
+from tbuda_lab.core.frontend.inputs import check_input, cut_inputs, draw_masks, elements, fed_inputs, feeds_of
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
-from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.graph.phases import LOSS, TRAINABLE
-from tbuda_lab.core.ops.base import NdOp
-from tbuda_lab.core.ops.evaluate import to_tensor
+from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph.phases import LOSS, WRITES
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.verification import Comparison, compare_tensors
@@ -115,7 +115,7 @@ class Training:
                 outputs = trainer.forward(self._feed(trainer, inputs, targets), cancel)
                 trainer.backward(cancel=cancel)
                 trainer.optimize()
-                return float(torch.cat([o.reshape(-1) for o in outputs]).mean()), rate
+                return loss_of(trainer.result.graph, outputs), rate
 
             def steps() -> Iterator[Callable[[], tuple[float, float]]]:
                 for inputs, targets in pairs:
@@ -167,7 +167,9 @@ class Training:
             for number, wanted in enumerate(expected):
                 if number and _equal(expected[0], wanted):
                     continue
-                trainer.forward(self._feed(trainer, inputs, targets))
+                with same_seeds():
+                    feed = self._feed(trainer, inputs, targets)
+                trainer.forward(feed)
                 trainer.backward()
                 verdicts += _judge_gradients(wanted, trainer.gradients(), "{}, second pass" if number else "{}")
         return verdicts
@@ -177,7 +179,7 @@ class Training:
     ) -> list[dict[str, torch.Tensor]]:
         """The gradients of two passes of the modules themselves, eagerly. A model without code in torch has its graph
         differentiated by torch, once."""
-        model, loss = self._state.modules or (None, None)
+        model, loss, _ = self._state.modules or (None, None, ())
         if isinstance(model, PyTorchModule) and isinstance(loss, PyTorchModule):
             goal = tuple(as_sample(targets))
             steps = eager_steps(model.module, loss.module, as_sample(inputs), goal, weights)
@@ -185,7 +187,23 @@ class Training:
                 return [step.gradients for step in steps]
         result = self._session.result
         assert isinstance(result, CompileResult)
-        return [_autograd(result.graph, self._feed(trainer, inputs, targets), weights)]
+        feed = self._feed(trainer, inputs, targets)
+        return [graph_step(result.graph, feed, weights, torch.float64).gradients]
+
+    def judge(self, sample: Any, got: Sequence[torch.Tensor]) -> Comparison:
+        """The loss of a run against that of the modules themselves. sample: what the graph reads, targets last."""
+        graph = self._session.trace()
+        feed = feeds_of(fed_inputs(graph), sample)
+        goals = [n.name for n in graph.inputs if n.attrs.get("target")]
+        model, loss, like = self._state.modules or (None, None, ())
+        if isinstance(model, PyTorchModule) and isinstance(loss, PyTorchModule):
+            values = iter(feed[n.name] for n in fed_inputs(graph) if n.name not in goals)
+            inputs = pytree.tree_map_only(torch.Tensor, lambda _: next(values), like)
+            steps = eager_steps(model.module, loss.module, inputs, [feed[name] for name in goals], {}, 1)
+        else:
+            steps = []
+        wanted = steps[0].loss if steps else graph_step(graph, feed).loss
+        return compare_tensors("loss", torch.tensor([wanted]), torch.tensor([loss_of(graph, got)]))
 
     def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
         """See `Session.gradients_by_op`."""
@@ -202,16 +220,38 @@ class Training:
         return worst
 
     def _feed(self, trainer: Trainer, inputs: Any, targets: Any) -> dict[str, torch.Tensor]:
-        """A batch by the names of the graph's inputs, the model's first and then the targets."""
+        """A batch by the names of the graph's inputs, with a mask for every dropout."""
         graph = trainer.result.graph
-        names = [n.name for n in graph.inputs if not n.attrs.get("target")]
-        target_names = [n.name for n in graph.inputs if n.attrs.get("target")]
-        sample, goal = as_sample(inputs), tuple(as_sample(targets))
-        values = sample if isinstance(sample, dict) else dict(zip(names, sample, strict=False))
-        if set(values) != set(names) or len(goal) != len(target_names):
-            raise InputError(f"a batch is inputs for {', '.join(names)} and {len(target_names)} targets")
-        return {**values, **dict(zip(target_names, goal, strict=True))}
+        nodes = [n for n in fed_inputs(graph) if not n.attrs.get("target")]
+        goals = [n for n in graph.inputs if n.attrs.get("target")]
+        goal = tuple(as_sample(targets))
+        if len(goal) != len(goals):
+            names = ", ".join(n.name for n in nodes)
+            raise InputError(f"a batch is inputs for {names} and {quantity(len(goals), 'target')}, not {len(goal)}")
+        feed = feeds_of(nodes, as_sample(inputs))
+        for node, target in zip(goals, goal, strict=True):
+            check_input(node, target)
+            feed[node.name] = target
+        self._refuse_ignored(graph, feed, goals)
+        return feed | draw_masks(graph, sum(1 for _ in elements(graph, feed)))
 
+    def _refuse_ignored(self, graph: Graph, feed: Mapping[str, torch.Tensor], goals: Sequence[Node]) -> None:
+        """A loss that leaves targets out is a mean over the others, whom an element that runs by itself does not know.
+        """
+        cut = cut_inputs(graph, feed)
+        _, loss, _ = self._state.modules or (None, None, ())
+        layers = loss.module.modules() if isinstance(loss, PyTorchModule) else ()
+        every = [getattr(m, "ignore_index", None) for m in layers]
+        ignored = [value for value in every if isinstance(value, int)]
+        for node in goals:
+            target = feed[node.name]
+            if node.name not in cut or target.is_floating_point() or target.dtype == torch.bool:
+                continue
+            if any(bool(torch.eq(target, value).any()) for value in ignored) or bool(torch.lt(target, 0).any()):
+                raise InputError(
+                    "the batch has targets that the loss leaves out, and the sample of for_training had none, so that "
+                    "elements run one by one; give for_training sample targets of which one is left out"
+                )
 
 def _equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and same(list(first.values()), list(second.values()))
@@ -237,27 +277,8 @@ def pybuda_module(name: str, model: Any) -> Module:
     return PyTorchModule(name, model) if isinstance(model, torch.nn.Module) else model
 
 
-def _autograd(graph: Graph, feed: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]
-              ) -> dict[str, torch.Tensor]:  # fmt: skip
-    """Gradients of the loss of a batch by the weights, with torch's own autograd."""
-    leaves = {
-        node.name: weights.get(node.name, torch.zeros(())).double().requires_grad_()
-        for node in graph.of_kind(NodeKind.PARAMETER) if node.attrs.get(TRAINABLE) and node.name in weights
-    }  # fmt: skip
-    total = torch.zeros((), dtype=torch.float64)
-    for element in elements(graph, dict(feed)):
-        values: dict[str, torch.Tensor] = {}
-        for node in graph.topological():
-            if node.name in leaves:
-                values[node.name] = leaves[node.name]
-            elif node.kind is NodeKind.INPUT:
-                value = element[node.name]
-                values[node.name] = value.double() if value.is_floating_point() else value
-            elif node.value is not None:
-                values[node.name] = to_tensor(node.value, torch.float64)
-            elif isinstance(node.op, NdOp):
-                values[node.name] = node.op.evaluate(*(values[s] for s in node.sources))
-            elif node.attrs.get(LOSS):
-                total = total + values[node.sources[0]].sum() * float(node.attrs[LOSS])
-    result = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return {name: g for name, g in zip(leaves, result, strict=True) if g is not None}
+def loss_of(graph: Graph, outputs: Sequence[torch.Tensor]) -> float:
+    """The loss of a batch as its module has it, of what the device gives for the graph's outputs: one value for each
+    element that runs by itself."""
+    shares = [float(node.attrs.get(LOSS, 1.0)) for node in graph.outputs if WRITES not in node.attrs]
+    return sum(float(o.double().sum()) * share for o, share in zip(outputs, shares, strict=True))

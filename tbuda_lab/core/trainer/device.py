@@ -82,7 +82,7 @@ class Trainer:
             self.waiting.append(len(flat))
             cut = cut_inputs(self.result.graph, feed) if len(flat) > 1 else list(feed)
             self._shared.append(frozenset(feed).difference(cut))
-        return [_join_elements(column) for column in zip(*rows, strict=True)]
+        return [join_elements(column) for column in zip(*rows, strict=True)]
 
     @property
     def gradient_outputs(self) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class Trainer:
                         strict=True)  # fmt: skip
         names = [b.name.removeprefix("output_grad_") for b in outputs]
         columns = zip(names, zip(*rows, strict=True), strict=True) if outputs else ()
-        return {n: torch.stack(c).sum(0) if n in shared else _join_elements(c) for n, c in columns}
+        return {n: torch.stack(c).sum(0) if n in shared else join_elements(c) for n, c in columns}
 
     def optimize(self) -> None:
         """One step of the optimizer with the gradients as they stand. Raises `InputError` where there is none."""
@@ -204,7 +204,3 @@ class Trainer:
                 if state.suffix == LEARNING_RATE:
                     self.executor.write(state.queue, encode(rate, state.shape, state.queue))
 
-
-def _join_elements(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Results of the elements of a batch along dim 0; numbers become a vector."""
-    return join_elements(list(parts)) if len(parts) == 1 or parts[0].dim() else torch.stack(list(parts))

@@ -156,7 +156,7 @@ class SplitTrainer:
             self.waiting.append(len(flat))
             cut = cut_inputs(self.result.graph, feed) if len(flat) > 1 else list(feed)
             self._tapes.append((tape, frozenset(feed).difference(cut)))
-        return [(join_elements if n.shape else torch.stack)([out[n.name] for out in answers])
+        return [join_elements([out[n.name] for out in answers])
                 for n in self.result.graph.outputs]  # fmt: skip
 
     def _on_host(self, section: Section, values: Values, out: Values) -> tuple[Values, Values]:

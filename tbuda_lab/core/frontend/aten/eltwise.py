@@ -25,6 +25,7 @@ from tbuda_lab.core.ops import (
     Exp,
     FloorDivide,
     Gelu,
+    GradientSeed,
     Greater,
     GreaterEqual,
     LeakyRelu,
@@ -37,19 +38,24 @@ from tbuda_lab.core.ops import (
     Minimum,
     Multiply,
     NotEqual,
+    OwnGradient,
     Pow,
     Power,
     Reciprocal,
+    ReduceAvg,
+    ReduceSum,
     Relu,
     Remainder,
     RoundTo,
     Sigmoid,
     Sine,
     Sqrt,
+    StopGradient,
     Subtract,
     Tanh,
     Where,
 )
+from tbuda_lab.core.ops.unary import TINY
 
 UNARY: dict[str, Op] = {
     "aten.relu": Relu(),
@@ -427,6 +433,22 @@ def area(c: Call) -> str:
     return c.op(Multiply(), grown, c.op(Subtract(), c.op(Greater(), x, zero), c.op(Less(), x, zero)))
 
 
+@maps("aten.kl_div")
+def kl_divergence(c: Call) -> str:
+    """target * (ln target - x), 0 where the target is 0; of a target that is a logarithm e^target * (target - x)."""
+    x, target = c.x(), c.x("target")
+    if c.get("log_target"):
+        each = c.op(Multiply(), c.op(Exp(), target), c.op(Subtract(), target, x))
+    else:
+        logarithm = c.op(Log(), c.op(Maximum(), target, c.constant(TINY)))
+        each = c.op(Multiply(), target, c.op(Subtract(), logarithm, x))
+    reduction = c.get("reduction", 1)
+    if reduction == 0:
+        return each
+    flat = c.reshape(each, (math.prod(c.shape(each)),))
+    return c.reshape(c.op((ReduceAvg if reduction == 1 else ReduceSum)(-1), flat), ())
+
+
 @maps("aten.atanh")
 def atanh(c: Call) -> str:
     """ln((1 + x) / (1 - x)) / 2."""
@@ -448,7 +470,19 @@ IDENTITY = (
 
 @maps(*IDENTITY)
 def identity(c: Call) -> str:
-    return c.x("input") if "input" in c.arguments else c.x()
+    x = c.x("input") if "input" in c.arguments else c.x()
+    return c.op(StopGradient(), x) if c.emit.keeps_stops and "detach" in c.target._schema.name else x
+
+
+@maps("tbuda_lab.gradient_seed")
+def gradient_seed(c: Call) -> str:
+    return c.op(GradientSeed(), c.x("value"))
+
+
+@maps("tbuda_lab.own_gradient")
+def own_gradient(c: Call) -> str:
+    pairs = zip(c.arguments["operands"], c.arguments["gradients"], strict=True)
+    return c.op(OwnGradient(), c.x("value"), c.x("seed"), *(c.node_of(v) for pair in pairs for v in pair))
 
 
 @maps("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "aten.feature_alpha_dropout", "aten.native_dropout")

@@ -26,8 +26,10 @@ from tbuda_lab.core.ops import (
 )
 
 
-def looked_up(c: Call, table: str, indices: str) -> str:
-    return c.op(Embedding(), table, indices)
+def looked_up(c: Call, table: str, indices: str, padding: int = -1, by_frequency: bool = False) -> str:
+    """padding, by_frequency: as training has them, which only a graph for training keeps."""
+    op = Embedding(padding, by_frequency) if c.emit.keeps_stops else Embedding()
+    return c.op(op, table, indices)
 
 
 @maps("aten.embedding")
@@ -35,7 +37,7 @@ def embedding(c: Call) -> str:
     constant = c.folded_value("indices")
     table = c.x("weight")
     if constant is None:
-        return looked_up(c, table, c.x("indices"))
+        return looked_up(c, table, c.x("indices"), int(c.get("padding_idx", -1)), bool(c.get("scale_grad_by_freq")))
     return c.reshape(take_positions(c, table, 0, constant.reshape(-1).numpy()), c.out_shape)
 
 

@@ -43,10 +43,12 @@ def from_pybuda(
     training: bool = False,
     progress: Callable[[str], None] | None = None,
     drops: bool = False,
+    whole: bool = False,
 ) -> Graph:
-    """The nD graph of one module, or of several that feed each other in order. training: parameters that require a
-    gradient are marked. progress: hears how far tracing is, and may raise `Cancelled` to stop it. drops: dropouts of
-    torch layers in training mode multiply by masks, which are further inputs (see `inputs.draw_masks`).
+    """The nD graph of one module, or of several that feed each other in order. training: in the mode that torch modules
+    are in; parameters that require a gradient are marked. whole: the microbatch is one element. progress: hears how far
+    tracing is, and may raise `Cancelled` to stop it. drops: dropouts of torch layers in training mode multiply by
+    masks, which are further inputs (see `inputs.draw_masks`).
 
     sample_inputs: a tensor, a tuple, or a dict by argument name, as the first module takes them; dim 0 is the
     microbatch and is cut to 1. Nodes bear the names given to the ops; OUTPUT nodes are `<last module>.output_<k>`.
@@ -55,11 +57,11 @@ def from_pybuda(
     chain = [modules] if isinstance(modules, Module) else list(modules or ())
     if not chain or not all(isinstance(m, Module) for m in chain):
         raise ModelError("from_pybuda takes a module, or a list of at least one")
-    graph = _one(chain[0], sample_inputs, training, progress, drops)
+    graph = _one(chain[0], sample_inputs, training, progress, drops, whole)
     for module, names in zip(chain[1:], device_names(chain)[1:], strict=True):
         between = tuple(_sample(node.shape, str(node.attrs.get("dtype", "float32"))) for node in graph.outputs)
         try:
-            following = _one(module, between, training, progress, drops)
+            following = _one(module, between, training, progress, drops, whole)
         except InputError as error:
             shapes = ", ".join(str(tuple(t.shape)) for t in between)
             raise ModelError(
@@ -77,18 +79,18 @@ def _sample(shape: Sequence[int], dtype: str) -> torch.Tensor:
 
 def _one(
     module: Module, sample_inputs: Any, training: bool = False, progress: Callable[[str], None] | None = None,
-    drops: bool = False,
+    drops: bool = False, whole: bool = False,
 ) -> Graph:  # fmt: skip
     if isinstance(module, PyTorchModule):
         dropouts: list[Origin] = []
-        layers = dict(module.module.named_modules())
         graph = from_torch(
             module.module, sample_inputs, name=module.get_name(), progress=progress, dropouts=dropouts,
-            drops=(lambda origin: origin.module in layers and layers[origin.module].training) if drops else None,
+            drops=(lambda _: True) if drops else None, trains=training, whole=whole,
         )  # fmt: skip
         if training:
             _warn_dropouts(module.module, dropouts)
-            use_batch_statistics(graph, module.module, bind(module.module.forward, sample_inputs).microbatch)
+            batch = 1 if whole else bind(module.module.forward, sample_inputs).microbatch
+            use_batch_statistics(graph, module.module, batch)
     elif isinstance(module, ForeignModule):
         graph = module.trace(sample_inputs, module.get_name(), progress)
     elif isinstance(module, PyBudaModule):
@@ -250,7 +252,7 @@ def with_loss(model: Graph, module: Module, targets: Sequence[torch.Tensor]) -> 
     size = max((int(t.shape[0]) for t in targets if t.dim()), default=1)
     one_by_one = size > 1 and _cut(model) and not any(o.shape[:1] == (size,) for o in outputs)
     cut = tuple(t[:1] if one_by_one and t.dim() and t.shape[0] == size else t for t in targets)
-    loss = _one(module, (*outputs, *cut), True)
+    loss = _one(module, (*outputs, *cut), True, whole=True)
     share = 1.0
     if one_by_one and isinstance(module, PyTorchModule):
         share = _share(module, outputs, targets, size)

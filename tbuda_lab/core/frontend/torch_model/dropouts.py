@@ -40,12 +40,41 @@ class KeepDropouts(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention:
+            return self._attention(*args, **kwargs)
         if func not in ELEMENTS and func not in CHANNELS:
             return func(*args, **kwargs)
         return self._dropout(func, *args, **kwargs)
 
+    def __init__(self, always: bool = True) -> None:
+        """always: calls with training=False too, as those of a model that is traced in eval mode."""
+        super().__init__()
+        self.always = always
+
+    def _attention(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> torch.Tensor:  # fmt: skip
+        """With a dropout inside: in the ops that torch's own kernel does then."""
+        native = functional.scaled_dot_product_attention
+        if not dropout_p:
+            return native(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+        if enable_gqa:
+            repeats = query.shape[-3] // key.shape[-3]
+            key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+        scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            allowed = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+            scores = scores.masked_fill(~allowed, float("-inf"))
+        if attn_mask is not None:
+            kept = attn_mask.dtype == torch.bool
+            scores = scores.masked_fill(~attn_mask, float("-inf")) if kept else scores + attn_mask
+        mixed: torch.Tensor = dropout(scores.softmax(-1), float(dropout_p), False) @ value
+        return mixed
+
     def _dropout(self, func: Any, input: torch.Tensor, p: float = 0.5, *rest: Any, **more: Any) -> torch.Tensor:
-        if not p:
+        trains = rest[0] if rest else more.get("training", more.get("train", True))
+        if not p or not (trains or self.always):
             return input
         inplace = func in IN_PLACE or bool(more.get("inplace", rest[1] if len(rest) > 1 else False))
         if input.dim() == UNBATCHED.get(func):

@@ -16,11 +16,17 @@ from torch.export import _trace as _export_trace
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, ModelError
+from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError
 from tbuda_lab.core.frontend.aten import lookup
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
 from tbuda_lab.core.frontend.torch_model.dropouts import KeepDropouts
+from tbuda_lab.core.frontend.torch_model.gradients import (
+    KeepGradients,
+    functions_kept,
+    own_mode,
+    parameters_hooked,
+)
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 
 LOG = logging.getLogger("tbuda_lab.frontend")
@@ -140,11 +146,15 @@ def register_outputs() -> None:
 
 
 @contextlib.contextmanager
-def tensors_only(module: torch.nn.Module) -> Iterator[None]:
-    """Objects that a forward returns beside tensors (a key-value cache, say) are left out, with one warning."""
+def tensors_only(module: torch.nn.Module, gradients: KeepGradients | None = None) -> Iterator[None]:
+    """Objects that a forward returns beside tensors (a key-value cache, say) are left out, with one warning. Tensors
+    with hooks are what stands for them."""
 
     def keep_tensors(_: torch.nn.Module, __: Any, output: Any) -> Any:
         leaves, spec = pytree.tree_flatten(output)
+        if gradients is not None:
+            leaves = [gradients.current(v) for v in leaves]
+            output = pytree.tree_unflatten(leaves, spec)
         foreign = [type(v).__name__ for v in leaves if not isinstance(v, torch.Tensor | int | float | str | None)]
         if not foreign:
             return output
@@ -187,32 +197,54 @@ def reported_calls(module: torch.nn.Module, progress: Callable[[str], None] | No
 
 def export(
     module: torch.nn.Module, inputs: BoundInputs, progress: Callable[[str], None] | None = None,
-    keeps_dropouts: bool = False,
+    keeps_dropouts: bool = False, trains: bool = False,
 ) -> ExportedProgram:  # fmt: skip
     """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
 
     One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
     that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line. progress: is
     called with how far it is, and may raise `Cancelled`. keeps_dropouts: dropouts are calls that stay (`KeepDropouts`).
+    trains: in the module's own mode (`own_mode`), with what its code says about gradients (`KeepGradients`); dropouts
+    stay.
     """
     register_outputs()
-    kept = KeepDropouts() if keeps_dropouts else contextlib.nullcontext()
-    calls = reported_calls(module, progress)
-    with _ONE, evaluation(module), tensors_only(module), calls, torch.no_grad(), quiet(), kept:
+    with _ONE, torch.set_grad_enabled(trains), quiet():
         try:
-            program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
-        except Cancelled:
+            with _as_it_is_traced(module, progress, keeps_dropouts, trains):
+                program = torch.export.export(module, inputs.args, inputs.kwargs, strict=False)
+        except TbudaError:
             raise
         except RuntimeError as error:
             if ".numpy() is not supported" not in str(error):
                 raise _explain(error, inputs) from error
-            program = _through_numpy(module, inputs, error)
+            with _as_it_is_traced(module, progress, keeps_dropouts, trains):
+                program = _through_numpy(module, inputs, error)
         except Exception as error:
             raise _explain(error, inputs) from error
         try:
             return functional(program)
         except (RuntimeError, NotImplementedError) as error:  # torch cannot take apart what it has traced
             raise _explain(error, inputs) from error
+
+
+@contextlib.contextmanager
+def _as_it_is_traced(
+    module: torch.nn.Module, progress: Callable[[str], None] | None, keeps_dropouts: bool, trains: bool
+) -> Iterator[None]:
+    """The mode of the module, and the modes of torch that look at its calls."""
+    gradients = KeepGradients() if trains else None
+    contexts: list[contextlib.AbstractContextManager[Any]] = [
+        own_mode(module) if trains else evaluation(module), tensors_only(module, gradients),
+        reported_calls(module, progress),
+    ]  # fmt: skip
+    if trains or keeps_dropouts:
+        contexts.append(KeepDropouts(not trains))
+    if gradients is not None:
+        contexts += [functions_kept(gradients), parameters_hooked(module, gradients), gradients]
+    with contextlib.ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
 
 
 def _through_numpy(module: torch.nn.Module, inputs: BoundInputs, error: Exception) -> ExportedProgram:

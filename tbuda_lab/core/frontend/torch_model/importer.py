@@ -16,13 +16,16 @@ from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, ModelError, 
 from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, FoldedValue, lookup
 from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, known_shape
 from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
+from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
 from tbuda_lab.core.frontend.torch_model.export import IGNORED, ITEM, SIZE, VALUE_FREE, evaluation, export, quiet
+from tbuda_lab.core.frontend.torch_model.gradients import own_mode
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of
+from tbuda_lab.core.frontend.torch_model.state import refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
-from tbuda_lab.core.ops import Cast, HostCall, Reshape
+from tbuda_lab.core.ops import Cast, HostCall, Reshape, StopGradient
 from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
 from tbuda_lab.core.ops.host import HOST_FORMS
 from tbuda_lab.core.ops.tm import MOVES
@@ -54,6 +57,8 @@ def from_torch(
     progress: Callable[[str], None] | None = None,
     dropouts: list[Origin] | None = None,
     drops: Callable[[Origin], bool] | None = None,
+    trains: bool = False,
+    whole: bool = False,
 ) -> Graph:
     """The nD graph of a torch module, traced in eval mode on one element of the microbatch.
 
@@ -64,8 +69,10 @@ def from_torch(
     weights once; OUTPUT nodes are `<name>.output_<k>` with attrs "path", the output's place in the returned structure.
     progress: is called with how far it is ("op 113 of 337"), often, and may raise `Cancelled` to stop it.
     dropouts: gets the places of dropouts, which do nothing in eval mode. drops: which of them multiply by a mask, a
-    further INPUT node with `attrs[DROPOUT]` (see `inputs.draw_masks`). Raises `ModelError` (cannot be traced),
-    `InputError` (inputs that do not fit), `UnsupportedOp` (all ops without a mapping at once).
+    further INPUT node with `attrs[DROPOUT]` (see `inputs.draw_masks`). trains: in the mode that the module is in, with
+    all that its code says about gradients. whole: the microbatch is one element.
+    Raises `ModelError` (cannot be traced), `InputError` (inputs that do not fit), `UnsupportedOp` (all ops without a
+    mapping at once).
     """
     if isinstance(module, torch.export.ExportedProgram):
         module = module.module()
@@ -75,13 +82,11 @@ def from_torch(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module"
         )
     bound = bind(module.forward, sample_inputs, kwargs)
-    if bound.microbatch > 1 and elementwise_in_batch(module, bound):
-        bound = bound.cut()
-    importer = _TorchImporter(export(module, bound, progress, drops is not None), bound, name, progress)
-    importer.emit.drops = drops
-    graph = importer.run()
+    refuse_state(module, bound, own_mode if trains else evaluation)
+    with classes_kept(module):  # the trace calls a copy: what forward writes stays out of the user's module
+        graph, found = _trace(own_copy(module, shares=True) or module, bound, name, progress, drops, trains, whole)
     if dropouts is not None:
-        dropouts += importer.emit.dropouts
+        dropouts += found
     return graph
 
 
@@ -99,6 +104,18 @@ def refuse_script(module: Any) -> None:
                          "there that it was made from")
 
 
+def _trace(
+    module: torch.nn.Module, bound: BoundInputs, name: str, progress: Callable[[str], None] | None,
+    drops: Callable[[Origin], bool] | None, trains: bool, whole: bool,
+) -> tuple[Graph, list[Origin]]:  # fmt: skip
+    """The graph, and the places of dropouts; see `from_torch`."""
+    if not whole and bound.microbatch > 1 and elementwise_in_batch(module, bound):
+        bound = bound.cut()
+    importer = _TorchImporter(export(module, bound, progress, drops is not None, trains), bound, name, progress)
+    importer.emit.drops, importer.emit.keeps_stops = drops, trains
+    return importer.run(), importer.emit.dropouts
+
+
 def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
     """Whether dim 0 is a microbatch: the first and the last element alone give those elements of every output, and the
     elements in another order give the outputs in that order.
@@ -107,6 +124,7 @@ def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
     dim 0 leave the first as it is; the order because what is done to one place of dim 0 leaves both. Positive numbers
     are tried beside those of the sample, for among the latter two places may have the same result by chance.
     """
+    module = own_copy(module) or module
     with evaluation(module), torch.no_grad(), quiet():
         try:
             return all(_by_elements(module, inputs) for inputs in (bound, bound.positive()))
@@ -271,7 +289,8 @@ class _TorchImporter:
         wrapped = INLINED.get(getattr(target, "__name__", ""))
         if wrapped is not None:
             region = next(a for a in args[:wrapped] if isinstance(a, torch.fx.GraphModule))
-            return self._run_region(region, list(args[wrapped:]))
+            results = self._run_region(region, list(args[wrapped:]))
+            return [self._stop(v) for v in results] if wrapped == 2 and args[0] is False else results
         if getattr(target, "__name__", "") == "with_effects":  # (token, op, arguments): an op that must keep its order
             if getattr(args[1], "_schema", None) is not None and args[1]._schema.name in IGNORED:
                 return ("token",)
@@ -330,6 +349,12 @@ class _TorchImporter:
         if first is not None and isinstance(first.op, HostCall):
             self.deferred.append(self._finding(node, "only the host implements it"))
         return self._result(node, result)
+
+    def _stop(self, value: Any) -> Any:
+        """A value that leaves a region without gradients."""
+        if not (self.emit.keeps_stops and isinstance(value, AtenValue) and value.dtype.is_floating_point):
+            return value
+        return AtenValue(self.emit.op(StopGradient(), value.name), value.dtype)
 
     def _on_host(self, call: Call, count: int) -> Any:
         """The call as the host makes it, instead of what its mapping wrote behind the first `count` nodes."""

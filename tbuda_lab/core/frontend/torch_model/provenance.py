@@ -54,6 +54,18 @@ def user_line(stack_trace: str | None) -> str:
     return f"{short_path(frames[-1][0])}:{frames[-1][1]}" if frames else ""
 
 
+def calling_line() -> str:
+    """ "file.py:123" of the innermost frame outside torch and this package that is running; "" where there is none."""
+    frames = [f for f in traceback.extract_stack() if foreign(f.filename)]
+    return f"{short_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+
+
+def function_line(function: object) -> str:
+    """ "file.py:123" where a function begins; "" for one that Python does not know the code of."""
+    code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
+    return f"{short_path(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
+
+
 def raised_at(error: BaseException, trace: TracebackType | None = None) -> tuple[str, str]:
     """("file.py:123", source text) of the innermost frame of an exception that lies outside torch and this package."""
     frames = [f for f in traceback.extract_tb(trace or error.__traceback__) if foreign(f.filename)]

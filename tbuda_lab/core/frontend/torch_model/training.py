@@ -11,7 +11,20 @@ import torch
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.ops import Embedding, EmbeddingBag, Matmul, OneHot, Reshape, Transpose
+from tbuda_lab.core.ops import (
+    Add,
+    Divide,
+    Embedding,
+    EmbeddingBag,
+    Matmul,
+    Maximum,
+    OneHot,
+    ReduceSum,
+    Reshape,
+    StopGradient,
+    Subtract,
+    Transpose,
+)
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining
 
@@ -65,45 +78,76 @@ def _by_its_input(graph: Graph, node: Node, norm: BatchnormTraining) -> None:
     node.op, node.inputs = Transpose(0, 1), (Edge(b.reshape(normal, (shape[1], shape[0], *shape[2:]))),)
 
 
-def train_tables(graph: Graph, module: torch.nn.Module, trained: Collection[str]) -> None:
+def train_tables(graph: Graph, trained: Collection[str]) -> None:
     """Look-ups by integer inputs into tables that are trained become products with rows that are 1 at the index, which
-    have gradients. A row at `padding_idx` has none, as in torch.
+    have gradients: torch's, none for a row at `padding_idx`, shared out where they are scaled by frequency.
 
-    trained: names of the parameters that are trained. Raises `UnsupportedOp` for a padding row that is not zero, for
-    tables that count how often an index occurs, and for bags of the largest row, or of means that leave padding out.
+    trained: names of the parameters that are trained. Raises `UnsupportedOp` for bags of the largest row.
     """
-    layers = dict(module.named_modules())
     for node in graph.ops:
         if not isinstance(node.op, Embedding | EmbeddingBag) or not _reads(graph, node.sources[0], trained):
             continue
         table, indices = node.sources
-        layer, padding = layers.get(node.origin.module), -1
-        if isinstance(layer, torch.nn.Embedding | torch.nn.EmbeddingBag):
-            padding = -1 if layer.padding_idx is None else layer.padding_idx
-            if layer.scale_grad_by_freq or layer.max_norm is not None:
-                raise _not_trained(node, "scale_grad_by_freq and max_norm have no form on the device", "leave them out")
-            if isinstance(layer, torch.nn.Embedding) and padding >= 0 and layer.weight[padding].any():
-                raise _not_trained(node, f"row {padding} (padding_idx) is not zero and would stay as it is in torch",
-                                   "set it to zero, or leave padding_idx out")
-        count, entries = math.prod(graph[indices].shape), graph[table].shape[0]
         attrs = {"original_op_name": node.name, "original_op_type": node.op.type}
         b = Builder(graph, node.origin, node.name, attrs)
-        rows = b.reshape(b.op(OneHot(entries, padding), indices), (count, entries))
-        if isinstance(node.op, EmbeddingBag):
-            rows = b.op(Matmul(), b.constant(_bags(node, node.op, count)), rows)
-        node.op, node.inputs = Reshape(node.shape), (Edge(b.op(Matmul(), rows, table)),)
+        made = _bag if isinstance(node.op, EmbeddingBag) else _rows
+        node.op, node.inputs = Reshape(node.shape), (Edge(made(b, node, table, indices)),)
     graph.resort()
 
 
-def _bags(node: Node, bag: EmbeddingBag, count: int) -> np.ndarray:
-    """(bags, count): what each index counts in each bag."""
-    if bag.mode == "max" or (bag.mode == "mean" and bag.padding >= 0):
-        raise _not_trained(node, f"mode {bag.mode!r} of an EmbeddingBag has no gradient here", "use mode='sum'")
+def _one_hot(b: Builder, table: str, indices: str, padding: int) -> str:
+    """(count, entries)"""
+    count, entries = math.prod(b.shape(indices)), b.shape(table)[0]
+    return b.reshape(b.op(OneHot(entries, padding), indices), (count, entries))
+
+
+def _rows(b: Builder, node: Node, table: str, indices: str) -> str:
+    """The rows; what has no gradient as it is in the forward pass is added without one."""
+    assert isinstance(node.op, Embedding)
+    padding = node.op.padding
+    learned = picked = _one_hot(b, table, indices, padding)
+    if node.op.by_frequency:
+        counts = b.op(Maximum(), b.op(ReduceSum(-2), picked), b.constant(1.0))
+        learned = b.op(Divide(), picked, counts)
+    elif padding < 0 or _stays_zero(b.graph, table, padding):
+        return b.op(Matmul(), picked, table)
+    product = b.op(Matmul(), learned, table)
+    whole = b.op(Matmul(), _one_hot(b, table, indices, -1), table)
+    return b.op(Add(), product, b.op(StopGradient(), b.op(Subtract(), whole, product)))
+
+
+def _stays_zero(graph: Graph, table: str, row: int) -> bool:
+    """Whether a row of a table is zero, and nothing but look-ups reads the table."""
+    value = graph[table].value
+    readers = [name for name, _ in graph.users()[table]]
+    looks = all(isinstance(graph[u].op, Embedding | EmbeddingBag) or _is_product_of(graph, u, table) for u in readers)
+    return value is not None and not value[row].any() and looks
+
+
+def _is_product_of(graph: Graph, name: str, table: str) -> bool:
+    """Whether a node is what became of another look-up."""
+    node = graph[name]
+    kind = node.attrs.get("original_op_type")
+    return isinstance(node.op, Matmul) and node.sources[1] == table and kind in ("embedding", "embedding_bag")
+
+
+def _bag(b: Builder, node: Node, table: str, indices: str) -> str:
+    bag = node.op
+    assert isinstance(bag, EmbeddingBag)
+    if bag.mode == "max":
+        raise _not_trained(node, "mode 'max' of an EmbeddingBag has no gradient here", "use mode='sum'")
+    count = math.prod(b.shape(indices))
+    rows = b.op(Matmul(), b.constant(_bags(bag, count)), _one_hot(b, table, indices, bag.padding))
+    if bag.mode == "mean":  # over the indices that count
+        rows = b.op(Divide(), rows, b.op(Maximum(), b.op(ReduceSum(-1), rows), b.constant(1.0)))
+    return b.op(Matmul(), rows, table)
+
+
+def _bags(bag: EmbeddingBag, count: int) -> np.ndarray:
+    """(bags, count): 1 where an index is in a bag."""
     ends = np.array([*bag.starts[1:], count])
     places = np.arange(count)
-    inside = (places >= np.array(bag.starts)[:, None]) & (places < ends[:, None])
-    share = np.maximum(1, inside.sum(1, keepdims=True)) if bag.mode == "mean" else 1
-    return (inside / share).astype(np.float32)
+    return ((places >= np.array(bag.starts)[:, None]) & (places < ends[:, None])).astype(np.float32)
 
 
 def _reads(graph: Graph, name: str, trained: Collection[str]) -> bool:

@@ -13,6 +13,7 @@ from tbuda_lab.core.graph import Graph, Node, NodeKind, Shape
 from tbuda_lab.core.ops import Add, BroadcastTo, ReduceSum
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.builder import DEFAULTS, NO_ORIGIN, Builder
+from tbuda_lab.core.ops.gradients import gradient_sources
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes.base import Rewriter
 
@@ -116,7 +117,7 @@ def _carrying(order: list[Node], sources: set[str], stop: set[str]) -> set[str]:
     """Values that depend on a source."""
     carrying = set(sources)
     for node in order:
-        if node.name not in stop and any(s in carrying for s in node.sources):
+        if node.name not in stop and any(s in carrying for s in gradient_sources(node)):
             carrying.add(node.name)
     return carrying
 
@@ -129,7 +130,7 @@ def _before(graph: Graph, names: Collection[str]) -> set[str]:
         name = stack.pop()
         if name not in before:
             before.add(name)
-            stack.extend(graph[name].sources)
+            stack.extend(gradient_sources(graph[name]))
     return before
 
 

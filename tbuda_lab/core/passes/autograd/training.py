@@ -10,6 +10,7 @@ from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, LOSS, PHASE, RECOMPUTE, ROLE, STATISTIC, TRAINABLE, WRITES
 from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.gradients import gradient_sources
 from tbuda_lab.core.ops.norm import BatchnormTraining, GroupNorm
 from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.passes.autograd.engine import differentiate, make_differentiable
@@ -155,7 +156,7 @@ def _seeds(graph: Graph, sources: list[str]) -> dict[str, str]:
     """By value that an OUTPUT delivers the node with the gradient by it."""
     trained: set[str] = set(sources)
     for node in graph.topological():
-        if any(source in trained for source in node.sources):
+        if any(source in trained for source in gradient_sources(node)):
             trained.add(node.name)
     seeds: dict[str, str] = {}
     for node in graph.outputs:

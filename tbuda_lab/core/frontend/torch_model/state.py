@@ -1,0 +1,245 @@
+"""What a module keeps from one call to the next outside its buffers: found by calling copies of it, refused by name.
+
+A trace is one call. An attribute, a list, a dict or a class attribute that a forward changes, and that a later call
+reads, would stay what it was then; so would a weight that the first call sets. Buffers are not looked at here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.frontend.eager import call, classes_kept, is_code, own_classes, own_copy, same, same_seeds
+from tbuda_lab.core.frontend.inputs import BoundInputs
+from tbuda_lab.core.frontend.torch_model.provenance import foreign, short_path
+
+Key = tuple[str, str]
+"""A module's path, or the name of a class with a dot in front, and an attribute."""
+Prints = dict[Key, Any]
+
+LARGE = 1 << 16
+"""Elements up to which tensors are compared by value; larger ones by where they lie and how often they were written."""
+DEPTH = 6
+FAR = 1000
+"""What is added to a number that a forward changes, to see whether its answers depend on it."""
+_OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook", "_forward_hooks_always_called"}
+
+
+def refuse_state(module: torch.nn.Module, bound: BoundInputs, mode: Callable[[torch.nn.Module], Any]) -> None:
+    """Call copies of a module on the sample, and raise `UnsupportedOp` where an answer depends on the calls before, by
+    something else than buffers, naming what the forward changes and the line that does. mode: a context in which a copy
+    is called. Modules that cannot be copied, or that do not run, are not looked at."""
+    if any(t.is_meta for t in [*module.parameters(), *module.buffers(), *(t for _, t in bound.leaves)]):
+        return
+    probe = _Probe(module, bound, mode)
+    with classes_kept(module):
+        try:
+            changed = probe.find()
+        except Exception:  # it does not run eagerly: the trace says why
+            return
+        if changed is not None:
+            raise _refusal(probe, changed)
+
+
+def _refusal(probe: _Probe, changed: list[Key]) -> UnsupportedOp:
+    findings = []
+    for key in changed:
+        path, name = key
+        what = f"parameter {name!r}" if key in probe.weights else f"attribute {name!r}"
+        where = f" of class {path[1:]}" if path[:1] == "." else f" of module {path!r}" if path else ""
+        findings.append(Diagnostic(
+            "error", probe.line(key) or path or name, "state",
+            f"{what}{where} is changed by the forward and read by later calls",
+            "call the model once before it is compiled" if key in probe.weights
+            else "register a buffer and write to it, or make it an input and an output of the model",
+        ))  # fmt: skip
+    if not findings:
+        name, text = type(probe.module).__name__, "a second call on the same inputs gives another answer"
+        findings.append(Diagnostic("error", name, "state", text, "keep nothing outside the module from call to call"))
+    return UnsupportedOp("the model keeps something from one call to the next", findings)
+
+
+class _Probe:
+    """Calls of copies of one module."""
+
+    def __init__(self, module: torch.nn.Module, bound: BoundInputs, mode: Callable[[torch.nn.Module], Any]) -> None:
+        self.module, self.bound, self.mode = module, bound, mode
+        self.weights: set[Key] = set()
+
+    def _fresh(self) -> torch.nn.Module:
+        own = own_copy(self.module)
+        if own is None:
+            raise ValueError("it cannot be copied")
+        return own
+
+    def _call(self, module: torch.nn.Module, bound: BoundInputs) -> list[torch.Tensor]:
+        with same_seeds(), self.mode(module), torch.no_grad():
+            returned = call(module, bound)
+        return [leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+
+    def find(self) -> list[Key] | None:
+        """What makes answers depend on the calls before; None where nothing does."""
+        own = self._fresh()
+        before, weights, buffers = prints(own), _weights(own), _buffers(own)
+        first = self._call(own, self.bound)
+        once = [key for key, value in prints(own).items() if before.get(key, _NOTHING) != value]
+        self.weights = {key for key, value in _weights(own).items() if weights.get(key) != value}
+        if self.weights:
+            return sorted(self.weights)
+        second = self._call(own, self.bound)
+        writes = _buffers(own) != buffers
+        if not once:
+            return None if writes or same(first, second) else []
+        after = prints(own)
+        changed = sorted({*once, *(key for key in after if before.get(key, _NOTHING) != after[key])})
+        if writes:
+            self._take_buffers(own, other := self._fresh())
+            return None if same(self._call(own, self.bound), self._call(other, self.bound)) else changed
+        if not same(first, second):
+            return changed
+        return changed if self._depends(own, first, changed) else None
+
+    def _take_buffers(self, source: torch.nn.Module, target: torch.nn.Module) -> None:
+        existing = dict(target.named_buffers())
+        for name, buffer in source.named_buffers():
+            if name in existing:
+                existing[name].copy_(buffer)
+
+    def _depends(self, own: torch.nn.Module, first: list[torch.Tensor], changed: list[Key]) -> bool:
+        """Whether what has changed shows after a call on other inputs, or where numbers are far off."""
+        other = _others(self.bound)
+        if not same(self._call(own, other), self._call(self._fresh(), other)):
+            return True
+        if not same(self._call(own, self.bound), first):
+            return True
+        layers = dict(own.named_modules())
+        for path, name in changed:
+            value = vars(layers[path]).get(name) if path in layers else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                object.__setattr__(layers[path], name, value + FAR)
+        return not same(self._call(own, self.bound), first)
+
+    def line(self, key: Key) -> str:
+        """ "file.py:123" of the first line outside torch that changes a value."""
+        own = self._fresh()
+        found: list[str] = []
+        last = _print_of(own, key)
+        lines: dict[FrameType, int] = {}
+
+        def look(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal last
+            if found or not foreign(frame.f_code.co_filename):
+                return None
+            now = _print_of(own, key)
+            if now != last:
+                last = now
+                at = lines.get(frame, frame.f_lineno)
+                found.append(f"{short_path(frame.f_code.co_filename)}:{at}")
+            lines[frame] = frame.f_lineno
+            return look
+
+        tracing = sys.gettrace()
+        sys.settrace(look)
+        try:
+            with contextlib.suppress(Exception):
+                self._call(own, self.bound)
+        finally:
+            sys.settrace(tracing)
+        return found[0] if found else ""
+
+
+_NOTHING = object()
+
+
+def _others(bound: BoundInputs) -> BoundInputs:
+    """Inputs of other values: floats are spread and turned round, whole numbers in another order."""
+
+    def other(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.is_floating_point():
+            return 0.5 - 2 * value
+        return value.flatten().flip(0).reshape(value.shape)
+
+    args, kwargs = pytree.tree_map(other, (bound.args, bound.kwargs))
+    return BoundInputs(args, kwargs, tuple((path, other(t)) for path, t in bound.leaves))
+
+
+def _weights(module: torch.nn.Module) -> dict[Key, Any]:
+    """By parameter where it lies and how often it was written."""
+    named = dict(module.named_parameters())
+    return {(n.rpartition(".")[0], n.rpartition(".")[2]): _print_weight(p) for n, p in named.items()}
+
+
+def _print_weight(tensor: torch.Tensor) -> Any:
+    """Where it lies, how often it was written, and what it is."""
+    return tensor.untyped_storage()._cdata, tensor._version, _value(tensor)
+
+
+def _value(tensor: torch.Tensor) -> Any:
+    """The bytes of a small tensor, the sum of a large one."""
+    if tensor.is_meta or tensor.layout is not torch.strided or tensor.is_complex() or not tensor.numel():
+        return None
+    plain = tensor.detach().cpu()
+    if tensor.numel() > LARGE:
+        return float(plain.double().sum())
+    return plain.flatten().contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def _buffers(module: torch.nn.Module) -> list[Any]:
+    return [(name, b._version, _value(b)) for name, b in module.named_buffers()]
+
+
+def prints(module: torch.nn.Module) -> Prints:
+    """What modules and their classes hold beside parameters, buffers and modules, as values that can be compared."""
+    result: Prints = {}
+    for path, layer in module.named_modules():
+        for name, value in vars(layer).items():
+            if name not in _OWN:
+                result[path, name] = _print(value)
+    for kind in own_classes(module):
+        for name, value in vars(kind).items():
+            if not name.startswith("__") and not is_code(value):
+                result[f".{kind.__name__}", name] = _print(value)
+    return result
+
+
+def _print_of(module: torch.nn.Module, key: Key) -> Any:
+    path, name = key
+    if path.startswith("."):
+        kind = next(k for k in own_classes(module) if k.__name__ == path[1:])
+        return _print(vars(kind).get(name))
+    layer = dict(module.named_modules())[path]
+    value = vars(layer).get(name, layer._parameters.get(name))
+    return _print_weight(value) if isinstance(value, torch.nn.Parameter) else _print(value)
+
+
+def _print(value: Any, depth: int = DEPTH) -> Any:
+    """Something that is equal where the value is the same."""
+    if isinstance(value, torch.Tensor):
+        return "tensor", tuple(value.shape), value.dtype, _value(value)
+    if isinstance(value, np.ndarray):
+        return "array", value.shape, str(value.dtype), value.tobytes() if value.dtype != object else len(value)
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return type(value).__name__, repr(value)
+    if depth == 0 or isinstance(value, torch.nn.Module) or is_code(value):
+        return type(value).__name__
+    if isinstance(value, Mapping):
+        return "mapping", tuple((_print(k, depth - 1), _print(v, depth - 1)) for k, v in list(value.items()))
+    if isinstance(value, list | tuple | deque):
+        return type(value).__name__, tuple(_print(v, depth - 1) for v in list(value))
+    if isinstance(value, set | frozenset):
+        return "set", frozenset(repr(v) for v in value)
+    inner = getattr(value, "__dict__", None)
+    if isinstance(inner, dict):
+        return type(value).__name__, tuple((k, _print(v, depth - 1)) for k, v in list(inner.items()))
+    return type(value).__name__
