@@ -21,6 +21,7 @@ from tbuda_lab.core.errors import InputError
 PACKAGES: dict[str, tuple[str, ...]] = {
     "pybuda": ("tbuda_lab.pybuda",),
     "sambaflow": ("tbuda_lab",),
+    "popxl": ("tbuda_lab.popxl",),
 }
 """Foreign name -> our packages that stand for it. The first is the package itself; a submodule comes from the first of
 them that has it."""
@@ -58,6 +59,8 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         home = self.home_of(spec.name)
         assert home is not None
         module = importlib.import_module(home)
+        if hasattr(module, "__path__") and type(module) is ModuleType:
+            module.__class__ = _Package
         self._specs[spec.name] = module.__spec__  # the import system writes the foreign one over it
         return module
 
@@ -66,6 +69,15 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         spec = module.__spec__
         if spec is not None and spec.name in self._specs:
             module.__spec__ = self._specs.pop(spec.name)
+
+
+class _Package(ModuleType):
+    """A package that keeps a function of the name of one of its modules: `popxl.ops.call` stays what it is when
+    `popxl.ops.call` is imported under the foreign name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and callable(self.__dict__.get(name))):
+            super().__setattr__(name, value)
 
 
 def install(name: str, packages: Sequence[str] | str | None = None) -> ModuleType:

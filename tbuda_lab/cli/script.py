@@ -1,4 +1,4 @@
-"""`tbuda script`: a script written for PyBuda or SambaFlow, run as it is."""
+"""`tbuda script`: a script written for PyBuda, SambaFlow or PopXL, run as it is."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from tbuda_lab import alias
 from tbuda_lab.core.errors import InputError
 
-WITHOUT_FORM = ("popxl", "popart")
+WITHOUT_FORM = ("popart",)
 """Packages whose programs other people have, and nothing here stands for."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `tbuda script`."""
     parser = subparsers.add_parser(
-        "script", help="run a Python script that imports pybuda or sambaflow on the simulated device",
+        "script", help="run a Python script that imports pybuda, sambaflow or popxl on the simulated device",
         description="Run FILE as `python FILE` would, with our packages under the foreign names that it imports.",
     )  # fmt: skip
     parser.add_argument("file", metavar="FILE", type=Path, help="the script")
@@ -48,8 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
             frames = frames.tb_next
         traceback.print_exception(type(error), error, frames or error.__traceback__)
         if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in WITHOUT_FORM:
-            print(f"{error.name} has no form here: {', '.join(alias.available())} programs run as they are, PopXL "
-                  "programs do not; write the model in torch, SambaFlow's way or PyBuda's", file=sys.stderr)
+            print(f"{error.name} has no form here: {', '.join(alias.available())} programs run as they are, "
+                  "PopART's own API does not; write the model with popxl, in torch, SambaFlow's way or PyBuda's",
+                  file=sys.stderr)
         return 1
     finally:
         sys.argv, sys.path[:] = argv, search

@@ -6,14 +6,18 @@ It is data, stored as JSON in an image, and `execute` is the only way in which a
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.runner import join_elements as _joined
-from tbuda_lab.dialects.replicas import Replica, average_gradients
+from tbuda_lab.dialects.replicas import Replica, average_gradients, collective
+from tbuda_lab.dialects.slots import SlotValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,20 +75,115 @@ class SetScalar:
 
 @dataclasses.dataclass(frozen=True)
 class HostLoop:
-    """The body runs `count` times, with the next slice of every input each time."""
+    """The body runs `count` times, with the next slice of every input each time. Loops nest."""
 
     count: int
     body: tuple[Step, ...]
 
 
-Step = Push | Run | Pop | Load | Store | Collective | SetScalar | HostLoop
+# -- steps on slots (see `slots`): what writes a slot writes both copies, the host's and the device's ------------------
+@dataclasses.dataclass(frozen=True)
+class LoadStream:
+    """A slot takes the next tensor of a stream from the host; behind its last one comes the first again."""
+
+    stream: str
+    slot: str
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreStream:
+    """The next tensor of a stream to the host is that of a slot."""
+
+    stream: str
+    slot: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Take:
+    """The host takes what a program has left in a slot."""
+
+    slot: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """Slots take the tensors of others, all at once: (target, source) pairs."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class HostOp:
+    """The host calculates: `kind` names a function that a dialect has registered (`register`), attrs are JSON."""
+
+    kind: str
+    ins: tuple[str, ...]
+    outs: tuple[str, ...]
+    attrs: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadRemote:
+    """A slot takes an entry of a remote buffer; the slot `offset` holds its number."""
+
+    buffer: int
+    offset: str
+    slot: str
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreRemote:
+    """An entry of a remote buffer becomes the tensor of a slot."""
+
+    buffer: int
+    offset: str
+    slot: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """A collective between replicas: each gives a slot's tensor and takes one. groups: by replica that of its group."""
+
+    kind: str
+    groups: tuple[int, ...]
+    slot: str
+    into: str
+    attrs: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Print:
+    """A slot's tensor goes to stderr."""
+
+    slot: str
+    attrs: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Branch:
+    """The first steps where the slot `condition` holds a number other than 0, else the others."""
+
+    condition: str
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+Step = (
+    Push | Run | Pop | Load | Store | Collective | SetScalar | HostLoop | LoadStream | StoreStream | Take | Move
+    | HostOp | LoadRemote | StoreRemote | Exchange | Print | Branch
+)  # fmt: skip
 _KINDS: dict[str, type[Any]] = {
     "push": Push, "run": Run, "pop": Pop, "load": Load, "store": Store, "collective": Collective,
-    "set_scalar": SetScalar, "loop": HostLoop,
+    "set_scalar": SetScalar, "loop": HostLoop, "load_stream": LoadStream, "store_stream": StoreStream, "take": Take,
+    "move": Move, "host_op": HostOp, "load_remote": LoadRemote, "store_remote": StoreRemote, "exchange": Exchange,
+    "print": Print, "branch": Branch,
 }  # fmt: skip
 _WORDS = {kind: word for word, kind in _KINDS.items()}
+_BLOCKS = {HostLoop: ("body",), Branch: ("then", "otherwise")}
 MAX_TURNS = 1 << 16
 """Turns of a loop in a program that is read."""
+MAX_DEPTH = 32
+"""Loops and branches inside each other in a program that is read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +200,13 @@ class HostProgram:
         return [{"section": section, **_plain(step)} for section, step in self.steps]
 
     @classmethod
-    def from_json(cls, data: Any) -> HostProgram:
-        """Raises `InputError` for anything that `to_json` would not write, and for a loop of more than `MAX_TURNS`."""
+    def from_json(cls, data: Any, nests: bool = False) -> HostProgram:
+        """nests: whether loops and branches may be inside others. Raises `InputError` for anything that `to_json` would
+        not write, and for loops of more than `MAX_TURNS` altogether."""
         if not isinstance(data, list):
             raise InputError("a host program is a list of steps")
-        return cls(tuple((_text(entry.get("section", "")), _step(entry)) for entry in map(_entry, data)))
+        depth = 0 if nests else MAX_DEPTH
+        return cls(tuple((_text(entry.get("section", "")), _step(entry, depth)) for entry in map(_entry, data)))
 
 
 def _entry(data: Any) -> dict[str, Any]:
@@ -115,34 +216,57 @@ def _entry(data: Any) -> dict[str, Any]:
 
 
 def _plain(step: Step) -> dict[str, Any]:
-    if isinstance(step, HostLoop):
-        return {"step": "loop", "count": step.count, "body": [_plain(inner) for inner in step.body]}
     fields = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
+    for name in _BLOCKS.get(type(step), ()):
+        fields[name] = [_plain(inner) for inner in fields[name]]
     if isinstance(step, Run):
         fields["params"] = dict(step.params)
-    if isinstance(step, Collective):
-        fields["tensors"] = list(step.tensors)
-    return {"step": _WORDS[type(step)], **fields}
+    return {"step": _WORDS[type(step)], **{k: _listed(v) for k, v in fields.items()}}
 
 
-def _step(data: Mapping[str, Any]) -> Step:
+def _listed(value: Any) -> Any:
+    return [_listed(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _step(data: Mapping[str, Any], depth: int = 0, turns: int = 1) -> Step:
+    """turns: how often the loops around it run it."""
     word = data.get("step")
     kind = _KINDS.get(word) if isinstance(word, str) else None
-    names = () if kind is None else tuple(f.name for f in dataclasses.fields(kind))
-    if kind is None or set(data) - {"step", "section"} != set(names):
+    fields = {} if kind is None else {f.name: str(f.type) for f in dataclasses.fields(kind)}
+    if kind is None or set(data) - {"step", "section"} != set(fields):
         raise InputError(f"no step of a host program: {str(data)[:80]}; there are {', '.join(_KINDS)}")
+    if depth > MAX_DEPTH and kind in _BLOCKS:
+        raise InputError("loops inside each other are too many here; write one after the other")
+    values: dict[str, Any] = {}
     if kind is HostLoop:
-        body = [_entry(inner) for inner in _list(data["body"])]
-        if any(inner.get("step") == "loop" for inner in body):
-            raise InputError("a host program cannot nest loops; write one after the other")
-        return HostLoop(_whole(data["count"], 1, MAX_TURNS), tuple(map(_step, body)))
-    if kind is Run:
-        params = _entry(data["params"])
-        return Run(_text(data["program"]), tuple((k, _whole(v, 0, 1 << 31)) for k, v in params.items()))
-    if kind is Collective:
-        return Collective(tuple(map(_text, _list(data["tensors"]))))
-    step: Step = kind(*(_text(data[name]) for name in names))
+        turns *= _whole(data["count"], 1, MAX_TURNS)
+        if turns > MAX_TURNS:
+            raise InputError(f"loops inside each other run {turns} times, more than {MAX_TURNS}")
+    for name, form in fields.items():
+        value = data[name]
+        if form == "tuple[Step, ...]":
+            values[name] = tuple(_step(_entry(inner), depth + 1, turns) for inner in _list(value))
+        elif name == "params":
+            values[name] = tuple((k, _whole(v, 0, 1 << 31)) for k, v in _entry(value).items())
+        elif form == "int":
+            values[name] = _whole(value, 1, MAX_TURNS if kind is HostLoop else 1 << 31)
+        elif form == "tuple[int, ...]":
+            values[name] = tuple(_whole(v, 0, MAX_TURNS) for v in _list(value))
+        elif form == "tuple[tuple[str, str], ...]":
+            values[name] = tuple(_pair(v) for v in _list(value))
+        elif form == "tuple[str, ...]":
+            values[name] = tuple(map(_text, _list(value)))
+        else:
+            values[name] = _text(value)
+    step: Step = kind(**values)
     return step
+
+
+def _pair(value: Any) -> tuple[str, str]:
+    texts = [_text(v) for v in _list(value)]
+    if len(texts) != 2:
+        raise InputError(f"a step of a host program has {str(value)[:80]} where two names are expected")
+    return texts[0], texts[1]
 
 
 def _list(value: Any) -> list[Any]:
@@ -165,6 +289,151 @@ def _whole(value: Any, least: int, most: int) -> int:
     return value
 
 
+HOST_FUNCTIONS: dict[str, Callable[[Mapping[str, Any], Sequence[np.ndarray]], Sequence[np.ndarray]]] = {}
+"""What `HostOp` steps may name."""
+
+
+def register(kind: str, function: Callable[[Mapping[str, Any], Sequence[np.ndarray]], Sequence[np.ndarray]]) -> None:
+    """Let host programs name a function of attributes and arrays."""
+    HOST_FUNCTIONS[kind] = function
+
+
+class Machine:
+    """Replicas in step with each other, and what the host holds for them: it runs host programs.
+
+    feeds: per replica, for every turn of a program's loop (one where there is none), the elements of a microbatch: a
+    map of inputs by name for each. scalars: values of `SetScalar` steps by name. regions: by name the tensor of each
+    replica. slots: of each replica. streams: per replica by stream the tensors to load; what is stored is
+    appended to `stored`. buffers: per replica by number (entries, ...).
+    """
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica] = (),
+        feeds: Sequence[Sequence[Sequence[Mapping[str, torch.Tensor]]]] = (),
+        scalars: Mapping[str, float] | None = None,
+        regions: MutableMapping[str, list[torch.Tensor]] | None = None,
+        slots: Sequence[SlotValues] = (),
+        buffers: Sequence[dict[int, np.ndarray]] = (),
+        progress: Callable[[Step, int], None] | None = None,
+    ) -> None:
+        self.replicas, self.scalars, self.progress = replicas, scalars, progress
+        self.regions = {} if regions is None else regions
+        self.popped: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]
+        self.fed = [[[dict(one) for one in turn] for turn in turns] for turns in feeds]
+        self.slots, self.buffers = slots, buffers
+        self.streams: list[dict[str, Sequence[np.ndarray]]] = [{} for _ in slots]
+        self.cursors: dict[str, int] = {}
+        self.stored: list[dict[str, list[np.ndarray]]] = [{} for _ in slots]
+
+    def run(self, program: HostProgram) -> None:
+        """Raises `InputError` for an empty region, and for names that there are not."""
+        self._steps([step for _, step in program.steps], 0)
+
+    def _steps(self, steps: Sequence[Step], turn: int) -> None:
+        for step in steps:
+            if isinstance(step, HostLoop):
+                for k in range(step.count):
+                    self._steps(step.body, turn * step.count + k)
+                continue
+            if self.progress is not None:
+                self.progress(step, turn)
+            if isinstance(step, Branch):
+                taken = any(bool(np.any(values.read(step.condition))) for values in self.slots)
+                self._steps(step.then if taken else step.otherwise, turn)
+            elif not self._on_slots(step):
+                self._on_queues(step, turn)
+
+    # -- queues ----------------------------------------------------------------------------------------------
+    def _on_queues(self, step: Step, turn: int) -> None:
+        if isinstance(step, Load):
+            _load(step, self.regions, self.fed, turn)
+            return
+        if isinstance(step, Store):
+            if any(step.tensor not in popped[turn] for popped in self.popped):
+                raise InputError(f"the host program keeps {step.tensor!r} in a region before it loads it")
+            self.regions[step.region] = [popped[turn][step.tensor] for popped in self.popped]
+            return
+        if isinstance(step, Collective):
+            average_gradients(self.replicas, step.tensors)
+            return
+        for k, replica in enumerate(self.replicas):
+            if isinstance(step, Push):
+                for element in self.fed[k][turn]:
+                    replica.push(step.tensor, element)
+            elif isinstance(step, Run):
+                replica.run(step.program, dict(step.params))
+            elif isinstance(step, Pop):
+                self.popped[k][turn][step.tensor] = join_elements(
+                    [replica.pop(step.tensor) for _ in self.fed[k][turn]])
+            elif isinstance(step, SetScalar) and self.scalars is not None and step.name in self.scalars:
+                replica.set_scalar(step.name, self.scalars[step.name])
+
+    # -- slots -----------------------------------------------------------------------------------------------
+    def _on_slots(self, step: Step) -> bool:
+        """Whether it is a step on slots."""
+        if isinstance(step, LoadStream):
+            at = self.cursors.get(step.stream, 0)
+            self.cursors[step.stream] = at + 1
+            for values, streams in zip(self.slots, self.streams, strict=True):
+                given = streams[step.stream]
+                values.write(step.slot, given[at % len(given)])
+        elif isinstance(step, Exchange):
+            self._exchange(step)
+        elif isinstance(step, StoreStream | Take | Move | HostOp | LoadRemote | StoreRemote | Print):
+            for k in range(len(self.slots)):
+                self._on_slots_of(step, k)
+        else:
+            return False
+        return True
+
+    def _on_slots_of(self, step: Step, k: int) -> None:
+        values = self.slots[k]
+        if isinstance(step, StoreStream):
+            self.stored[k].setdefault(step.stream, []).append(np.array(values.read(step.slot)))
+        elif isinstance(step, Take):
+            values.take(step.slot)
+        elif isinstance(step, Move):
+            read = [np.array(values.read(source)) for _, source in step.pairs]
+            for (target, _), value in zip(step.pairs, read, strict=True):
+                values.write(target, value)
+        elif isinstance(step, HostOp):
+            if step.kind not in HOST_FUNCTIONS:
+                raise InputError(f"the host program names {step.kind!r}, which the host cannot calculate")
+            made = HOST_FUNCTIONS[step.kind](json.loads(step.attrs), [values.read(name) for name in step.ins])
+            for name, value in zip(step.outs, made, strict=False):
+                values.write(name, value)
+        elif isinstance(step, LoadRemote):
+            values.write(step.slot, self._entries(step.buffer, k)[self._offset(step, k)])
+        elif isinstance(step, StoreRemote):
+            self._entries(step.buffer, k)[self._offset(step, k)] = values.read(step.slot)
+        elif isinstance(step, Print) and k == 0:
+            print_slot(values.read(step.slot), json.loads(step.attrs))
+
+    def _entries(self, buffer: int, k: int) -> np.ndarray:
+        if buffer not in self.buffers[k]:
+            raise InputError(f"the host program names remote buffer {buffer}, which there is not")
+        return self.buffers[k][buffer]
+
+    def _offset(self, step: LoadRemote | StoreRemote, k: int) -> int:
+        offset = int(self.slots[k].read(step.offset).reshape(-1)[0])
+        if not 0 <= offset < len(self._entries(step.buffer, k)):
+            entries = len(self.buffers[k][step.buffer])
+            raise InputError(f"remote buffer {step.buffer} has {entries} entries, and none at {offset}")
+        return offset
+
+    def _exchange(self, step: Exchange) -> None:
+        if len(step.groups) != len(self.slots):
+            raise InputError(f"a collective of {len(step.groups)} replicas on {len(self.slots)}")
+        given = [values.read(step.slot) for values in self.slots]
+        attrs = json.loads(step.attrs)
+        for group in dict.fromkeys(step.groups):
+            members = [k for k, own in enumerate(step.groups) if own == group]
+            results = collective(step.kind, attrs, [given[k] for k in members])
+            for k, value in zip(members, results, strict=True):
+                self.slots[k].write(step.into, value)
+
+
 def execute(
     program: HostProgram,
     replicas: Sequence[Replica],
@@ -173,42 +442,14 @@ def execute(
     regions: MutableMapping[str, list[torch.Tensor]] | None = None,
     progress: Callable[[Step, int], None] | None = None,
 ) -> list[list[dict[str, torch.Tensor]]]:
-    """Run a program on all replicas in step with each other.
+    """Run a program of queues on all replicas in step with each other; see `Machine` for the arguments.
 
-    feeds: per replica, for every turn of the program's loop (one where there is no loop), the elements of a microbatch:
-    a map of inputs by name for each. scalars: values of `SetScalar` steps by name; a scalar that is not given keeps its
-    value. regions: by name the tensor of each replica that lies there, read and written. progress: called before every
-    step with it and the number of its turn. Returns per replica and turn what was popped, by output. Raises
-    `InputError` for an empty region, and for names that the graph does not have.
+    progress: called before every step with it and the number of its turn. Returns per replica and turn what was popped,
+    by output. Raises `InputError` for an empty region, and for names that the graph does not have.
     """
-    buffers = {} if regions is None else regions
-    results: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]
-    fed = [[[dict(one) for one in turn] for turn in turns] for turns in feeds]
-    for turn, step in _flat([step for _, step in program.steps]):
-        if progress is not None:
-            progress(step, turn)
-        if isinstance(step, Load):
-            _load(step, buffers, fed, turn)
-            continue
-        if isinstance(step, Store):
-            if any(step.tensor not in popped[turn] for popped in results):
-                raise InputError(f"the host program keeps {step.tensor!r} in a region before it loads it")
-            buffers[step.region] = [popped[turn][step.tensor] for popped in results]
-            continue
-        if isinstance(step, Collective):
-            average_gradients(replicas, step.tensors)
-            continue
-        for replica, turns, popped in zip(replicas, fed, results, strict=True):
-            if isinstance(step, Push):
-                for element in turns[turn]:
-                    replica.push(step.tensor, element)
-            elif isinstance(step, Run):
-                replica.run(step.program, dict(step.params))
-            elif isinstance(step, Pop):
-                popped[turn][step.tensor] = join_elements([replica.pop(step.tensor) for _ in turns[turn]])
-            elif isinstance(step, SetScalar) and scalars is not None and step.name in scalars:
-                replica.set_scalar(step.name, scalars[step.name])
-    return results
+    machine = Machine(replicas, feeds, scalars, regions, progress=progress)
+    machine.run(program)
+    return machine.popped
 
 
 def _load(
@@ -238,19 +479,23 @@ def join_elements(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def steps_of(program: HostProgram) -> Iterator[Step]:
-    """All steps, those of loops once."""
+    """All steps, those of loops and branches once."""
     pending = [step for _, step in reversed(program.steps)]
     while pending:
         step = pending.pop()
         yield step
-        if isinstance(step, HostLoop):
-            pending += reversed(step.body)
+        for name in _BLOCKS.get(type(step), ()):
+            pending += reversed(getattr(step, name))
 
 
-def _flat(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
-    """Steps with the number of the turn that they run in."""
-    for step in steps:
-        if isinstance(step, HostLoop):
-            yield from ((turn, inner) for turn in range(step.count) for inner in step.body)
-        else:
-            yield 0, step
+def print_slot(value: np.ndarray, attrs: Mapping[str, Any]) -> None:
+    """A tensor on stderr as `attrs` say: title, digits, brackets, how much of it."""
+    digits = int(attrs["digits"])
+    form = {"scientific": f".{digits}e", "fixed": f".{digits}f"}.get(str(attrs["float_format"]))
+    text = np.array2string(
+        value, threshold=int(attrs["threshold"]), edgeitems=int(attrs["edge_items"]),
+        max_line_width=int(attrs["width"]), precision=digits, separator=str(attrs["separator"]),
+        formatter=None if form is None else {"float_kind": lambda v: format(v, form)},
+    )  # fmt: skip
+    text = "".join({"[": str(attrs["open"]), "]": str(attrs["close"])}.get(c, c) for c in text)
+    print(f"{attrs['title']}: {text}", file=sys.stderr)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -105,6 +106,58 @@ def average_gradients(replicas: Sequence[Replica], names: Sequence[str]) -> None
         mean = total / np.float32(len(replicas))
         for replica, queue in zip(replicas, queues, strict=True):
             replica.executor.write(queue, mean)
+
+
+_PUT_TOGETHER: dict[str, Any] = {
+    "add": np.add, "mean": np.add, "square_add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
+    "and": np.logical_and, "or": np.logical_or,
+}  # fmt: skip
+
+
+def put_together(op: str, tensors: Sequence[np.ndarray]) -> np.ndarray:
+    """The tensors of a group's replicas as one, in order of the replicas."""
+    parts = [np.square(t) for t in tensors] if op == "square_add" else list(tensors)
+    total = parts[0]
+    for part in parts[1:]:
+        total = _PUT_TOGETHER[op](total, part)
+    if op == "mean":
+        total = total / np.asarray(len(parts), total.dtype) if total.dtype.kind == "f" else total // len(parts)
+    return np.asarray(total).astype(tensors[0].dtype)
+
+
+def shards(tensor: np.ndarray, count: int) -> list[np.ndarray]:
+    """`count` parts of ceil(n / count) elements in row-major order, the last ones filled with zeros."""
+    flat = tensor.reshape(-1)
+    size = -(-flat.size // count)
+    padded = np.concatenate([flat, np.zeros(size * count - flat.size, flat.dtype)])
+    return list(padded.reshape(count, size))
+
+
+def collective(kind: str, attrs: Mapping[str, Any], tensors: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What each replica of a group gets of a collective. kind: ReplicatedAllReduce, ReplicatedAllGather,
+    ReplicatedReduceScatter or ReplicatedSlice. Raises `InputError` for another one."""
+    count = len(tensors)
+    if kind == "ReplicatedAllReduce":
+        return [put_together(attrs["op"], tensors)] * count
+    if kind == "ReplicatedAllGather":
+        axis = int(attrs["axis"])
+        if attrs["form"] == "new_axis":
+            return [np.stack(tensors, axis)] * count
+        flat = attrs["form"] == "meta_shape" or not tensors[0].ndim
+        whole = [t.reshape(-1) for t in tensors] if flat else list(tensors)
+        joined = np.concatenate(whole, 0 if whole[0].ndim == 1 else axis)
+        if attrs["form"] == "meta_shape":  # without what fills the last shard
+            joined = joined[: math.prod(attrs["shape"])].reshape(attrs["shape"])
+        return [joined] * count
+    if kind == "ReplicatedReduceScatter":
+        if attrs["op"] == "local":
+            return [shards(t, count)[k] for k, t in enumerate(tensors)]
+        return shards(put_together(attrs["op"], tensors), count)
+    if kind == "ReplicatedSlice":
+        axis, part = int(attrs["axis"]), int(attrs["part"])
+        picked = [np.take(t, range(k * part, (k + 1) * part), axis) for k, t in enumerate(tensors)]
+        return [p.squeeze(axis) for p in picked] if part == 1 else picked
+    raise InputError(f"there is no collective {kind!r}")
 
 
 @dataclasses.dataclass(frozen=True)

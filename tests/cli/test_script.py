@@ -61,12 +61,13 @@ def test_exit_codes_and_tracebacks_are_the_scripts(tmp_path: Path, capsys: pytes
     assert "there is no script" in capsys.readouterr().err
 
 
-def test_a_script_for_popxl_is_told_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "ir.py").write_text("import popxl\n")
+def test_a_script_for_popart_is_told_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ir.py").write_text("import popart\n")
     assert main(["script", str(tmp_path / "ir.py")]) == 1
-    assert "pybuda, sambaflow programs run as they are, PopXL programs do not" in capsys.readouterr().err
-    with pytest.raises(InputError, match="known: pybuda, sambaflow"):
-        alias.install("popxl")
+    message = capsys.readouterr().err
+    assert "pybuda, sambaflow, popxl programs run as they are, PopART's own API does not" in message
+    with pytest.raises(InputError, match="known: pybuda, sambaflow, popxl"):
+        alias.install("popart")
 
 
 def test_pytest_plugin(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""From an Ir to a netlist and a host program."""

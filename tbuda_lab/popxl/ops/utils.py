@@ -1,0 +1,143 @@
+"""Checks that all ops make, and the making of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tbuda_lab.popxl import dtypes
+from tbuda_lab.popxl.context import get_current_context
+from tbuda_lab.popxl.dtypes import dtype
+from tbuda_lab.popxl.errors import UndefinedValue, popart_exception
+from tbuda_lab.popxl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tbuda_lab.popxl.graph import Graph, Op
+
+Shape = tuple[int, ...]
+
+
+def cast_if_needed(t: Tensor, data_type: dtype) -> Tensor:
+    """The tensor in another type; itself where it has it."""
+    from tbuda_lab.popxl.ops.moves import cast
+
+    return t if t.dtype is data_type else cast(t, data_type)
+
+
+def check_in_graph(graph: Graph, *args: Tensor, **tensors: Tensor) -> None:
+    """Raises `TypeError` for what is no tensor, `ValueError` for a tensor of another graph, by the argument's name."""
+    named = {f"argument {k}": t for k, t in enumerate(args)} | tensors
+    for name, t in named.items():
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{name} is {type(t).__name__}, not a Tensor")
+        if t._graph is not graph:
+            raise ValueError(
+                f"{name}: tensor {t.id!r} belongs to graph {t._graph.id!r}, and not to {graph.id!r}: give it "
+                "to the graph as an input"
+            )
+
+
+def check_tensor_ipu_and_tile_set(*args: Tensor, **tensors: Tensor) -> None:
+    """Raises `ValueError` where tensors are on different IPUs or tile sets, as far as that is known."""
+    named = {f"argument {k}": t for k, t in enumerate(args)} | tensors
+    ipus: dict[str, int] = {}
+    tiles: dict[str, str] = {}
+    for name, t in named.items():
+        try:
+            ipus[name], tiles[name] = t.ipu, t.tile_set
+        except UndefinedValue:
+            continue
+    for what, found in (("IPUs", ipus), ("tile sets", tiles)):
+        if len(set(found.values())) > 1:
+            listed = ", ".join(f"{name}: {place}" for name, place in found.items())
+            raise ValueError(f"the inputs of an op are on different {what} ({listed}): copy them to one")
+
+
+def handle_negative_axis(t: Tensor, axis: int) -> int:
+    """An axis counted from the front."""
+    return axis + t.rank if axis < 0 else axis
+
+
+def checked_axis(t: Tensor, axis: int, what: str) -> int:
+    """An axis counted from the front. Raises `ValueError` for one that there is not."""
+    own = handle_negative_axis(t, int(axis))
+    if not 0 <= own < t.rank:
+        raise ValueError(f"{what}: a tensor of {t.rank} dims has no axis {axis}")
+    return own
+
+
+def convert_optional_float(v: float | None) -> float | None:
+    return None if v is None else float(v)
+
+
+def convert_optional_int(v: int | None) -> int | None:
+    return None if v is None else int(v)
+
+
+def convert_optional_dtype(dt: dtype | None) -> dtype | None:
+    return None if dt is None else dtype.as_dtype(dt)
+
+
+def convert_optional_int64_list(l: Sequence[int] | None) -> list[int] | None:  # noqa: E741
+    return None if l is None else [int(n) for n in l]
+
+
+def check_inputs(inputs: dict[str, Any]) -> None:
+    """What every op checks of its operands, by the arguments' names."""
+    tensors = {name: t for name, t in inputs.items()}
+    check_in_graph(get_current_context().graph, **tensors)
+    check_tensor_ipu_and_tile_set(**tensors)
+
+
+def make(
+    kind: str, inputs: dict[str, Any], outputs: Sequence[tuple[Shape, dtype]], attrs: dict[str, Any] | None = None,
+    **more: Any,
+) -> Op:  # fmt: skip
+    """A new op of the current graph. inputs: operands by the arguments' names, in the order in which the kind has
+    them."""
+    check_inputs(inputs)
+    return get_current_context().graph._add_op(kind, inputs.values(), outputs, attrs, **more)
+
+
+def one(kind: str, inputs: dict[str, Any], shape: Shape, form: dtype, attrs: dict[str, Any] | None = None,
+        **more: Any) -> Tensor:  # fmt: skip
+    """The output of a new op that has one."""
+    return make(kind, inputs, [(shape, form)], attrs, **more).outputs[0]
+
+
+def broadcast(what: str, *tensors: Tensor) -> Shape:
+    """The shape to which NumPy broadcasts. Raises `popart_exception` where it does not."""
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{what} takes tensors, not {type(t).__name__}")
+    try:
+        return tuple(np.broadcast_shapes(*(t.shape for t in tensors)))
+    except ValueError as error:
+        shapes = " and ".join(f"{t.id!r} {t.shape}" for t in tensors)
+        raise popart_exception(f"{what}: shapes do not broadcast: {shapes}") from error
+
+
+def same_type(what: str, *tensors: Tensor) -> dtype:
+    """Raises `popart_exception` where the types differ."""
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{what} takes tensors, not {type(t).__name__}")
+    if len({t.dtype for t in tensors}) > 1:
+        listed = ", ".join(f"{t.id!r} {t.dtype}" for t in tensors)
+        raise popart_exception(f"{what}: operands have different types: {listed}; cast one of them")
+    return tensors[0].dtype
+
+
+def need_tensor(name: str, t: Any) -> None:
+    """Raises `TypeError` for anything else."""
+    if not isinstance(t, Tensor):
+        raise TypeError(f"{name} is {type(t).__name__}, not a Tensor")
+
+
+__all__ = [
+    "broadcast", "cast_if_needed", "check_in_graph", "check_inputs", "check_tensor_ipu_and_tile_set", "checked_axis",
+    "convert_optional_dtype", "convert_optional_float", "convert_optional_int", "convert_optional_int64_list", "dtypes",
+    "handle_negative_axis", "make", "need_tensor", "one", "same_type",
+]  # fmt: skip

@@ -1,0 +1,320 @@
+"""Gradient graphs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tbuda_lab.core.errors import not_supported
+from tbuda_lab.popxl.context import get_current_context
+from tbuda_lab.popxl.errors import popart_exception
+from tbuda_lab.popxl.graph import Graph, Op
+from tbuda_lab.popxl.kinds import calculates_as
+from tbuda_lab.popxl.kinds.gradients import RULES, Backward, generic
+from tbuda_lab.popxl.ops.call import CallSiteInfo, call_with_info
+from tbuda_lab.popxl.tensor import Constant, Tensor, constant
+
+
+class ExpectedConnectionType(enum.Enum):
+    """What an input or output of a gradient graph is: a tensor of the forward graph, or the gradient by it."""
+
+    Fwd = "Fwd"
+    FwdGrad = "FwdGrad"
+
+
+class ExpectedConnection:
+    """An input or output of a gradient graph. Made by `autodiff`."""
+
+    _type: ExpectedConnectionType
+    _tensor: Tensor
+
+    def __init__(self) -> None:
+        raise TypeError("an ExpectedConnection cannot be made; autodiff gives them")
+
+    @classmethod
+    def _make(cls, kind: ExpectedConnectionType, tensor: Tensor) -> ExpectedConnection:
+        self = object.__new__(cls)
+        self._type, self._tensor = kind, tensor
+        return self
+
+    @property
+    def fwd_tensor(self) -> Tensor:
+        return self._tensor
+
+    @property
+    def connection_type(self) -> ExpectedConnectionType:
+        return self._type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExpectedConnection) and (self._type, self._tensor) == (other._type, other._tensor)
+
+    def __hash__(self) -> int:
+        return hash((self._type, self._tensor))
+
+    def __repr__(self) -> str:
+        return f"ExpectedConnection({self._type.value}, {self._tensor.id})"
+
+
+class GradGraphInfo:
+    """A gradient graph and what it takes and gives. Made by `autodiff`."""
+
+    _graph: Graph
+    _forward: Graph
+    _ins: list[ExpectedConnection]
+    _outs: list[ExpectedConnection]
+
+    def __init__(self) -> None:
+        raise TypeError("a GradGraphInfo cannot be made; autodiff gives one")
+
+    @classmethod
+    def _make(cls, graph: Graph, forward: Graph) -> GradGraphInfo:
+        self = object.__new__(cls)
+        self._graph, self._forward, self._ins, self._outs = graph, forward, [], []
+        return self
+
+    @property
+    def graph(self) -> Graph:
+        return self._graph
+
+    @property
+    def forward_graph(self) -> Graph:
+        return self._forward
+
+    @property
+    def expected_inputs(self) -> tuple[ExpectedConnection, ...]:
+        return tuple(self._ins)
+
+    @property
+    def expected_outputs(self) -> tuple[ExpectedConnection, ...]:
+        return tuple(self._outs)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors of the forward graph that the inputs are, or are the gradients by."""
+        return tuple(c.fwd_tensor for c in self._ins)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors of the forward graph by which the outputs are gradients."""
+        return tuple(c.fwd_tensor for c in self._outs)
+
+    def inputs_dict(self, fwd_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
+        """By input of the gradient graph that is a tensor of the forward graph: that tensor at a call of the latter.
+        Raises `TypeError` for a call of another graph."""
+        if fwd_call_info.called_graph is not self._forward:
+            raise TypeError(
+                f"the call is of graph {fwd_call_info.called_graph.id!r}, the gradients are of {self._forward.id!r}"
+            )
+        return {
+            own: fwd_call_info.graph_to_parent(c.fwd_tensor)
+            for own, c in zip(self._graph._inputs, self._ins, strict=True)
+            if c.connection_type is ExpectedConnectionType.Fwd
+        }
+
+    def fwd_graph_ins_to_grad_parent_outs(self, grad_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
+        """By tensor of the forward graph the gradient by it at a call of the gradient graph."""
+        return {c.fwd_tensor: out for c, out in zip(self._outs, grad_call_info.outputs, strict=False)}
+
+    def fwd_parent_ins_to_grad_parent_outs(
+        self, fwd_call_info: CallSiteInfo, grad_call_info: CallSiteInfo
+    ) -> dict[Tensor, Tensor]:
+        """By operand of a call of the forward graph the gradient by it at a call of the gradient graph."""
+        own = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
+        return {fwd_call_info.graph_to_parent(t): grad for t, grad in own.items()}
+
+
+def autodiff(
+    graph: Graph, grads_provided: Iterable[Tensor] | None = None, grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None, return_all_grad_graphs: bool = False,
+) -> Any:  # fmt: skip
+    """The graph of the gradients of `graph`.
+
+    It takes first the gradients by `grads_provided` (all outputs) and then the tensors of the forward graph that it
+    needs, and gives the gradients by `grads_required` (all inputs). What it needs and the forward graph does not give
+    becomes an output of that, and of all its calls. return_all_grad_graphs: by graph what belongs to it, graphs that
+    are called included. Raises `popart_exception` for ops that modify tensors, and for a required gradient that there
+    is not.
+    """
+    infos = dict(called_graphs_grad_info or {})
+    provided = list(graph._outputs if grads_provided is None else grads_provided)
+    required = list(graph._inputs if grads_required is None else grads_required)
+    _refuse_modifying(graph, set())
+    maker = _Maker(graph, provided, infos)
+    info = maker.make(required, strict=True)
+    infos[graph] = info
+    return infos if return_all_grad_graphs else info
+
+
+def _refuse_modifying(graph: Graph, seen: set[Graph]) -> None:
+    seen.add(graph)
+    for op in graph._ops:
+        if op.modifies and op.kind not in ("Call", "Loop", "If"):
+            raise popart_exception(
+                f"autodiff of graph {graph.id!r}: {op.where()} modifies a tensor; use the form that does not"
+            )
+        for called in op.calls:
+            if called not in seen:
+                _refuse_modifying(called, seen)
+
+
+class _Maker:
+    """Makes one gradient graph."""
+
+    def __init__(self, forward: Graph, provided: Sequence[Tensor], infos: dict[Graph, GradGraphInfo]) -> None:
+        for t in provided:
+            if t._graph is not forward:
+                raise ValueError(f"grads_provided: tensor {t.id!r} does not belong to graph {forward.id!r}")
+        self.forward, self.provided, self.infos = forward, provided, infos
+        self.graph = forward.ir._new_graph(_free_name(forward), number=False)
+        self.info = GradGraphInfo._make(self.graph, forward)
+        self.copies: dict[Tensor, Tensor] = {}
+        self.grads: dict[Tensor, list[Tensor]] = {}
+
+    def make(self, required: Sequence[Tensor], strict: bool) -> GradGraphInfo:
+        """strict: whether a required gradient that there is not is an error; else it is left out."""
+        for t in required:
+            if t._graph is not self.forward:
+                raise ValueError(f"grads_required: tensor {t.id!r} does not belong to graph {self.forward.id!r}")
+        carrying = self._carrying(required)
+        context = get_current_context()
+        with self.graph:
+            ipus = list(context._ipus)
+            sequences, context._sequences = context._sequences, []
+            try:
+                self._fill(carrying, required)
+            finally:
+                context._ipus[:], context._sequences = ipus, sequences
+            for t in required:
+                if t not in self.grads:
+                    if not strict:
+                        continue
+                    raise popart_exception(
+                        f"autodiff of graph {self.forward.id!r}: no gradient flows from "
+                        f"{', '.join(p.id for p in self.provided)} to {t.id!r}"
+                    )
+                self.graph._outputs.append(self._total(t))
+                self.info._outs.append(ExpectedConnection._make(ExpectedConnectionType.FwdGrad, t))
+        return self.info
+
+    def _carrying(self, required: Sequence[Tensor]) -> set[Tensor]:
+        """Tensors that depend on one that a gradient is wanted of."""
+        carrying = set(required)
+        for op in self.forward._ops:
+            if any(t in carrying for t in op.inputs):
+                carrying.update(op.outputs)
+        return carrying
+
+    def _fill(self, carrying: set[Tensor], required: Sequence[Tensor]) -> None:
+        for t in self.provided:
+            own = self.graph._new_tensor(t.shape, t.dtype, f"Gradient___{t.name}", kind="input")
+            self.graph._inputs.append(own)
+            self.info._ins.append(ExpectedConnection._make(ExpectedConnectionType.FwdGrad, t))
+            self.grads.setdefault(t, []).append(own)
+        for op in reversed(self.forward._ops):
+            if not any(t in self.grads for t in op.outputs) or not any(t in carrying for t in op.inputs):
+                continue
+            grads = [self._total(t) if t in self.grads else None for t in op.outputs]
+            needs = [t in carrying and t.dtype.is_floating_point for t in op.inputs]
+            if not any(needs):
+                continue
+            get_current_context()._ipus[:] = [op.ipu]
+            for t, grad in zip(op.inputs, self._of(op, grads, needs), strict=True):
+                if grad is not None and t in carrying:
+                    self.grads.setdefault(t, []).append(grad)
+
+    def _total(self, t: Tensor) -> Tensor:
+        """The gradient by a tensor: the sum of what its readers give."""
+        from tbuda_lab.popxl.ops.utils import one
+
+        parts = self.grads[t]
+        if len(parts) > 1:
+            inputs = {f"g{k}": p for k, p in enumerate(parts)}
+            self.grads[t] = [one("Sum", inputs, t.shape, t.dtype, name=f"Gradient___{t.name}")]
+        return self.grads[t][0]
+
+    def _of(self, op: Op, grads: list[Tensor | None], needs: list[bool]) -> Sequence[Tensor | None]:
+        if op.kind == "Call":
+            return self._of_call(op, grads, needs)
+        if op.kind == "If":
+            return self._of_if(op, grads, needs)
+        if op.kind == "Loop":
+            raise not_supported(
+                f"the gradient of {op.where()}", "call the graph as often as it is repeated, and differentiate that"
+            )
+        kind = calculates_as(op.kind)
+        custom = op.graph.ir._custom.get(kind)
+        if custom is not None:
+            return list(custom.gradient(Backward(op, grads, needs, self.fetch)))
+        return RULES.get(kind, generic)(Backward(op, grads, needs, self.fetch))
+
+    def fetch(self, t: Tensor) -> Tensor:
+        """A tensor of the forward graph as an input of this one; constants are copied."""
+        if t in self.copies:
+            return self.copies[t]
+        if isinstance(t, Constant):
+            made: Tensor = constant(t._data, t.dtype, t.name)
+        else:
+            made = self.graph._new_tensor(t.shape, t.dtype, t.name, kind="input", meta_shape=t.meta_shape)
+            self.graph._inputs.append(made)
+            self.info._ins.append(ExpectedConnection._make(ExpectedConnectionType.Fwd, t))
+            give(self.forward, t)
+        self.copies[t] = made
+        return made
+
+    def _grads_of(self, graph: Graph, provided: list[Tensor], required: list[Tensor]) -> GradGraphInfo:
+        """The gradient graph of a called graph: the one that is given, or one that gives what it can."""
+        info = self.infos.get(graph)
+        if info is None:
+            info = self.infos[graph] = _Maker(graph, provided, self.infos).make(required, strict=False)
+        return info
+
+    def _of_call(self, op: Op, grads: list[Tensor | None], needs: list[bool]) -> Sequence[Tensor | None]:
+        called = op.calls[0]
+        provided = [t for t, g in zip(called._outputs, grads, strict=False) if g is not None]
+        required = [t for t, n in zip(called._inputs, needs, strict=True) if n]
+        info = self._grads_of(called, provided, required)
+        by_tensor = dict(zip(called._outputs, grads, strict=False))
+        operands = self._operands(info, CallSiteInfo(op), by_tensor)
+        made = call_with_info(info.graph, *operands).outputs
+        found = dict(zip(info.outputs, made, strict=True))
+        return [found.get(t) for t in called._inputs]
+
+    def _operands(self, info: GradGraphInfo, site: Any, by_tensor: Mapping[Tensor, Tensor | None]) -> list[Tensor]:
+        from tbuda_lab.popxl.ops.moves import init
+
+        operands = []
+        for c in info.expected_inputs:
+            t = c.fwd_tensor
+            if c.connection_type is ExpectedConnectionType.Fwd:
+                operands.append(self.fetch(site.graph_to_parent(t)))
+            else:
+                operands.append(by_tensor.get(t) or init(t.shape, t.dtype))
+        return operands
+
+    def _of_if(self, op: Op, grads: list[Tensor | None], needs: list[bool]) -> Sequence[Tensor | None]:
+        """A conditional of both gradient graphs; each gives zeros for the operands of the other one."""
+        raise not_supported(
+            f"the gradient of {op.where()}",
+            "differentiate both graphs, and call the gradient graphs in a conditional of your own",
+        )
+
+
+def give(graph: Graph, t: Tensor) -> None:
+    """Make a tensor an output of its graph and of all calls of it, unless it is an input or output already."""
+    if t in graph._inputs or t in graph._outputs:
+        return
+    graph._outputs.append(t)
+    for op in graph._sites:
+        if op.kind == "Call":
+            made = op.graph._new_tensor(t.shape, t.dtype, f"{t.name}_out", meta_shape=t.meta_shape)
+            made._producer = op
+            op.outputs.append(made)
+
+
+def _free_name(forward: Graph) -> str:
+    name, k = f"{forward.id}_bwd", 0
+    while name in forward.ir._graphs:
+        k += 1
+        name = f"{forward.id}_bwd_{k}"
+    return name

@@ -1,0 +1,119 @@
+"""Data of a program on their way to tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tbuda_lab.popxl import dtypes
+from tbuda_lab.popxl.dtypes import dtype
+from tbuda_lab.popxl.fp8_utils import host_pow2scale_cast_from_fp8 as host_pow2scale_cast_from_fp8
+from tbuda_lab.popxl.fp8_utils import host_pow2scale_cast_to_fp8 as host_pow2scale_cast_to_fp8
+
+downcast_np_dtypes = {
+    np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32),
+    np.dtype(np.float64): np.dtype(np.float32),
+}  # fmt: skip
+"""What 64-bit data become unless a program says otherwise."""
+
+
+def as_array(x: Any) -> np.ndarray:
+    """Anything that holds numbers as an array, without a copy where there is no need for one."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().cpu().numpy()
+    return x if isinstance(x, np.ndarray) else np.asarray(x)
+
+
+def to_numpy(
+    x: Any, dtype: dtype | None = None, downcast: bool = True, copy: bool = True,
+    log2_scale: int | None = None, nan_on_overflow: bool | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Data in C order, in the given type, else in their own with 64-bit types made 32-bit (`downcast`).
+
+    log2_scale, nan_on_overflow: of 8-bit floats alone, else `RuntimeError`. Raises `TypeError` for integers that are
+    to be 8-bit floats.
+    """
+    array = as_array(x)
+    eight = dtype is not None and dtype.is_float8
+    if not eight and (log2_scale is not None or nan_on_overflow is not None):
+        raise RuntimeError("log2_scale and nan_on_overflow are for 8-bit floats; leave them out for other types")
+    if eight:
+        assert dtype is not None
+        if array.dtype == dtype.as_numpy():
+            return np.array(array, order="C", copy=True) if copy else np.ascontiguousarray(array)
+        overflow = True if nan_on_overflow is None else nan_on_overflow
+        return host_pow2scale_cast_to_fp8(array, dtype, log2_scale or 0, overflow)
+    target = array.dtype
+    if dtype is not None:
+        target = dtype.as_numpy()
+    elif downcast:
+        target = downcast_np_dtypes.get(array.dtype, array.dtype)
+    if array.dtype == target and not copy:
+        return array if array.flags["C_CONTIGUOUS"] else np.array(array, order="C")
+    return np.array(array.astype(target), order="C", copy=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceDescription:
+    """A device by its name and how many IPUs it has."""
+
+    name: str
+    ipus: int = 1
+
+
+def _to_device_info(device: Any, ipus: int = 1) -> Any:
+    """The description of a device: by its name, or what the caller has. Raises `ValueError` for another name."""
+    if not isinstance(device, str):
+        return device
+    if device not in ("cpu", "ipu_model", "ipu_hw"):
+        raise ValueError(f"there is no device {device!r}; there are cpu, ipu_model, ipu_hw")
+    return DeviceDescription(device, ipus)
+
+
+_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
+
+
+def log(level: str, text: str) -> None:
+    """A line on stderr where POPXL_LOG_LEVEL (or POPART_LOG_LEVEL) lets it pass; WARN is the least by default."""
+    least = os.environ.get("POPXL_LOG_LEVEL") or os.environ.get("POPART_LOG_LEVEL_POPXL") or os.environ.get(
+        "POPART_LOG_LEVEL") or "WARN"
+    if least not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(least):
+        print(f"[popxl] [{level}] {text}", file=sys.stderr)
+
+
+def to_device_count(ipus: int) -> int:
+    """The number of IPUs that are taken for so many: the next power of two."""
+    return 1 << max(0, (ipus - 1).bit_length())
+
+
+def table_to_string(rows: Sequence[Sequence[Any]], delimiter: str = " | ", header: bool = True) -> str:
+    """Rows of anything as a table of text, the first one set apart with `header`."""
+    text = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*text, strict=False)]
+    lines = [delimiter.join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in text]
+    if header and lines:
+        lines.insert(1, "-" * len(lines[0]))
+    return "\n".join(lines)
+
+
+def cache_folder() -> str | None:
+    """Where POPXL_CACHE_DIR asks compiled programs to be kept."""
+    return os.environ.get("POPXL_CACHE_DIR") or os.environ.get("POPART_CACHE_DIR")
+
+
+def product(sizes: Iterable[int]) -> int:
+    """1 of nothing."""
+    result = 1
+    for size in sizes:
+        result *= int(size)
+    return result
+
+
+__all__ = ["as_array", "cache_folder", "downcast_np_dtypes", "dtypes", "product", "table_to_string", "to_device_count",
+           "to_numpy"]  # fmt: skip
