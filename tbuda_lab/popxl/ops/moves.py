@@ -168,7 +168,8 @@ def _concat(ts: Sequence[Tensor], axis: int, view: bool) -> Tensor:
     for k, t in enumerate(tensors):
         need_tensor(f"tensor {k}", t)
     if len({t.dtype for t in tensors}) > 1:
-        raise TypeError(f"concat: all tensors have one type, not {', '.join(str(t.dtype) for t in tensors)}")
+        listed = ", ".join(f"{t.id!r} {t.dtype}" for t in tensors)
+        raise TypeError(f"All inputs to a concat operation must have the same type: {listed}")
     first = tensors[0]
     own = axis + first.rank if axis < 0 else axis
     for t in tensors:
@@ -252,7 +253,7 @@ def _scale_tensor(log2_scale: int | Tensor) -> Tensor:
     if scale.shape not in ((), (1,)):
         raise ValueError(f"log2_scale must be a scalar tensor, not of shape {scale.shape}")
     if scale.dtype is not dtypes.int32:
-        raise TypeError(f"log2_scale is int32, not {scale.dtype}")
+        raise TypeError(f"log2_scale must be of type popxl.int32, not {scale.dtype}")
     return scale
 
 
