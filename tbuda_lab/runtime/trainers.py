@@ -15,8 +15,9 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import PipelineError, not_supported
+from tbuda_lab.core.frontend.audit import audit
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
-from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, device_names, with_loss
+from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, device_names, to_torch, with_loss
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import DROPOUT, LOSS
 from tbuda_lab.core.ops import BatchnormTraining
@@ -196,6 +197,29 @@ class CPUTraining(DeviceTraining):
         """The modules have them already: the host trains its modules in place."""
 
 
+class InARow(torch.nn.Module):
+    """Modules of one device, which feed each other."""
+
+    def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList(modules)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        value: Any = self.parts[0](*args, **kwargs)
+        for part in self.parts[1:]:
+            value = part(*(v for v in pytree.tree_leaves(value) if isinstance(v, torch.Tensor)))
+        return value
+
+
+class SeededSum(torch.nn.Module):
+    """The sum of outputs times numbers, whose gradients by the outputs are those numbers."""
+
+    def forward(self, *values: torch.Tensor) -> torch.Tensor:
+        count = len(values) // 2
+        pairs = zip(values[:count], values[count:], strict=True)
+        return torch.stack([(output * seed).sum() for output, seed in pairs]).sum()
+
+
 class TTTraining(DeviceTraining):
     """A TT device: its modules (and the loss) compiled for training; weights stay on the device until they are read."""
 
@@ -207,6 +231,7 @@ class TTTraining(DeviceTraining):
         self.options = TrainingOptions()
         self.rate = 0.0 if device.optimizer is None else device.optimizer.learning_rate
         self._sample: tuple[Inputs, tuple[Any, ...] | None, bool] | None = None
+        self.audited = False
         self._tracked: dict[str, torch.Tensor] = {}  # num_batches_tracked of batch norms, which the host counts
 
     def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
@@ -225,6 +250,7 @@ class TTTraining(DeviceTraining):
         graph = self.model
         if device.loss_module is not None and targets is not None:
             graph, self.targets = with_loss(self.model, device.loss_module, targets)
+        self._audit(graph, sample, targets)
         floats = tuple(n.name for n in self.own_inputs if "float" in str(n.attrs.get("dtype", "float32")))
         optimizer = device.optimizer
         updated = None
@@ -245,6 +271,35 @@ class TTTraining(DeviceTraining):
         device._batch = microbatch_of(sample)
         self.trainer = None
         return blank_outputs(graph, microbatch)
+
+    def _audit(self, graph: Graph, sample: Inputs, targets: tuple[Any, ...] | None) -> None:
+        """Hold one step of the graph against the modules in torch, once; behind no loss with random gradients by the
+        outputs. Raises `UnsupportedOp` where they differ."""
+        modules, loss = self.device.modules, self.device.loss_module
+        torch_modules = [m.module for m in modules if isinstance(m, PyTorchModule)]
+        if self.audited or len(torch_modules) != len(modules) or not modules or self.drops:
+            return
+        assert self.model is not None
+        feed = dict(frontend.feeds(self.model, sample))
+        if loss is None or targets is None:
+            loss = PyTorchModule("seeds", SeededSum())
+            batch = sum(1 for _ in elements(self.model, feed))
+            generator = torch.Generator().manual_seed(4)
+            shapes = [(batch * n.shape[0], *n.shape[1:]) if n.shape else () for n in self.model.outputs]
+            targets = tuple(torch.randn(shape, generator=generator) for shape in shapes)
+            graph, names = with_loss(self.model, loss, targets)
+        else:
+            targets, names = tuple(to_torch(t) for t in targets), self.targets
+        if not isinstance(loss, PyTorchModule):
+            return
+        chain = torch_modules[0] if len(modules) == 1 else InARow(torch_modules)
+        renamed = {
+            f"parts.{k}.{own}" if len(modules) > 1 else own: name
+            for k, by_own in enumerate(device_names(modules)) for own, name in by_own.items()
+        }  # fmt: skip
+        feed |= dict(zip(names, targets, strict=True))
+        audit(chain, loss.module, graph, feed, sample, targets, drops=False, names=renamed)
+        self.audited = True
 
     def total(self, losses: Outputs) -> torch.Tensor:
         shares = [float(node.attrs.get(LOSS, 1.0)) for node in self.compile_result.graph.outputs]

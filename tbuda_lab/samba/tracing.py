@@ -275,9 +275,11 @@ class TracedGraph:
 
     def _seeds(self, element: int, count: int, part: int, parts: int, backward: bool) -> dict[str, torch.Tensor]:
         """Of one element of `count` of one of the `parts` of a run's batch, by graph input the gradient by an output:
-        the program's sn_grad, else ones of a loss, else zeros. An sn_grad is of one part, which all of them use, or of
-        the whole batch. Raises `ValueError` for one of another shape, and for one that is missing."""
+        the program's sn_grad, else zeros where the program set that of another output, else ones of a loss. An sn_grad
+        is of one part, which all of them use, or of the whole batch. Raises `ValueError` for one of another shape, and
+        for one that is missing."""
         position = {name: k for k, name in enumerate(self.output_names)}
+        chosen = any(output.sn_grad is not None for output in self.outputs)
         seeds = {}
         for binding in self.result.inputs:
             if not binding.gradient_of:
@@ -299,10 +301,10 @@ class TracedGraph:
                     step = shape[0] if shape else 1
                     value = value[element * step : (element + 1) * step] if shape else value[element]
                 seeds[binding.sources[0]] = value.reshape(shape)
-            elif not self.initial_gradients and k in self.losses:
+            elif not self.initial_gradients and k in self.losses and not chosen:
                 raise ValueError(f"init_output_grads=False: set sn_grad of output {self.outputs[k].sn_name!r}")
             else:
-                seeds[binding.sources[0]] = torch.full(shape, float(k in self.losses))
+                seeds[binding.sources[0]] = torch.full(shape, float(k in self.losses and not chosen))
         return seeds
 
     def host_program(
@@ -414,9 +416,9 @@ def trace(
     elif optimizers and drops(model):
         masks = WithMasks(model, arguments)
         arguments += [torch.ones(shape) for _, shape in masks.calls]
-        graph = frontend.from_torch(masks, tuple(arguments), name=title)
+        graph = frontend.from_torch(masks, tuple(arguments), name=title, trains=bool(optimizers))
     else:
-        graph = frontend.from_torch(model, tuple(arguments), name=title)
+        graph = frontend.from_torch(model, tuple(arguments), name=title, trains=bool(optimizers))
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     outputs = graph.outputs
     losses = _losses(graph, loss_indices)
@@ -438,7 +440,7 @@ def trace(
                 graph[path].attrs[TRAINABLE] = True
                 own.append((path, settings[id(parameter)]))
         if not isinstance(model, OnnxModel):
-            train_tables(graph, {path for path, _ in own})
+            train_tables(graph, {path for path, _ in own}, count)
             use_batch_statistics(graph, model, count)
         norms = {o.max_grad_norm for o in optimizers if o.max_grad_norm is not None}
         if len(norms) > 1:

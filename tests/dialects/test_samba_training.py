@@ -134,11 +134,17 @@ def test_tables_that_cannot_be_trained_say_so() -> None:
     batch = {"ids": torch.randint(20, (4, 3)), "y": torch.randint(4, (4,))}
     with pytest.raises(UnsupportedOp, match="use mode='sum'"):
         Pair(Bags("max"), batch)
+
+
+def test_a_row_of_padding_that_is_not_zero_stays_as_it_is() -> None:
     model = Words(False, padding=3)
     with torch.no_grad():
         model.tokens.weight[3] = 1.0
-    with pytest.raises(UnsupportedOp, match=r"row 3 \(padding_idx\) is not zero"):
-        Pair(model, {"ids": torch.randint(50, (2, 8)), "labels": torch.randint(50, (2, 8))})
+    batch = {"ids": torch.randint(50, (2, 8)), "labels": torch.randint(50, (2, 8))}
+    batch["ids"][0, :3] = 3
+    pair = Pair(model, batch)
+    pair.step(batch)
+    pair.same()
 
 
 class Normed(torch.nn.Module):

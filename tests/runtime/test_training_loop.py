@@ -553,3 +553,44 @@ def test_a_queue_that_nothing_can_fill_says_what_fills_it(monkeypatch: pytest.Mo
     other.start()
     assert checkpoints.get() == "weights"
     other.join()
+
+
+class Gated(torch.nn.Module):
+    """A gate that no gradient passes, and layers with a hook that changes their gradients or does not."""
+
+    def __init__(self, hook: bool) -> None:
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(32, 32), torch.nn.Linear(32, 16)
+        if hook:
+            self.b.register_full_backward_hook(lambda _, given, __: tuple(g * 0.1 for g in given))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x)
+        return self.b(h * torch.sigmoid(h).detach())
+
+
+@pytest.mark.parametrize("loss_on_host", [False, True])
+@pytest.mark.parametrize("hook", [False, True])
+def test_a_device_trains_as_torch_or_says_so(hook: bool, loss_on_host: bool) -> None:
+    pybuda.pybuda_reset()
+    pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    torch.manual_seed(0)
+    model, x, y = Gated(hook), torch.randn(1, 32), torch.randn(1, 16)
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("net", model))
+    host = pybuda.CPUDevice("cpu0", module=pybuda.PyTorchModule("same", torch.nn.Identity())) if loss_on_host else None
+    last = host or device
+    last.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
+    if hook:
+        with pytest.raises(UnsupportedOp) as error:
+            pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+        assert any("a backward hook of module 'b'" in d.message for d in error.value.diagnostics)
+        return
+    pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
+    device.push_to_inputs(x)
+    last.push_to_target_inputs(y)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    have = pybuda.get_parameter_gradients(device)[0]["a.weight"].value()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    torch.testing.assert_close(have.reshape(32, 32), model.a.weight.grad, rtol=1e-3, atol=1e-6)
+    pybuda.pybuda_reset()

@@ -6,14 +6,18 @@ every weight of the traced graph are compared with those of the modules themselv
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
-from tbuda_lab.core.frontend.eager import EagerStep, eager_steps, same_seeds
+from tbuda_lab.core.frontend.eager import EagerStep, eager_steps, own_copy, same_seeds
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
+from tbuda_lab.core.frontend.torch_model.dropouts import NoDropouts
 from tbuda_lab.core.frontend.torch_model.provenance import function_line
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import LOSS, TRAINABLE
@@ -24,8 +28,6 @@ from tbuda_lab.core.ops.gradients import OwnGradient, behind_seed
 Values = dict[str, torch.Tensor]
 OWN, ALL = 1e-3, 1e-5
 """How far a gradient may be off: of its own largest element, and of the largest of all gradients."""
-MOST = 20000
-"""Ops that an audit evaluates; a batch is cut to so many elements."""
 
 
 class _Own(torch.autograd.Function):
@@ -108,28 +110,62 @@ def _losses(
 
 def audit(
     model: torch.nn.Module, loss: torch.nn.Module, graph: Graph, feed: Mapping[str, torch.Tensor], inputs: Any,
-    targets: Sequence[torch.Tensor],
+    targets: Sequence[torch.Tensor], *, drops: bool = True, names: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
     """Compare one step of a graph that ends in a loss with the modules that it was made of.
 
     feed: inputs and targets by name, the whole batch in dim 0, without the masks of dropouts, which are drawn as torch
-    draws them. Raises `UnsupportedOp` that names the weights whose gradients differ and what may change them.
+    draws them; drops: False where the graph drops nothing. names: in the graph of weights that are called otherwise
+    there. A sample on a bend of a function, or with equal maxima, is tried again a little beside.
+    Raises `UnsupportedOp` that names the weights whose gradients differ and what may change them.
     """
     if any(t.is_meta for t in [*model.parameters(), *feed.values()]):
         return
-    try:
-        steps = eager_steps(model, loss, inputs, targets, {}, 1)
-    except Exception:  # torch itself refuses the sample; the trace says how
-        return
-    if not steps:
-        return
-    (wanted,) = steps
-    with same_seeds():
-        batch = sum(1 for _ in elements(graph, feed))
-        have = graph_step(graph, {**feed, **draw_masks(graph, batch)})
-    off = differences(wanted, have)
+    off = _compare(model, loss, graph, feed, inputs, targets, drops, names or {})
+    if off:
+        generator = torch.Generator().manual_seed(5)
+        moved: dict[int, torch.Tensor] = {}
+
+        def beside(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                return value
+            if id(value) not in moved:
+                moved[id(value)] = value + 0.1 * torch.randn(value.shape, generator=generator).to(value.dtype)
+            return moved[id(value)]
+
+        goals = {id(t) for t in targets}
+        fed = {name: value if id(value) in goals else beside(value) for name, value in feed.items()}
+        off = off and _compare(model, loss, graph, fed, pytree.tree_map(beside, inputs), targets, drops, names or {})
     if off:
         raise UnsupportedOp("the model does not train on the device as it does in torch", _findings(model, off))
+
+
+def _compare(
+    model: torch.nn.Module, loss: torch.nn.Module, graph: Graph, feed: Mapping[str, torch.Tensor], inputs: Any,
+    targets: Sequence[torch.Tensor], drops: bool, names: Mapping[str, str],
+) -> dict[str, str]:  # fmt: skip
+    """`differences` of one step; none where torch itself refuses the sample, for then the trace says why."""
+    try:
+        with contextlib.nullcontext() if drops else NoDropouts():
+            steps = eager_steps(model if drops else without_dropouts(model), loss, inputs, targets, {}, 1)
+    except Exception:
+        return {}
+    if not steps:
+        return {}
+    wanted = dataclasses.replace(steps[0], gradients={names.get(n, n): g for n, g in steps[0].gradients.items()})
+    with same_seeds():
+        masks = draw_masks(graph, sum(1 for _ in elements(graph, feed)))
+    return differences(wanted, graph_step(graph, {**feed, **masks}))
+
+
+def without_dropouts(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy whose layers drop nothing, as devices train that leave dropouts out."""
+    own = own_copy(model) or model
+    kinds = torch.nn.modules.dropout._DropoutNd | torch.nn.RNNBase | torch.nn.MultiheadAttention
+    for layer in own.modules() if own is not model else ():
+        if isinstance(layer, kinds):
+            layer.training = False
+    return own
 
 
 def differences(wanted: EagerStep, have: EagerStep) -> dict[str, str]:
@@ -184,8 +220,3 @@ def active_dropout(layer: torch.nn.Module) -> float:
         return float(layer.dropout)
     alpha = torch.nn.AlphaDropout | torch.nn.FeatureAlphaDropout
     return float(layer.p) if isinstance(layer, alpha) else 0.0
-
-
-def cut_batch(size: int, ops: int) -> int:
-    """How many elements of a batch of this size are looked at."""
-    return min(size, max(2, MOST // max(1, ops)))

@@ -135,10 +135,10 @@ def _training_graph(
 
     whole: the batch is one element. Raises `UnsupportedOp` where the graph does not train as the modules do."""
     traced = from_pybuda(model, inputs, training=True, drops=True, whole=whole)
-    train_tables(traced, [n.name for n in traced.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)])
-    graph, names = with_loss(traced, loss, targets)
     feeds = frontend.feeds(traced, inputs)
     batch = sum(1 for _ in elements(traced, feeds))
+    train_tables(traced, [n.name for n in traced.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE)], batch)
+    graph, names = with_loss(traced, loss, targets)
     sample = {**feeds, **dict(zip(names, targets, strict=True))}
     if isinstance(model, PyTorchModule) and isinstance(loss, PyTorchModule):
         audit(model.module, loss.module, graph, sample, inputs, targets)

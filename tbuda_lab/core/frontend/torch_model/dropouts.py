@@ -26,6 +26,7 @@ ELEMENTS = (functional.dropout, torch.dropout, torch.dropout_)
 CHANNELS = (
     functional.dropout1d, functional.dropout2d, functional.dropout3d, torch.feature_dropout, torch.feature_dropout_,
 )  # fmt: skip
+ALPHA = (functional.alpha_dropout, functional.feature_alpha_dropout, torch.alpha_dropout)
 UNBATCHED = {functional.dropout1d: 2, functional.dropout3d: 4}
 """Ranks at which these take dim 0 for the channels."""
 IN_PLACE = (torch.dropout_, torch.feature_dropout_)
@@ -82,3 +83,16 @@ class KeepDropouts(TorchFunctionMode):
         else:
             result = dropout(input, float(p), func in CHANNELS)
         return input.copy_(result) if inplace else result
+
+
+class NoDropouts(TorchFunctionMode):
+    """While it is active, functional dropouts return their operand."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in ELEMENTS or func in CHANNELS or func in ALPHA:
+            return args[0] if args else kwargs["input"]
+        if func is functional.scaled_dot_product_attention:
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            kwargs = {k: v for k, v in kwargs.items() if k != "dropout_p"}
+        return func(*args, **kwargs)

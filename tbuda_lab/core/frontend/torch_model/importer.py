@@ -22,7 +22,7 @@ from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
 from tbuda_lab.core.frontend.torch_model.export import IGNORED, ITEM, SIZE, VALUE_FREE, evaluation, export, quiet
 from tbuda_lab.core.frontend.torch_model.gradients import own_mode
-from tbuda_lab.core.frontend.torch_model.provenance import origin_of
+from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.state import refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.ops import Cast, HostCall, Reshape, StopGradient
@@ -450,11 +450,17 @@ class _TorchImporter:
     # -- outputs ---------------------------------------------------------------------------------------------
     def _outputs(self, values: list[Any]) -> None:
         specs = self.program.graph_signature.output_specs
-        changed = [s.target for s in specs if s.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)]
+        kinds = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+        changed = {k: str(s.target) for k, s in enumerate(specs) if s.kind in kinds}
         if changed:
-            raise UnsupportedOp(
-                f"the model writes to {', '.join(map(str, changed))} while it runs; return the new value as an output"
-            )
+            returned = next(n for n in self.program.graph.nodes if n.op == "output").args[0]
+            fix = "return the new value as an output"
+            findings = [
+                Diagnostic("error", user_line(returned[k].meta.get("stack_trace")) or name, "state",
+                           f"{name!r} is written to by the forward", fix)
+                for k, name in changed.items()
+            ]  # fmt: skip
+            raise UnsupportedOp(f"the model writes to {', '.join(changed.values())} while it runs; {fix}", findings)
         selected = [v for v, s in zip(values, specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
         paths = _output_paths(self.program.call_spec.out_spec, len(selected))
         count = 0

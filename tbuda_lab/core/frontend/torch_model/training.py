@@ -78,16 +78,20 @@ def _by_its_input(graph: Graph, node: Node, norm: BatchnormTraining) -> None:
     node.op, node.inputs = Transpose(0, 1), (Edge(b.reshape(normal, (shape[1], shape[0], *shape[2:]))),)
 
 
-def train_tables(graph: Graph, trained: Collection[str]) -> None:
+def train_tables(graph: Graph, trained: Collection[str], microbatch: int = 1) -> None:
     """Look-ups by integer inputs into tables that are trained become products with rows that are 1 at the index, which
     have gradients: torch's, none for a row at `padding_idx`, shared out where they are scaled by frequency.
 
-    trained: names of the parameters that are trained. Raises `UnsupportedOp` for bags of the largest row.
+    trained: names of the parameters that are trained. microbatch: elements that run one by one. Raises `UnsupportedOp`
+    for bags of the largest row, and for rows scaled by how often several elements have their index.
     """
     for node in graph.ops:
         if not isinstance(node.op, Embedding | EmbeddingBag) or not _reads(graph, node.sources[0], trained):
             continue
         table, indices = node.sources
+        if isinstance(node.op, Embedding) and node.op.by_frequency and microbatch > 1:
+            raise _not_trained(node, f"scale_grad_by_freq counts over {microbatch} elements, which run one by one here",
+                               "leave it out, or train with a microbatch of 1")
         attrs = {"original_op_name": node.name, "original_op_type": node.op.type}
         b = Builder(graph, node.origin, node.name, attrs)
         made = _bag if isinstance(node.op, EmbeddingBag) else _rows
