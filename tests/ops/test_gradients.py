@@ -22,7 +22,7 @@ EXTRA = [
 """Rows beside those that test `evaluate`."""
 
 HOST = ("embedding", "embedding_bag", "one_hot", "remainder", "floor_divide", "gelu_derivative", "host_call",
-        "patches_rows")
+        "patches_rows", "bitcast", "round_float", "round_to")
 
 
 def graph_of(case: Case) -> Graph:

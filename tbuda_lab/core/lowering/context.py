@@ -315,19 +315,20 @@ class LoweringContext:
     def finite_padding(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """The value, its padding masked where a huge constant, which is in the padding too, may have made an infinity
         there: 0 times infinity is no number in a product of matrices."""
-        rows, cols = rows and not value.zero_r, cols and not value.zero_c
+        _, r, c = value.zrc
+        rows, cols = rows and not value.zero_r and r % TILE > 0, cols and not value.zero_c and c % TILE > 0
         if not (rows or cols) or not self._meets_huge_constant(value.node):
             return value
         return self.mask_padding(value, rows=rows, cols=cols)
 
     def _meets_huge_constant(self, name: str) -> bool:
-        """Whether a value comes, through element-wise ops, from a constant from whose like infinities come."""
+        """Whether a value comes from a constant from whose like infinities come."""
         seen, stack = {name}, [name]
         while stack:
             node = self.out[stack.pop()]
             if node.kind is NodeKind.CONSTANT and node.value is not None and not within(node.value, HUGE):
                 return True
-            if isinstance(node.op, HwBinary | HwUnary):
+            if isinstance(node.op, HwOp):
                 fresh = set(node.sources) - seen
                 seen |= fresh
                 stack.extend(sorted(fresh))

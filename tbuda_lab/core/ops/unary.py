@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Shape, op
 from tbuda_lab.core.ops.base import Names, NdOp, not_on_device, truth
 
@@ -158,6 +159,12 @@ class Gelu(Unary):
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         return b.multiply(g, b.op(GeluDerivative(self.approximate), x[0]))
 
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        """The device's is the one by tanh; the other is off that by up to 5e-4, which only Float32 shows."""
+        if self.approximate == "tanh" or b.options.data_format is not DataFormat.Float32:
+            return None
+        return b.multiply(x, _normal_share(b, x))
+
 
 @op("gelu_derivative")
 class GeluDerivative(Unary):
@@ -172,6 +179,25 @@ class GeluDerivative(Unary):
             t = torch.tanh(inner)
             return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope
         return 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))) + x * torch.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
+        """The device mixes the two: its share of x is the one by tanh, its density the normal one."""
+        if b.options.data_format is not DataFormat.Float32:
+            return None
+        square = b.multiply(x, x)
+        if self.approximate == "none":
+            density = b.multiply(b.op(Exp(), b.multiply(square, -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+            return b.add(_normal_share(b, x), b.multiply(x, density))
+        slope = math.sqrt(2.0 / math.pi)
+        inner = b.multiply(x, b.add(b.multiply(square, 0.044715 * slope), slope))
+        t = b.op(Tanh(), inner)
+        rise = b.multiply(b.subtract(1.0, b.multiply(t, t)), b.add(b.multiply(square, 3 * 0.044715 * slope), slope))
+        return b.multiply(b.add(b.add(t, 1.0), b.multiply(x, rise)), 0.5)
+
+
+def _normal_share(b: Builder, x: str) -> str:
+    """The share of a normal distribution below x: (1 + erf(x / sqrt 2)) / 2."""
+    return b.multiply(b.add(b.op(Erf(), b.multiply(x, math.sqrt(0.5))), 1.0), 0.5)
 
 
 @op("sigmoid")
@@ -372,8 +398,9 @@ class RoundTo(Unary):
         return b.op(RoundTo(self.dtype), g)
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        """Nothing to do where the data format has no more bits."""
-        if b.options.data_format.mantissa_bits <= (8 if self.dtype == "bfloat16" else 11):
+        """Nothing to do where the data format has no more bits, and no wider range."""
+        df = b.options.data_format
+        if df.mantissa_bits <= 8 and (self.dtype == "bfloat16" or df.family == "a"):
             return x
         raise not_on_device(node, f"it rounds to {self.dtype}, which no device op does in a wider format")
 

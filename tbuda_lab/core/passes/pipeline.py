@@ -74,7 +74,7 @@ PIPELINE: tuple[Pass, ...] = (
 WITH_RULES = (
     "greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "logical_and", "logical_not", "heaviside",
     "where", "clip", "divide", "minimum", "power", "pow", "softmax", "log_softmax", "layernorm",
-    "erf", "stop_gradient", "gradient_seed", "own_gradient",
+    "erf", "gelu", "gelu_derivative", "stop_gradient", "gradient_seed", "own_gradient",
 )  # fmt: skip
 """Ops that wait for their gradients before they are written in canonical ones: their rules are shorter, and exact where
 those of the canonical forms are not."""

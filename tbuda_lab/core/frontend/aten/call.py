@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from collections.abc import Mapping as Mapping_
 from typing import Any
 
 import torch
@@ -49,14 +51,81 @@ Operand = AtenValue | FoldedValue | None
 Result = str | tuple[str | None, ...]
 
 
+class ReadArguments(dict[str, Any]):
+    """Arguments by name, which knows which of them somebody has asked for."""
+
+    def __init__(self, arguments: Mapping_[str, Any]) -> None:
+        super().__init__(arguments)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
+SAYS_NOTHING = frozenset({
+    "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "implicit", "generator", "out",
+    "cudnn_enabled", "cudnn_enable", "benchmark", "deterministic", "allow_tf32", "use_input_stats",
+})  # fmt: skip
+"""Arguments that say where and how a result is made, and not what it is."""
+SAYS_NOTHING_HERE = {
+    "embedding": {"padding_idx", "scale_grad_by_freq", "sparse"},
+    "embedding_bag": {"scale_grad_by_freq", "sparse", "mode"},
+    "_embedding_bag": {"scale_grad_by_freq", "sparse", "mode"},
+    "batch_norm": {"momentum"}, "instance_norm": {"momentum"}, "native_batch_norm": {"momentum"},
+    "_native_batch_norm_legit": {"momentum"}, "_native_batch_norm_legit_no_training": {"momentum"},
+    "cudnn_batch_norm": {"momentum"}, "native_group_norm": {"N", "C", "HxW"}, "native_dropout": {"train"},
+    "to": {"dtype", "other"}, "_to_copy": {"dtype"}, "type_as": {"other"}, "copy": {"self"},
+}  # fmt: skip
+"""By op what only training asks for, or what other arguments say already."""
+SHAPE_SAYS = frozenset({
+    "size", "sizes", "shape", "output_size", "chunks", "split_size", "split_sizes", "sections", "keepdim", "start_dim",
+    "end_dim",
+})  # fmt: skip
+"""Arguments of which the shape of the result tells all; so it does, of these ops, of those."""
+SHAPE_SAYS_HERE = {
+    "squeeze": {"dim"}, "unsqueeze": {"dim"}, "unflatten": {"dim"}, "tensor_split": {"indices"},
+    "tensor_indices_or_sections": {"indices"}, "expand_as": {"other"}, "view_as": {"other"}, "reshape_as": {"other"},
+}  # fmt: skip
+
+
 class Call:
     """Arguments of one aten call by their schema names, and an emitter to write its ops with."""
 
     def __init__(self, target: torch._ops.OpOverload, arguments: dict[str, Any], out: Any, emit: Emitter) -> None:
         self.target = target
-        self.arguments = arguments
+        self.arguments = ReadArguments(arguments)
+        self.depth = 0  # of mapping functions that call one another
         self.out = out
         self.emit = emit
+
+    def refuse_unread(self) -> None:
+        """Raise `CannotMap` for an argument that the mapping has not asked for and that is not the schema's default:
+        it would be accepted and ignored."""
+        name = self.target._schema.name.split("::")[-1]
+        known = self.arguments.read | SAYS_NOTHING | SHAPE_SAYS
+        known |= SAYS_NOTHING_HERE.get(name, set()) | SHAPE_SAYS_HERE.get(name, set())
+        for argument in self.target._schema.arguments:
+            if argument.name in known or argument.name not in self.arguments:
+                continue
+            value = dict.get(self.arguments, argument.name)
+            if argument.name == "dtype" and self._keeps_kind():
+                continue
+            default = argument.default_value if argument.has_default_value() else None
+            if isinstance(value, AtenValue | FoldedValue) or value != default:
+                raise CannotMap(f"argument {argument.name}={value!r} of {name} has no form here; "
+                                f"{default!r} has")  # fmt: skip
+
+    def _keeps_kind(self) -> bool:
+        """Whether the result is of the kind of the operand: floats stay floats, whatever their width."""
+        first = self.out[0] if isinstance(self.out, tuple | list) else self.out
+        operand = dict.get(self.arguments, "self")
+        before = operand.dtype if isinstance(operand, AtenValue) else first.dtype
+        return bool(before.is_floating_point == first.dtype.is_floating_point)
 
     # -- reading ---------------------------------------------------------------------------------------------
     def get(self, name: str, default: Any = None) -> Any:
@@ -98,7 +167,7 @@ class Call:
 
     def counts(self) -> bool:
         """Whether the call works on whole numbers: those beyond 2^24 are none that float32 holds."""
-        leaves = pytree.tree_leaves(list(self.arguments.values()))
+        leaves = pytree.tree_leaves(list(dict.values(self.arguments)))
         dtypes = [v.dtype for v in leaves if isinstance(v, AtenValue)]
         dtypes += [v.tensor.dtype for v in leaves if isinstance(v, FoldedValue)]
         first = self.out[0] if isinstance(self.out, tuple | list) else self.out
@@ -156,16 +225,35 @@ TABLE: dict[str, Mapping] = {}
 
 
 def maps(*names: str) -> Callable[[Mapping], Mapping]:
-    """Register a mapping function for these op names."""
+    """Register a mapping function for these op names. It reads every argument of the op, or the call is refused where
+    an argument that it does not read is not the default."""
 
     def register(function: Mapping) -> Mapping:
+        mapping = function if getattr(function, "reads_all", False) else _reading_all(function)
         for name in names:
             if name in TABLE:
                 raise ValueError(f"{name} is mapped twice")
-            TABLE[name] = function
-        return function
+            TABLE[name] = mapping
+        return mapping
 
     return register
+
+
+def _reading_all(function: Mapping) -> Mapping:
+    """The mapping function, held to read every argument that says something (`Call.refuse_unread`)."""
+
+    @functools.wraps(function)
+    def mapping(c: Call) -> Result:
+        c.depth += 1
+        try:
+            result = function(c)
+        finally:
+            c.depth -= 1
+        if c.depth == 0:
+            c.refuse_unread()
+        return result
+
+    return mapping
 
 
 def lookup(target: object) -> Mapping | None:

@@ -190,6 +190,10 @@ def upsample_volume(c: Call) -> str:
     x = c.x("input" if "input" in c.arguments else "self")
     n, channels, depth, height, width = c.shape(x)
     (out_depth, out_height, out_width) = c.out_shape[-3:]
+    factors = c.get("scale_factors", [c.get(f"scales_{axis}") for axis in "dhw"])
+    for factor, size, out in zip(factors, (depth, height, width), c.out_shape[-3:], strict=True):
+        if factor is not None and factor * size != out:
+            raise CannotMap(f"resizing of {size} to {out} by {factor}: the positions are those of the sizes alone")
     linear = "linear" in c.target._schema.name
     corners = bool(c.get("align_corners", False)) if linear else False
     x = c.reshape(x, (n, channels * depth, height, width))

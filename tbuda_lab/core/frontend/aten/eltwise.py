@@ -304,8 +304,11 @@ def soft_plus(c: Call, x: str) -> str:
 
 @maps("aten.softplus")
 def softplus(c: Call) -> str:
-    beta = float(c.get("beta", 1))
-    return times(c, soft_plus(c, times(c, c.x(), beta)), 1.0 / beta)
+    """Beyond the threshold x itself, which at the usual one, 20, is what float32 makes of it."""
+    beta, threshold, x = float(c.get("beta", 1)), float(c.get("threshold", 20)), c.x()
+    scaled = times(c, x, beta)
+    y = times(c, soft_plus(c, scaled), 1.0 / beta)
+    return y if threshold >= 20 else c.op(Where(), c.op(Greater(), scaled, c.constant(threshold)), x, y)
 
 
 @maps("aten.mish")

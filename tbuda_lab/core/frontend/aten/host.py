@@ -69,6 +69,9 @@ def host_call(c: Call) -> Result:
     return results_of if isinstance(c.out, tuple | list) else results_of[0]
 
 
+host_call.reads_all = True  # type: ignore[attr-defined]
+
+
 def _kept_type(dtype: torch.dtype) -> str:
     """The name of a type that a call has to see as it is: all but the plain floats, which an evaluation may widen."""
     plain = dtype.is_complex or dtype in (torch.float32, torch.float64)

@@ -142,8 +142,8 @@ def gather(c: Call) -> str:
 
 def _gathered_at_run_time(c: Call, x: str, dim: int) -> str:
     """gather along dim by indices that an input gives: the sum over dim of x where the position is the index."""
-    shape, index = c.shape(x), c.x("index")
-    index_shape = c.shape(index)
+    x, index = (c.reshape(v, c.shape(v) or (1,)) for v in (x, c.x("index")))
+    shape, index_shape = c.shape(x), c.shape(index)
     if any(w != n for d, (w, n) in enumerate(zip(index_shape, shape, strict=True)) if d != dim):
         raise CannotMap(f"gather of {shape} by run-time indices of shape {index_shape}: only dim {dim} may differ")
     numbers = c.constant(torch.arange(shape[dim]).to(torch.float32))
