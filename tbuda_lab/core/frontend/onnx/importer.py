@@ -17,7 +17,7 @@ from tbuda_lab.core.files import parse_json
 from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, finish
 from tbuda_lab.core.frontend.inputs import as_tensor
-from tbuda_lab.core.frontend.onnx import read
+from tbuda_lab.core.frontend.onnx import read, schema
 from tbuda_lab.core.frontend.onnx.node import TABLE, OnnxNode
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
 
@@ -204,6 +204,8 @@ class _OnnxImporter:
             if node.domain not in ("", "ai.onnx", PREVIEW) and key not in TABLE:
                 raise CannotMap(f"the op set {node.domain!r} is not known; store its functions in the model")
             one = OnnxNode(self.calls, node, operands, attributes, scope)
+            if node.domain in ("", "ai.onnx"):
+                schema.check(one)
             if key in CONTROL:
                 return CONTROL[node.op_type](self, one, origin)
             if key in TABLE:
@@ -268,12 +270,12 @@ class _OnnxImporter:
         try:
             domain = node.domain if node.domain == PREVIEW else ""
             version = 1 if domain else scope.opset
-            schema: Any = read.onnx.defs.get_schema(node.op_type, version, domain)
+            found: Any = read.onnx.defs.get_schema(node.op_type, version, domain)
         except Exception:
             raise CannotMap(f"opset {scope.opset} has no op of this name") from None
-        if schema.has_function:
-            function = schema.function_body
-        elif schema.has_context_dependent_function:
+        if found.has_function:
+            function = found.function_body
+        elif found.has_context_dependent_function:
             types = []
             for k, operand in enumerate(one.operands):
                 if operand is None:
@@ -286,13 +288,13 @@ class _OnnxImporter:
                 kind = read.element_type(self.calls.dtype(x))
                 result = read.onnx.helper.make_tensor_type_proto(kind, list(self.calls.shape(x)))
                 types.append(result.SerializeToString())
-            text = schema.get_context_dependent_function(node.SerializeToString(), types)
+            text = found.get_context_dependent_function(node.SerializeToString(), types)
             function = read.onnx.FunctionProto.FromString(text)
         else:
             raise CannotMap("it has no translator")
         defaults = {
             name: read.onnx.helper.get_attribute_value(a.default_value)
-            for name, a in schema.attributes.items()
+            for name, a in found.attributes.items()
             if a.default_value.type
         }
         return self._function(function, one.operands, {**defaults, **one.attributes}, origin, scope, node)
