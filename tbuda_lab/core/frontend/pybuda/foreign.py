@@ -64,7 +64,7 @@ class ForeignModule(Module):
     def get_parameters(self, submodules: bool = True) -> list[Parameter]:
         try:
             graph = self.trace(None, self.get_name())
-        except (InputError, UnsupportedOp):  # open shapes: the weights are known once sample inputs are
+        except (InputError, ModelError, UnsupportedOp):  # the weights are known once sample inputs are
             return []
         return [
             Parameter(torch.from_numpy(node.value.copy()), requires_grad=False, name=node.name)
