@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.errors import Diagnostic, InputError, OutputError
 from tbuda_lab.core.files import atomic_file, read_npz
 from tbuda_lab.sim.arrays import Array, misfit, shape_text
 from tbuda_lab.sim.executor import Executor
@@ -106,10 +106,25 @@ def collect(executor: Executor) -> dict[str, Array]:
             if not io.from_host and not (isinstance(io, QueueIo) and io.readers)}
 
 
+_MAX_NAME = 60_000
+"""Bytes; a zip has two for their number."""
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Writes an .npz under a temporary name and renames it; equal arrays give equal bytes. Raises `OutputError`."""
     with atomic_file(path) as result, zipfile.ZipFile(result, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():  # not np.savez: a queue may be called "file", and it writes the time
+            if "\0" in name or len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME or not _is_text(name):
+                raise OutputError(f"cannot write {path}: {name[:80]!r} is no name of an array in an archive: it has "
+                                  f"at most {_MAX_NAME} bytes, no zero and no half characters")
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             with archive.open(member, "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
