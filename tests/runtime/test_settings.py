@@ -363,3 +363,24 @@ def test_paddings_say_of_ops_whether_their_rows_are_padded(monkeypatch: pytest.M
     settings.paddings = {"a.matmul": 2}  # type: ignore[dict-item]
     with pytest.raises(PipelineError, match="paddings says of an op by name whether its rows are padded"):
         settings.options()
+
+
+class Remembers(torch.nn.Module):
+    """Keeps what it made in an attribute that nobody reads, as attention layers do for their users."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.score = torch.softmax(self.layer(x), -1)
+        return self.score * x
+
+
+@pytest.mark.parametrize("depth", [CompileDepth.BUDA_GRAPH_PRE_PLACER, CompileDepth.FULL])
+def test_what_tracing_leaves_in_an_attribute_stops_no_comparison(depth: CompileDepth) -> None:
+    model, x = Remembers().eval(), torch.randn(1, 32, 64)
+    results = pybuda_compile(TTDevice("t", module=PyTorchModule("m", model)), "g", Tensor.create_from_torch(x),
+                             compiler_cfg=CompilerConfig(compile_depth=depth))  # fmt: skip
+    expected = torch.softmax(torch.nn.functional.linear(x, model.layer.weight, model.layer.bias), -1) * x
+    torch.testing.assert_close(results.golden_outputs[0], expected.detach())

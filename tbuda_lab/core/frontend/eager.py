@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses import FakeTensor
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind
@@ -41,7 +42,10 @@ def own_copy(module: torch.nn.Module, shares: bool = False) -> torch.nn.Module |
 
 
 def _tensor_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Of the same class, with hooks, and without a history."""
+    """Of the same class, with hooks, and without a history. Tensors that hold nothing, as tracing leaves them in
+    attributes that a forward sets, stay what they are."""
+    if isinstance(tensor, FakeTensor):
+        return tensor
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta or tensor.layout is not torch.strided:
         return tensor if tensor.is_meta else copy.deepcopy(tensor if tensor.is_leaf else tensor.detach())
     clone = getattr(torch, "_lazy_clone", torch.clone)(tensor.detach())
