@@ -86,3 +86,25 @@ def test_rules_are_written_to_files_and_as_python(tmp_path: Path) -> None:
     own.export_tti(tmp_path / "s.tti")
     assert Session.open(tmp_path / "s.tti").options.precision == own.options.precision
     assert "configure_mixed_precision(name_regex=" in own.to_python()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "pcc", "pcc<=0.9", "relative>=0.1", "pcc>=2", "relative<=-1", "x<=1", "pcc>=nan", "pcc>=1e"]
+)
+def test_targets_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        session().tune(target=text)
+
+
+def test_a_target_of_another_measure_holds_and_says_what_decided() -> None:
+    own = session()
+    tuned = own.tune(target="relative<=0.02")
+    best = next(p for p in tuned.points if p.changes == len(tuned.changes) and p.holds)
+    assert best.error.relative_l2 <= 0.02 and own.undo() == "tune formats for relative<=0.02"
+    failed = [p for p in tuned.points if not p.holds]
+    assert all(p.error.relative_l2 > 0.02 for p in failed)
+    assert bool(tuned.deciding) == bool(failed) and set(tuned.deciding) <= {c.op for c in tuned.left}
+    errors = [p.error.relative_l2 for p in tuned.frontier]
+    cycles = [p.cycles for p in tuned.frontier]
+    assert errors == sorted(errors, reverse=True) and cycles == sorted(cycles)
+    assert (tuned.svg().count("<circle") == len(tuned.points) + 1 and "decided by" in str(tuned)) or not failed

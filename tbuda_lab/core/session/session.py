@@ -19,7 +19,7 @@ from tbuda_lab.core.compiler.pipeline import Pipeline
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.diff import Diff
 from tbuda_lab.core.epochsim import BatchTime, EpochTrace
-from tbuda_lab.core.errors import Diagnostic, TbudaError, not_supported
+from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError, not_supported
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.measured import MeasuredProfile
 from tbuda_lab.core.measured.kernels import Estimate
@@ -52,7 +52,7 @@ from tbuda_lab.core.session.runs import Runs
 from tbuda_lab.core.session.state import EVENTS, SessionState, register_session
 from tbuda_lab.core.session.suggest import Suggestion, Told
 from tbuda_lab.core.session.training import Training, TrainingStep
-from tbuda_lab.core.session.tune import TunedFormats, tune_formats
+from tbuda_lab.core.session.tune import Target, TunedFormats, parse_target, tune_formats
 from tbuda_lab.core.session.whatif import WhatIf
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.verification import MIN_PCC, Comparison
@@ -287,7 +287,22 @@ class Session:
         `cancel` (the event, or `Session.cancel`) ends it with `Cancelled`, and nothing is changed. Raises `InputError`
         where the formats there are do not hold `min_pcc`.
         """
-        return tune_formats(self, self._state, min_pcc, inputs, progress, cancel)
+        if not (isinstance(min_pcc, int | float) and 0 < min_pcc <= 1):
+            raise InputError(f"min_pcc is a correlation above 0 and at most 1, not {min_pcc!r}")
+        return tune_formats(self, self._state, Target("pcc", min_pcc), inputs, progress, cancel)
+
+    def tune(
+        self,
+        target: str = "pcc>=0.99",
+        inputs: Any = None,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> TunedFormats:
+        """As `tune_formats`, for a target of any measure of the outputs: "pcc>=0.999", "relative<=0.01" (L2),
+        "max_abs<=0.1" or "ulps<=1e5". The result says which ops decided (`deciding`) and shows time against error
+        (`svg`). Raises `InputError` for another target.
+        """
+        return tune_formats(self, self._state, parse_target(target), inputs, progress, cancel)
 
     def transaction(self, label: str) -> contextlib.AbstractContextManager[None]:
         """All edits inside are one undo step; an exception takes them back."""

@@ -4,9 +4,11 @@ longest part of that ranking that holds is found by compiling and running."""
 from __future__ import annotations
 
 import dataclasses
+import html
+import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from tbuda_lab.core.options import PrecisionRule
 from tbuda_lab.core.runner import Runner, fill_microbatch, refuse_without_weights
 from tbuda_lab.core.session.commands import SetOptions
 from tbuda_lab.core.session.op_checks import lowered_inputs
-from tbuda_lab.core.verification import compare
+from tbuda_lab.core.verification import TensorError, measure_error
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -58,10 +60,66 @@ class FormatChange:
         return self.rule.reason
 
 
+MEASURES = ("pcc", "relative", "max_abs", "ulps")
+"""What a target may bound: a correlation from below; relative L2 error, largest difference and units of the last place
+from above."""
+_TARGET = re.compile(r"\s*([a-z_]+)\s*(>=|<=)\s*([0-9.eE+-]+)\s*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A bound of one of `MEASURES` that every output has to keep."""
+
+    measure: str
+    limit: float
+
+    def value(self, error: TensorError) -> float:
+        return error.relative_l2 if self.measure == "relative" else float(getattr(error, self.measure))
+
+    def holds(self, error: TensorError) -> bool:
+        value = self.value(error)
+        return value >= self.limit if self.measure == "pcc" else value <= self.limit
+
+    def worst(self, errors: Sequence[TensorError]) -> TensorError:
+        """The output that is furthest from the target."""
+        return min(errors, key=lambda e: self.value(e) if self.measure == "pcc" else -self.value(e))
+
+    def __str__(self) -> str:
+        return f"{self.measure}{'>=' if self.measure == 'pcc' else '<='}{self.limit:g}"
+
+
+def parse_target(text: str | Target) -> Target:
+    """ "pcc>=0.999", "relative<=0.01", "max_abs<=0.1" or "ulps<=1e5". Raises `InputError`."""
+    if isinstance(text, Target):
+        return text
+    match = _TARGET.fullmatch(text)
+    sign = ">=" if match and match.group(1) == "pcc" else "<="
+    try:
+        limit = float(match.group(3)) if match else math.nan
+    except ValueError:
+        limit = math.nan
+    if match is None or match.group(1) not in MEASURES or match.group(2) != sign or not math.isfinite(limit):
+        raise InputError(f"a target is \"pcc>=0.999\" or \"relative<=0.01\" (also max_abs, ulps), not {text!r}")
+    if limit <= 0 or (match.group(1) == "pcc" and limit > 1):
+        raise InputError(f"{text!r}: a correlation is above 0 and at most 1, an error above 0")
+    return Target(match.group(1), limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontierPoint:
+    """One measurement: how many changes were taken, cycles per input, the worst output's error, whether it held."""
+
+    changes: int
+    cycles: float
+    error: TensorError
+    holds: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class TunedFormats:
     """What `Session.tune_formats` chose. changes: those taken, in the order of their rank; left: those that were not;
-    pcc and cycles (per input, simulated) before and after; trials: (changes taken, pcc, cycles) of every measurement.
+    pcc and cycles (per input, simulated) before and after; trials: (changes taken, pcc, cycles) of every measurement;
+    points: the same with all measures of the worst output.
     """
 
     changes: tuple[FormatChange, ...]
@@ -71,26 +129,49 @@ class TunedFormats:
     cycles_before: float
     cycles_after: float
     trials: tuple[tuple[int, float, float], ...]
+    points: tuple[FrontierPoint, ...] = ()
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """Ops whose cheaper formats were the first that did not hold; () where all were taken."""
+        taken = len(self.changes)
+        failed = min((p.changes for p in self.points if not p.holds and p.changes > taken), default=taken)
+        return tuple(dict.fromkeys(change.op for change in self.left[: failed - taken]))
+
+    @property
+    def frontier(self) -> tuple[FrontierPoint, ...]:
+        """Measurements that no other one beats in both time and error, fastest first."""
+        kept: list[FrontierPoint] = []
+        for point in sorted(self.points, key=lambda p: (p.cycles, p.error.relative_l2)):
+            if not kept or point.error.relative_l2 < kept[-1].error.relative_l2:
+                kept.append(point)
+        return tuple(kept)
+
+    def svg(self) -> str:
+        """Time against error as a picture: every measurement, and the frontier as a line."""
+        return frontier_svg(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>{self.svg()}"
 
     def __str__(self) -> str:
         head = (
             f"{len(self.changes)} of {len(self.changes) + len(self.left)} changes taken: PCC {self.pcc_before:.6f} -> "
             f"{self.pcc_after:.6f}, cycles per input {self.cycles_before:,.0f} -> {self.cycles_after:,.0f}"
         )
-        return "\n".join([head, *(f"  {change.op}: {change.reason}" for change in self.changes)])
+        decided = [f"decided by {', '.join(self.deciding[:4])}: with them it does not hold"] if self.deciding else []
+        return "\n".join([head, *decided, *(f"  {change.op}: {change.reason}" for change in self.changes)])
 
 
 def tune_formats(
     session: Session,
     state: SessionState,
-    min_pcc: float,
+    target: Target,
     inputs: Any,
     progress: Callable[[int, int], None] | None,
     cancel: threading.Event | None,
 ) -> TunedFormats:
     """See `Session.tune_formats`."""
-    if not (isinstance(min_pcc, int | float) and 0 < min_pcc <= 1):
-        raise InputError(f"min_pcc is a correlation above 0 and at most 1, not {min_pcc!r}")
     if session.options.training is not None:
         raise InputError("formats are tuned for inference; tune a session of the same model, and train with its rules")
     with state.work_lock:
@@ -99,17 +180,19 @@ def tune_formats(
             state.cancel = stop = cancel or threading.Event()
         sample = session.sample_inputs if inputs is None else inputs
         expected = _reference(result, sample)
-        before = _correlation(result, sample, expected, stop)
+        first = target.worst(_errors(result, sample, expected, stop))
         cycles_before = session.time(result).per_input
-        if before < min_pcc:
-            raise InputError(f"the present formats give a correlation of {before:.6f}, not {min_pcc:g}; start from "
-                             "wider ones (default_df_override=Float32, math_fidelity HiFi4), or ask for less")
+        if not target.holds(first):
+            what = "a correlation" if target.measure == "pcc" else target.measure
+            raise InputError(f"the present formats give {what} of {target.value(first):.6g}, not {target.limit:g}; "
+                             "start from wider ones (default_df_override=Float32, math_fidelity HiFi4), or ask for "
+                             "less")
         changes = rank_changes(result, sample)
         request = state.history.state
         graph = session.trace()
         existing = request.options.precision
         steps = 2 + len(changes).bit_length()
-        trials = [(0, before, cycles_before)]
+        trials = [FrontierPoint(0, cycles_before, first, True)]
 
         def trial(count: int) -> bool:
             if stop.is_set():
@@ -119,19 +202,64 @@ def tune_formats(
             state.events.emit("stage", "tune", min(1.0, len(trials) / steps))
             rules = (*existing, *_order_rules(changes[:count]))
             compiled = state.pipeline.compile(graph, SetOptions(precision=rules).apply(request), Clock(None, stop))
-            pcc = _correlation(compiled, sample, expected, stop)
-            trials.append((count, pcc, session.time(compiled).per_input))
-            return pcc >= min_pcc
+            error = target.worst(_errors(compiled, sample, expected, stop))
+            trials.append(FrontierPoint(count, session.time(compiled).per_input, error, target.holds(error)))
+            return trials[-1].holds
 
         _search(len(changes), trial)
-        best = min((t for t in trials if t[1] >= min_pcc), key=lambda t: (t[2], t[0]))
+        best = min((t for t in trials if t.holds), key=lambda t: (t.cycles, t.changes))
         state.events.emit("stage", "tune", 1.0)
-        if best[0]:
-            edit = SetOptions(precision=(*existing, *_order_rules(changes[: best[0]])))
-            session.edits.attempt(edit, label=f"tune formats for PCC {min_pcc:g}")
+        if best.changes:
+            edit = SetOptions(precision=(*existing, *_order_rules(changes[: best.changes])))
+            name = f"PCC {target.limit:g}" if target.measure == "pcc" else str(target)
+            session.edits.attempt(edit, label=f"tune formats for {name}")
     return TunedFormats(
-        tuple(changes[: best[0]]), tuple(changes[best[0] :]), before, best[1], cycles_before, best[2], tuple(trials)
-    )
+        tuple(changes[: best.changes]), tuple(changes[best.changes :]), first.pcc, best.error.pcc, cycles_before,
+        best.cycles, tuple((t.changes, t.error.pcc, t.cycles) for t in trials), tuple(trials),
+    )  # fmt: skip
+
+
+_W, _H, _LEFT, _BOTTOM = 420, 220, 56, 34
+
+
+def frontier_svg(tuned: TunedFormats) -> str:
+    """Cycles per input against the relative error of the worst output (logarithmic); filled dots hold the target, the
+    ring is what was taken."""
+    points = [p for p in tuned.points if np.isfinite(p.error.relative_l2)]
+    if not points:
+        return ""
+    logs = [math.log10(max(p.error.relative_l2, 1e-12)) for p in points]
+    low, high = math.floor(min(logs)), max(math.ceil(max(logs)), math.floor(min(logs)) + 1)
+    fast, slow = min(p.cycles for p in points), max(p.cycles for p in points)
+    span = max(slow - fast, 0.02 * slow, 1.0)
+
+    def place(point: FrontierPoint) -> tuple[float, float]:
+        across = (point.cycles - fast) / span
+        up = (math.log10(max(point.error.relative_l2, 1e-12)) - low) / (high - low)
+        return _LEFT + 12 + across * (_W - _LEFT - 24), _H - _BOTTOM - up * (_H - _BOTTOM - 12)
+
+    grey = 'stroke="currentColor" stroke-opacity="0.25"'
+    lines = []
+    for power in range(low, high + 1):
+        y = _H - _BOTTOM - (power - low) / (high - low) * (_H - _BOTTOM - 12)
+        lines.append(f'<path d="M{_LEFT} {y:.1f}H{_W}" {grey}/>'
+                     f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">1e{power}</text>')
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in map(place, tuned.frontier))
+    dots = []
+    for point in points:
+        x, y = place(point)
+        fill = "currentColor" if point.holds else "none"
+        title = f"{point.changes} changes: {point.cycles:,.0f} cycles, error {point.error.relative_l2:.2e}"
+        dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="currentColor">'
+                    f"<title>{title}</title></circle>")
+        if point.changes == len(tuned.changes):
+            dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="#c2570c" stroke-width="2"/>')
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_W} {_H}" width="{_W}" role="img" '
+            f'aria-label="Cycles per input against relative error of {len(points)} measurements" font-size="11" '
+            f'fill="currentColor">'
+            f'{"".join(lines)}<path d="M{path}" fill="none" stroke="currentColor" stroke-opacity="0.6"/>{"".join(dots)}'
+            f'<text x="{(_LEFT + _W) / 2}" y="{_H - 6}" text-anchor="middle">cycles per input, {fast:,.0f} to '
+            f"{slow:,.0f}; upwards: relative error</text></svg>")
 
 
 def _search(most: int, holds: Callable[[int], bool]) -> None:
@@ -160,13 +288,13 @@ def _reference(result: CompileResult, sample: Any) -> list[torch.Tensor]:
     return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
 
 
-def _correlation(
+def _errors(
     result: CompileResult, sample: Any, expected: list[torch.Tensor], cancel: threading.Event | None
-) -> float:
-    """The lowest correlation of any output, with the machine's own rounding."""
+) -> list[TensorError]:
+    """The error of every output, with the machine's own rounding."""
     samples = fill_microbatch(result, [sample])
     got = Runner(result, "device").run(samples, cancel=cancel)[0]
-    return min(compare(str(k), w.numpy(), g.numpy()).pcc for k, (w, g) in enumerate(zip(expected, got, strict=True)))
+    return [measure_error(str(k), w.numpy(), g.numpy()) for k, (w, g) in enumerate(zip(expected, got, strict=True))]
 
 
 def rank_changes(result: CompileResult, sample: Any) -> list[FormatChange]:

@@ -271,22 +271,27 @@ def _of(op: OpError, reason: str) -> _Found:
 
 
 def _common(before: GraphRun, after: GraphRun) -> dict[str, Tensor]:
-    """Values of `before` for nodes of `after` that have the same name and shape, and for the last op of what a
-    decomposition made of one."""
+    """Values of `before` for nodes of `after` that have the same name and shape, but for sizes of 1, and for the last
+    op of what a decomposition made of one."""
     known: dict[str, Tensor] = {}
     last: dict[str, str] = {}
     for node in after.order:
         if node.name in before.values and node.kind in (NodeKind.OP, NodeKind.OUTPUT):
             value = before.values[node.name]
-            if value.shape == after.values[node.name].shape and value.is_floating_point():
-                known[node.name] = value
+            if _alike(value, after.values[node.name]) and value.is_floating_point():
+                known[node.name] = value.reshape(after.values[node.name].shape)
         elif ".dc." in node.name:
             last[node.name.split(".dc.")[0]] = node.name
     for stem, name in last.items():
         whole = before.values.get(stem)
-        if whole is not None and stem not in after.values and whole.shape == after.values[name].shape:
-            known[name] = whole
+        if whole is not None and stem not in after.values and _alike(whole, after.values[name]):
+            known[name] = whole.reshape(after.values[name].shape)
     return known
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have one shape, but for sizes of 1."""
+    return [n for n in a.shape if n != 1] == [n for n in b.shape if n != 1]
 
 
 def _as_tiles(passed: GraphRun, lowered: GraphRun) -> tuple[dict[str, Tensor], list[str]]:

@@ -1,0 +1,88 @@
+"""A measured run as views see it: its frame, its document, its page; and the page that is sent with tables."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames.measured_frame import measured_frame
+from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import MeasuredView, open_profile, report
+from tests.measured.files import op, perceptron_rows, table
+from tests.session.models import perceptron
+
+
+@pytest.fixture(scope="module")
+def mlp() -> Session:
+    model, inputs = perceptron()
+    session = Session(model, inputs, "n150", name="mlp")
+    session.compile()
+    return session
+
+
+def profile_of(rows):
+    return read_ops_perf_text(table(rows), "run.csv")
+
+
+def test_the_frame_of_a_run_alone() -> None:
+    frame = measured_frame(profile_of([*perceptron_rows(), op("Matmul", 2e12), op("Zzyzx", "x")]))
+    assert frame.text("row_kind") == ["tilize", "matmul", "unary", "matmul", "matmul", "other"]
+    assert frame.columns["row_time"][:4].tolist() == [2500, 9000, 1500, 7000] and np.isnan(frame.columns["row_time"][5])
+    assert frame.columns["row_outlier"].tolist() == [0, 0, 0, 0, 1, 0]
+    assert frame.meta["total"] == 20000 and frame.meta["finding_count"] == 3 and not frame.meta["matched"]
+    assert set(frame.text("row_op")) == {""} and "op_name" not in frame.columns
+
+
+def test_the_frame_of_a_run_over_a_placement_keeps_the_two_stacks_apart(mlp: Session) -> None:
+    frame = measured_frame(mlp.load_profile(profile_of(perceptron_rows())))
+    assert frame.text("row_op") == ["", "first.matmul", "relu", "second.matmul"]
+    assert np.nansum(frame.columns["op_measured"]) == pytest.approx(17500)
+    placed = mlp.compile().placement
+    cycles = sum(float(placed.candidate(n)["cycles"]) for n in placed.ops)
+    assert frame.columns["op_pipelined"].sum() >= cycles / mlp.device.clock_hz * 1e9 * 0.999
+    assert frame.meta["missing"] == [] and frame.meta["unmatched_count"] == 1
+
+
+def test_views_of_runs(mlp: Session, tmp_path: Path) -> None:
+    path = tmp_path / "ops_perf_results.csv"
+    path.write_text(table(perceptron_rows()))
+    alone = open_profile(path)
+    assert "MatmulDeviceOperation_1" in alone.stored_html() and "ops_perf_results" in repr(alone)
+    beside = MeasuredView(mlp)
+    mlp.load_profile(path)
+    assert beside.hub.frame("measured").meta["name"] == "ops_perf_results.csv"
+    with pytest.raises(InputError):
+        open_profile(tmp_path / "none.csv")
+
+
+def test_five_thousand_ops_are_a_frame_in_time() -> None:
+    """Of the second that a page has; the limit is the machine's, so the count of columns stands for it here."""
+    frame = measured_frame(profile_of([op("Matmul", k, [(32, 64), (64, 32)], (32, 32)) for k in range(1, 5001)]))
+    assert frame.columns["row_time"].size == 5000 and len(frame.strings) < 5100
+
+
+built = pytest.mark.skipif(not report.PAGE.is_file(), reason="needs the built front end")
+
+
+@built
+def test_a_page_to_send_has_tables_and_measured_times(mlp: Session) -> None:
+    mlp.load_profile(profile_of(perceptron_rows()))
+    tables = report.shared_tables(mlp, 5, seconds=10)
+    text = report.report_html(mlp, tables=tables)
+    packed = re.search(r'data-packed="deflate">([^<]*)<', text)
+    assert packed is not None
+    data = json.loads(zlib.decompress(base64.b64decode(packed.group(1))))
+    assert {f["header"]["meta"]["op"] for f in data["tables"]["legal"]} == set(mlp.compile().placement.ops)
+    assert all(hint["gain"] >= 0 for hint in data["tables"]["suggest"]) and data["tables"]["why"]
+    assert "measured" in {f["header"]["key"] for f in data["frames"]}
+    with pytest.raises(InputError, match="redact"):
+        report.report_html(mlp, tables=tables, redact="names")
+    assert '"measured"' not in report.report_html(mlp, redact="names").split('id="tb-data"')[1].split("frames")[0]
