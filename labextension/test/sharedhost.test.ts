@@ -41,36 +41,44 @@ function open() {
   return store;
 }
 
-test('an edit within the table changes op, epoch and time, and is taken back', () => {
+test('an edit within the table changes op, epoch and time, and is taken back', async () => {
   const store = open();
   expect(store.edits?.undo).toBe('');
   store.edit({ do: 'resize', op: 'a', size: [1, 2] });
+  await Promise.resolve();
   const now = store.frames.get('ops')!;
   expect([now.column('op_cols')[0], now.column('op_cycles')[0], now.column('epoch_cycles')[0], now.meta['time']]).toEqual([2, 25, 25, 75]);
   expect(store.answer).toEqual({ ok: true, text: expect.stringContaining('100 → 75 cycles per input (−25.0 %)') as string });
   expect(store.edits?.undo).toContain('a 1×2');
   store.ask({ type: 'undo' });
+  await Promise.resolve();
   expect(store.frames.get('ops')!.column('op_cols')[0]).toBe(1);
   store.ask({ type: 'redo' });
+  await Promise.resolve();
   expect(store.frames.get('ops')!.column('op_cols')[0]).toBe(2);
 });
 
-test('what the table refuses, or does not have, is said and changes nothing', () => {
+test('what the table refuses, or does not have, is said and changes nothing', async () => {
   const store = open();
   const before = store.frames.get('ops');
   store.edit({ do: 'resize', op: 'a', size: [2, 1] });
+  await Promise.resolve();
   expect(store.answer).toEqual({ ok: false, text: 'does not fit' });
   store.edit({ do: 'resize', op: 'c', size: [1, 1] });
+  await Promise.resolve();
   expect(store.answer.text).toContain('c is not among them');
   store.edit({ do: 'break', op: 'a' });
+  await Promise.resolve();
   expect(store.answer.ok).toBe(false);
   expect(store.frames.get('ops')).toBe(before);
 });
 
-test('a suggestion has the time that was simulated, and holds instead of the edit before', () => {
+test('a suggestion has the time that was simulated, and holds instead of the edit before', async () => {
   const store = open();
   store.edit({ do: 'resize', op: 'a', size: [1, 2] });
+  await Promise.resolve();
   store.edit({ do: 'resize', op: 'b', size: [1, 2] });
+  await Promise.resolve();
   const now = store.frames.get('ops')!;
   expect([now.column('op_cols')[0], now.column('op_cols')[1], now.meta['time']]).toEqual([1, 2, 80]);
   expect(store.answer.text).toContain('simulated before');

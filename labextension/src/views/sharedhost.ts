@@ -71,9 +71,10 @@ export class SharedHost extends StaticHost {
       case 'probe_exact': this.exact(Number(message['ask']), message['edit'] as Edit); break;
       case 'suggest': this.later({ type: 'suggest', ok: true, list: this.tables.suggest.slice(0, 10), done: true }); break;
       case 'why': this.later({ type: 'why', op, ...(this.tables.why[op] ?? { ok: false, text: this.missing(op) }) }); break;
-      case 'undo': this.swap(null, this.made); break;
-      case 'redo': this.swap(this.undone, null); break;
-      case 'edit': this.edit(message as unknown as Edit); break;
+      // An answer comes after the question, as a kernel's does: views wait for it.
+      case 'undo': queueMicrotask(() => this.step(null, this.made)); break;
+      case 'redo': queueMicrotask(() => this.step(this.undone, null)); break;
+      case 'edit': queueMicrotask(() => this.edit(message as unknown as Edit)); break;
     }
   }
 
@@ -174,6 +175,11 @@ export class SharedHost extends StaticHost {
   private answer(before: number, after: number, how: string): void {
     const share = before > 0 ? ` (${after > before ? '+' : '−'}${(100 * Math.abs(after - before) / before).toFixed(1)} %)` : '';
     this.store!.say(true, `${Math.round(before).toLocaleString('en')} → ${Math.round(after).toLocaleString('en')} cycles per input${share}, ${how}`);
+  }
+
+  private step(made: Made | null, undone: Made | null): void {
+    this.swap(made, undone);
+    this.store!.say(true, made ? `done again: ${made.label}` : `undone: ${undone?.label ?? ''}`);
   }
 
   private swap(made: Made | null, undone: Made | null): void {
