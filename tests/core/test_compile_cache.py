@@ -29,7 +29,7 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer.place import Outcome, place_and_repair
+from tbuda_lab.core.placer import Outcome, place_and_repair
 from tbuda_lab.core.placer.record import from_record, to_record
 from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import Session
@@ -438,7 +438,7 @@ def small() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 def test_fields_of_the_record_are_those_of_the_decisions() -> None:
     """A field that is added to the decisions has to be written and read."""
-    from tbuda_lab.core.placer.place import Decisions
+    from tbuda_lab.core.placer.state import Decisions
 
     names = {f.name for f in dataclasses.fields(Decisions)}
     assert names == {"segments", "policy", "notes", "objective", "curve", "bounds", "needed"}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import place
+from tests.placer.graphs import placed_as_chosen
 
 
 def placed(
@@ -21,7 +20,7 @@ def placed(
 ) -> SimpleNamespace:
     """What `simulate` reads of a CompileResult."""
     spec, options = load_device(device), options or CompileOptions()
-    constraints = resolve(overrides, graph, spec, options)
-    placement = place(graph, op_models(graph, spec, options, constraints.choices), spec, options, constraints)
-    return SimpleNamespace(lowered=graph, placement=placement, device=spec, options=options,
-                           input_factors=constraints.input_factors, loaded_once=options.loaded_once)
+    placement = placed_as_chosen(graph, spec, options, overrides)
+    factors = resolve(overrides, graph, spec, options).input_factors
+    return SimpleNamespace(lowered=graph, placement=placement, device=spec, options=options, input_factors=factors,
+                           loaded_once=options.loaded_once)

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Payload, Shape
 from tbuda_lab.core.graph.tm import broadcast, hslice, hstack, transpose
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwOp, HwReduce, HwSparseMatmul, HwUnary
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.placer import PlaceContext, assemble, choose_epochs
+from tbuda_lab.core.placer.policies.op_runs import objective
+
+
+def placed_as_chosen(
+    graph: Graph, device: DeviceSpec, options: CompileOptions, overrides: Sequence[Override] = ()
+) -> Placement:
+    """The placement of the epochs that the policy chooses, before any step makes them better."""
+    state = choose_epochs(PlaceContext.of(graph, device, options, overrides))
+    value = objective(state.problem, state.segments) if state.policy == "Optimal" else None
+    return assemble(
+        state.problem, state.segments, state.policy, state.context.constraints.unmatched, objective=value
+    )
 
 
 class Sketch:

@@ -7,20 +7,18 @@ import re
 import numpy as np
 import pytest
 
-from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.bandwidth import limits, spoken
 from tbuda_lab.core.balancer.models import MEANING, REMEDY
 from tbuda_lab.core.balancer.types import Placement, Reason
-from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import place, why, why_not
+from tbuda_lab.core.placer import why, why_not
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import measure, place_rows
-from tests.placer.graphs import convolutions, encoder
+from tests.placer.graphs import convolutions, encoder, placed_as_chosen
 
 CASES = [
     (*case, small)
@@ -34,9 +32,7 @@ def placed(kind: str, device: str, batch: int, small: bool) -> tuple[Graph, Plac
     spec, options = load_device(device), CompileOptions(microbatch=batch)
     op = "l0.up" if kind == "encoder" else next(n.name for n in graph.ops)
     chosen = (Override("op_size", op, (1, 1)),) if small else ()
-    constraints = resolve(chosen, graph, spec, options)
-    models = op_models(graph, spec, options, constraints.choices)
-    return graph, place(graph, models, spec, options, constraints), options
+    return graph, placed_as_chosen(graph, spec, options, chosen), options
 
 
 @pytest.mark.parametrize(("kind", "device", "batch", "small"), CASES)
@@ -88,7 +84,7 @@ def test_a_policy_that_gives_few_cores_is_said_to_have_chosen_so() -> None:
     """Not an edge that forbids ways to stream on the same cores: larger grids are legal."""
     spec, options = load_device("wormhole_b0"), CompileOptions(balancer_policy="MinimizeGrid")
     graph = encoder(1)
-    p = place(graph, op_models(graph, spec, options), spec, options)
+    p = placed_as_chosen(graph, spec, options)
     assert p.report is not None
     problem = Problem.of(graph, p.models, spec, options, p.schedule)
     at, said = 0, 0
@@ -117,7 +113,7 @@ def test_a_policy_that_gives_few_cores_is_said_to_have_chosen_so() -> None:
 @pytest.mark.parametrize("op", ["l0.score", "l0.max", "l0.up"])
 def test_every_shape_has_its_reason_id_text_and_remedy(op: str) -> None:
     graph, device, options = encoder(1, 96, 160, 5), load_device("wormhole_b0"), CompileOptions()
-    p = place(graph, op_models(graph, device, options), device, options)
+    p = placed_as_chosen(graph, device, options)
     rows = p.models[op].rows
     _, rt, ct = p.models[op].profile.out  # type: ignore[union-attr]
     for r in range(1, device.rows + 3):

@@ -10,15 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import InputError, PlacementError
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.interactive import GridShape, IncrementalPlacer, InteractivePlacer, PlacerOpOverride
 from tbuda_lab.core.placer.search.chip_stages import chip_order
-from tests.placer.graphs import encoder
+from tests.placer.graphs import encoder, placed_as_chosen
 
 ROWS, COLS = 6, 7
 SMALL: DeviceSpec = dataclasses.replace(load_device("wormhole_b0"), rows=ROWS, cols=COLS)
@@ -376,7 +373,7 @@ def test_an_epoch_break_waits_for_the_next_epoch() -> None:
 # -- from and to the compiler --------------------------------------------------------------------------------------
 def test_an_edited_placement_comes_back_from_the_compiler() -> None:
     graph, device, options = encoder(1), load_device("wormhole_b0"), CompileOptions()
-    before = place(graph, op_models(graph, device, options), device, options)
+    before = placed_as_chosen(graph, device, options)
     placer = InteractivePlacer.of(before, device)
     assert not placer.as_overrides(before)
     placed = placer.get_current_name_to_op_placement()
@@ -390,8 +387,7 @@ def test_an_edited_placement_comes_back_from_the_compiler() -> None:
     placer.move(name, start)
     overrides = placer.as_overrides(before)
     assert [o.target for o in overrides] == [name]
-    constraints = resolve(overrides, graph, device, options)
-    after = place(graph, op_models(graph, device, options, constraints.choices), device, options, constraints)
+    after = placed_as_chosen(graph, device, options, overrides)
     assert after.ops[name].start == start and not after.ops[name].transposed
     assert placer.undo() and not placer.as_overrides(before)
     assert GridShape(*before.ops[name].size) == placed[name].placed_cores.size

@@ -7,12 +7,11 @@ import pytest
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost, longest_chains
-from tests.placer.graphs import encoder
+from tests.placer.graphs import encoder, placed_as_chosen
 
 
 def problem_with(options: CompileOptions) -> Problem:
@@ -44,5 +43,5 @@ def test_dear_epochs_are_fewer() -> None:
     graph, device, counts = encoder(2), load_device("wormhole_b0"), []
     for switch in (0, 20_000, 10_000_000):
         options = CompileOptions(epoch_switch_cycles=switch)
-        counts.append(len(place(graph, op_models(graph, device, options), device, options).epochs))
+        counts.append(len(placed_as_chosen(graph, device, options).epochs))
     assert counts[0] >= counts[1] >= counts[2] == 1 < counts[0]

@@ -17,7 +17,6 @@ from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.blocks import read_order, ublock_orders
 from tbuda_lab.core.balancer.edges import MAX_FAN_OUT_STREAMS, EdgeReason, pipe, stream_verdict
 from tbuda_lab.core.balancer.types import Placement, Reason
-from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import tile_bytes
@@ -25,14 +24,14 @@ from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwSparseMatmul, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import legal_grids, place, why
+from tbuda_lab.core.placer import legal_grids, why
 from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.model.segment import measure
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES
 from tests import pairs
-from tests.placer.graphs import Sketch, convolutions, encoder
+from tests.placer.graphs import Sketch, convolutions, encoder, placed_as_chosen
 
 GRAPHS = {"encoder": lambda: encoder(2), "convolutions": lambda: convolutions(32, 64, 3)}
 DEVICES = ["grayskull", "wormhole_b0", "blackhole", "n150"]
@@ -40,8 +39,7 @@ DEVICES = ["grayskull", "wormhole_b0", "blackhole", "n150"]
 
 def placed(graph: Graph, device: DeviceSpec, overrides: tuple[Override, ...] = (), **options: object) -> Placement:
     o = CompileOptions(**{"objective": "throughput", **options})  # type: ignore[arg-type]
-    constraints = resolve(overrides, graph, device, o)
-    return place(graph, op_models(graph, device, o, constraints.checked().choices), device, o, constraints)
+    return placed_as_chosen(graph, device, o, overrides)
 
 
 def check(graph: Graph, device: DeviceSpec, p: Placement) -> None:
@@ -219,7 +217,7 @@ def test_small_cases_reach_the_optimum(seed: int) -> None:
     device = dataclasses.replace(load_device("wormhole_b0"), rows=2, cols=4)
     options = CompileOptions(enable_t_streaming=False, objective="throughput")
     models = op_models(graph, device, options)
-    p = place(graph, models, device, options)
+    p = placed_as_chosen(graph, device, options)
     check(graph, device, p)
     reached = sum(e.limiter_cycles for e in p.report.epochs) + len(p.epochs) * SWITCH_CYCLES
     problem = Problem.of(graph, models, device, options, p.schedule)

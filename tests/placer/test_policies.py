@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.balancer.types import Placement
-from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.model.segment import Segment
@@ -34,7 +32,7 @@ from tbuda_lab.core.placer.policies.ribbon import CandidateFacts, Ribbon, prefer
 from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES, slowest_stage
 from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 from tests import pairs
-from tests.placer.graphs import Sketch, convolutions, encoder, linear
+from tests.placer.graphs import Sketch, convolutions, encoder, linear, placed_as_chosen
 from tests.placer.test_place import GRAPHS, check, placed
 
 
@@ -292,8 +290,7 @@ def test_pins_and_breaks_hold_for_every_policy() -> None:
     )
     for name in POLICIES:
         options = CompileOptions(balancer_policy=name, objective="throughput")
-        constraints = resolve(overrides, graph, spec, options)
-        p = place(graph, op_models(graph, spec, options, constraints.choices), spec, options, constraints)
+        p = placed_as_chosen(graph, spec, options, overrides)
         check(graph, spec, p)
         assert p.ops["l0.up"].start == (4, 0) and p.ops["l0.up"].size == (2, 8)
         assert p.ops["l0.q"].transposed

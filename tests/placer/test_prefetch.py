@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.emit import emit
 from tbuda_lab.core.graph import TM
@@ -14,8 +12,7 @@ from tbuda_lab.core.lowering.hw_ops import HwBinary
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import place
-from tests.placer.graphs import Sketch
+from tests.placer.graphs import Sketch, placed_as_chosen
 from tests.placer.router import prefetched
 
 LIMIT = 24  # placement.md#device-limits: kMaxPrefetchBufStreams
@@ -41,8 +38,7 @@ def test_a_core_has_streams_for_what_is_preloaded(tms: tuple[TM, ...], operands:
     options = CompileOptions(microbatch=64)
     sizes = [Override("op_size", f"add{i}", (8, 4), "code") for i in range(operands)]
     sizes += [Override("prologue", f"add{i}", {1: True}, "code") for i in range(operands)]
-    constraints = resolve(sizes, graph, device, options)
-    placement = place(graph, op_models(graph, device, options, constraints.choices), device, options, constraints)
+    placement = placed_as_chosen(graph, device, options, sizes)
     counted = prefetched(dumps(emit(graph, placement, device, 64).netlist))
     selected = [q for q in placement.queues.values() if q.kind == "parameter" and q.prologue]
     assert all(counted[f"add{i}"] <= LIMIT for i in range(operands))

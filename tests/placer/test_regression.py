@@ -15,15 +15,13 @@ import sys
 import pytest
 
 from tbuda_lab.core import passes
-from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import place
 from tests.models import make
-from tests.placer.graphs import convolutions, encoder
+from tests.placer.graphs import convolutions, encoder, placed_as_chosen
 
 GAPS = pathlib.Path(__file__).with_name("gaps.json")
 ALLOWED = 1.03
@@ -43,7 +41,7 @@ def gap(model: str, device: str, microbatch: int) -> float:
     """Limiter cycles of all epochs over the best lower bound."""
     spec, options = load_device(device), CompileOptions(microbatch=microbatch, objective="throughput")
     graph = SKETCHES[model]() if model in SKETCHES else lower(passed(model), spec, options)
-    report = place(graph, op_models(graph, spec, options), spec, options).report
+    report = placed_as_chosen(graph, spec, options).report
     assert report is not None
     return report.bounds.gap
 

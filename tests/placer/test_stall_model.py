@@ -14,7 +14,6 @@ import pytest
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.bandwidth import HOST
 from tbuda_lab.core.balancer.types import OpModels
-from tbuda_lab.core.constraints import FREE
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim.build import build
 from tbuda_lab.core.epochsim.network import EpochConstants
@@ -22,12 +21,12 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.tm import broadcast
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwUnary
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer import PlaceContext, choose_epochs
 from tbuda_lab.core.placer.memory.host_link import uses_host
 from tbuda_lab.core.placer.model.costs import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.op_runs import KERNEL_WEIGHT, objective, policy_cost
 from tbuda_lab.core.placer.policies.optimal import Optimal
@@ -55,9 +54,8 @@ def problem_of(graph: Graph, device: str = "grayskull", **options: object) -> Pr
 
 def chosen(graph: Graph, device: str, batch: int) -> tuple[Problem, list[Segment]]:
     spec, options = load_device(device), CompileOptions(microbatch=batch)
-    models = op_models(graph, spec, options)
-    problem, segments, _, _ = choose_placement(graph, models, spec, options, FREE, ProgressCheck(None, None))
-    return problem, segments
+    state = choose_epochs(PlaceContext.of(graph, spec, options))
+    return state.problem, list(state.segments)
 
 
 def event_driven(problem: Problem, segment: Segment, batch: int) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.balancer.types import Placement
 from tbuda_lab.core.compiler import CompileResult, compile_graph
-from tbuda_lab.core.constraints import FREE, resolve
+from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import PlacementError
@@ -24,12 +24,11 @@ from tbuda_lab.core.lowering.hw_ops import HwUnary
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
-from tbuda_lab.core.placer import place, place_and_repair
+from tbuda_lab.core.placer import PlaceContext, choose_epochs, place_and_repair
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import Problem, Schedule, op_facts
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, measure
-from tbuda_lab.core.placer.place import ProgressCheck, choose_placement
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.stalls.epoch_throughput import full_edges, throughput, throughputs
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
@@ -72,8 +71,8 @@ def compiled(on: bool) -> CompileResult:
 
 def chosen(graph: Graph, batch: int = BATCH, device: str = "grayskull") -> tuple[Problem, tuple[Segment, ...]]:
     spec, options = load_device(device), CompileOptions(microbatch=batch)
-    models = op_models(graph, spec, options)
-    problem, segments, _, _ = choose_placement(graph, models, spec, options, FREE, ProgressCheck(None, None))
+    state = choose_epochs(PlaceContext.of(graph, spec, options))
+    problem, segments = state.problem, state.segments
     return problem, tuple(segments)
 
 
@@ -277,7 +276,7 @@ def test_an_op_that_would_read_too_many_buffers_gets_a_nop_and_that_is_said(stre
     constraints = resolve(overrides, graph, spec, options)
     models = op_models(graph, spec, options, constraints.choices)
     with pytest.raises(PlacementError):
-        place(graph, models, spec, options, constraints)
+        choose_epochs(PlaceContext.of(graph, spec, options, overrides))
     outcome = place_and_repair(graph, models, spec, options, constraints)
     nop = outcome.placement.ops["buffer_0_wide_narrow"]
     assert nop.size[0] * nop.size[1] <= 39

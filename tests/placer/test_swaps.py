@@ -7,20 +7,19 @@ import itertools
 import pytest
 
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.constraints import Break, Constraints, resolve
+from tbuda_lab.core.constraints import Break, Constraints
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import place
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows
 from tbuda_lab.core.placer.policies.op_runs import policy_cost
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.swaps import improve, reorder
-from tests.placer.graphs import Sketch, encoder
+from tests.placer.graphs import Sketch, encoder, placed_as_chosen
 from tests.placer.test_place import check
 
 DEVICE = load_device("wormhole_b0")
@@ -132,7 +131,7 @@ def test_a_placement_takes_them_over_and_a_budget_of_no_time_still_gives_one() -
         CompileOptions(microbatch=64, schedule_swaps=0),
         CompileOptions(microbatch=64, time_budget=0.0),
     ):
-        p = place(graph, op_models(graph, DEVICE, options), DEVICE, options, resolve((record,), graph, DEVICE, options))
+        p = placed_as_chosen(graph, DEVICE, options, (record,))
         check(graph, DEVICE, p)
         assert p.report is not None
         assert p.report.objective is not None

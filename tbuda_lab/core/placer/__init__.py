@@ -3,21 +3,17 @@
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
 from tbuda_lab.core.placer.interactive import InteractivePlacer
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.place import (
-    Outcome,
-    StartedPlacement,
-    balance_and_place,
-    begin,
-    place,
-    place_and_repair,
-)
+from tbuda_lab.core.placer.place import begin, place_and_repair
 from tbuda_lab.core.placer.policies import POLICIES
 from tbuda_lab.core.placer.search.fusing import Fusion, Pattern, decide
+from tbuda_lab.core.placer.state import Outcome, PlaceContext, StartedPlacement
+from tbuda_lab.core.placer.steps import STEPS, choose_epochs
 from tbuda_lab.core.placer.validate import refuse_impossible, refuse_unknown
 from tbuda_lab.core.placer.why import Explanation, WhyNot, legal_grids, why, why_not
 
 __all__ = [
     "POLICIES",
+    "STEPS",
     "Before",
     "Explanation",
     "Fusion",
@@ -25,15 +21,15 @@ __all__ = [
     "Outcome",
     "Parts",
     "Pattern",
+    "PlaceContext",
     "Problem",
     "StartedPlacement",
     "WhyNot",
     "assemble",
-    "balance_and_place",
     "begin",
+    "choose_epochs",
     "decide",
     "legal_grids",
-    "place",
     "place_and_repair",
     "place_queues",
     "plan_queues",

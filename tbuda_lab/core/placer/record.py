@@ -28,7 +28,8 @@ from tbuda_lab.core.placer.model.batch_bound import time_bound
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.place import Decisions, Outcome, assemble_placement
+from tbuda_lab.core.placer.place import assemble_placement
+from tbuda_lab.core.placer.state import Decisions, Outcome
 
 _EDITING = ("together", "in turn")
 """How the inserted nops and queues come to the same graph: by one edit of the graph, or one after the other."""

@@ -27,7 +27,8 @@ from tbuda_lab.core.placer.model.bounds import carry_runs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import constrain_order
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows
-from tbuda_lab.core.placer.place import Outcome, place_and_repair
+from tbuda_lab.core.placer.place import place_and_repair
+from tbuda_lab.core.placer.state import Outcome
 from tbuda_lab.core.placer.validate import chip_breaks, refuse_pins
 
 

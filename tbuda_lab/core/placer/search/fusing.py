@@ -34,10 +34,10 @@ from tbuda_lab.core.lowering.hw_ops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
-from tbuda_lab.core.placer.place import StartedPlacement
 from tbuda_lab.core.placer.policies.layers import LayerEpochs
 from tbuda_lab.core.placer.record import RecordReader, number, rows_of, whole
 from tbuda_lab.core.placer.search.chip_stages import epoch_cost
+from tbuda_lab.core.placer.state import StartedPlacement
 
 MAX_TRIALS = 2
 """How often epochs are chosen for the whole model again, with groups cut."""

@@ -1,0 +1,193 @@
+"""What placing a model does, one step after the other: epochs are chosen, then made to reach, to flow and to be fast.
+
+A step is given the placement as far as it is decided and gives it back, better or as it was. What it inserts into the
+graph it adds to the edits, and says so in a note.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from tbuda_lab.core.errors import OverrideError, PlacementError
+from tbuda_lab.core.graph.phases import by_phase, phases
+from tbuda_lab.core.placer.assemble import rectangles
+from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.schedule import constrain_order, outputs_last, schedule
+from tbuda_lab.core.placer.model.segment import Segment
+from tbuda_lab.core.placer.policies import OTHERS, policy
+from tbuda_lab.core.placer.policies.pipelining import flowing_epochs
+from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
+from tbuda_lab.core.placer.policies.swaps import improve
+from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost, slowest_stage
+from tbuda_lab.core.placer.search.infeasible_repair import (
+    hops,
+    infeasible_notes,
+    narrow_crossings,
+    repair_infeasible,
+)
+from tbuda_lab.core.placer.search.large_neighbourhood import search_on
+from tbuda_lab.core.placer.search.merge_epochs import merge_epochs
+from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, repair_stalls
+from tbuda_lab.core.placer.state import PlaceContext, PlacementState, StartedPlacement
+from tbuda_lab.core.placer.validate import chip_breaks, refuse_pins
+
+_HOP_ROUNDS = 4
+"""A nop that carries a tensor one chip further may itself be read on two: how often more are added, for every chip."""
+
+Step = Callable[[PlacementState], PlacementState]
+
+
+# -- the first: epochs are chosen --------------------------------------------------------------------------------------
+def choose_feasible(context: PlaceContext) -> PlacementState:
+    """`choose_epochs`, if need be with nops where an op fits no epoch. Raises the first `PlacementError` where that
+    does not help."""
+    try:
+        return choose_epochs(context)
+    except PlacementError as error:
+        edits = repair_infeasible(context.graph, error)
+        if not edits:
+            raise
+        try:
+            state = choose_epochs(context.edited(edits))
+        except PlacementError:
+            raise error from None
+        return dataclasses.replace(
+            state, edits=edits, needed=len(edits), notes=tuple(infeasible_notes(edits, error))
+        )
+
+
+def choose_epochs(context: PlaceContext) -> PlacementState:
+    """The epochs that the policy chooses, with ops swapped in the schedule where that pays. Raises `OverrideError` for
+    a pin that cannot be honoured, `PlacementError` when an op fits no epoch; both say what would be legal."""
+    options, check, begun, constraints = context.options, context.check, context.begun, context.constraints
+    name, run = policy(options.balancer_policy)
+    check(0.0, "scheduling")
+    if begun is None:
+        problem = make_problem(context)
+    else:
+        problem, run = begun.problem, _continue_from(begun)
+    segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
+    if name == "Optimal" and options.schedule_swaps and len(set(problem.phase.values())) < 2:
+        better = improve(
+            problem, segments, options.schedule_swaps, constraints.pairs(problem.order),
+            lambda fraction: check(0.85 + 0.05 * fraction, "swapping"), constraints.at_breaks,
+        )  # fmt: skip
+        problem, segments = better.problem, list(better.segments)
+    return PlacementState(context, problem, 0, problem, tuple(segments), name)
+
+
+def make_problem(context: PlaceContext) -> Problem:
+    """The problem that a policy is asked: the ops in the order in which they run, with pins and breaks. Raises
+    `OverrideError`."""
+    graph, device, constraints = context.graph, context.device, context.constraints.checked()
+    order = schedule(graph, context.options.scheduler_policy)
+    if len(device.chips) > 1 and device.arch != "grayskull":
+        order = outputs_last(graph, order)
+    order = by_phase(constrain_order(graph, order, constraints), phases(graph))
+    refuse_pins(context.models, device, constraints)
+    chip_breaks(order, device, constraints)
+    return Problem.of(graph, context.models, device, context.options, order, constraints, context.costs)
+
+
+def _continue_from(begun: StartedPlacement) -> Policy:
+    """The policy that goes on from there."""
+
+    def choose(problem: Problem, check: Callable[[float], None]) -> list[Segment]:
+        return list(begun.segments)
+
+    return never_worse(choose, OTHERS) if begun.policy == "Optimal" else choose
+
+
+# -- the others --------------------------------------------------------------------------------------------------------
+def reach_neighbours(state: PlacementState) -> PlacementState:
+    """Nops carry tensors from chip to chip where no link reaches, and narrow what crosses one. Raises as
+    `choose_epochs` does where a tensor cannot be carried."""
+    for _ in range(_HOP_ROUNDS * len(state.context.device.chips)):
+        problem, segments = state.problem, state.segments
+        spots, epochs = rectangles(problem, segments, chips_of(problem, segments))
+        added, pins, notes = hops(problem.graph, spots, problem.device)
+        narrows = not pins
+        if narrows:
+            added, pins, notes = narrow_crossings(problem, spots, epochs)
+        if not pins:
+            break
+        longer = state.context.edited(added, pins)
+        try:
+            chosen = choose_epochs(longer)
+        except (OverrideError, PlacementError):
+            if narrows:  # rule N11 warns
+                break
+            raise
+        edits = (*state.edits, *added)
+        state = dataclasses.replace(chosen, edits=edits, needed=len(edits), notes=(*state.notes, *notes))
+    return state
+
+
+def merge_refused(state: PlacementState) -> PlacementState:
+    """One epoch of two that only a refused edge keeps apart; see `merge_epochs`."""
+    if not state.context.options.enable_fork_join_buffering or state.policy == "SingleOpPerEpoch":
+        return state
+    merged = merge_epochs(
+        state.problem, state.segments, lambda fraction: state.context.check(0.88, "merging epochs")
+    )
+    return state.with_epochs(merged.problem, merged.segments, merged.edits, merged.notes)
+
+
+def repair_full_buffers(state: PlacementState) -> PlacementState:
+    """Buffers, queues, nops and cuts where a full buffer holds an epoch up; see `repair_stalls`."""
+    if not state.context.options.enable_fork_join_buffering:
+        return state
+    repaired = repair_stalls(
+        state.problem, state.segments, lambda fraction: state.context.check(0.9, "repairing epochs")
+    )
+    return state.with_epochs(repaired.problem, repaired.segments, repaired.edits, repaired.notes)
+
+
+def let_flow(state: PlacementState) -> PlacementState:
+    """Other candidates in epochs that full buffers hold up all the same, if that is faster."""
+    if not state.context.options.enable_fork_join_buffering or state.policy != "Optimal":
+        return state
+    tried: list[tuple[Segment, ...]] = [state.segments]
+    for streams in (True, False):
+        flowing = flowing_epochs(state.problem, state.segments, streams)
+        if flowing in tried:
+            continue
+        tried.append(flowing)
+        again = repair_stalls(state.problem, flowing)
+        if _time(again.problem, again.segments) < _time(state.problem, state.segments):
+            return state.with_epochs(again.problem, again.segments, again.edits, again.notes)
+    return state
+
+
+def search_further(state: PlacementState) -> PlacementState:
+    """The epochs after a search (see `search_on`), repaired, where that finds faster ones. Its limits are those of the
+    context: a problem that was begun may have others."""
+    options, check, problem = state.context.options, state.context.check, state.problem
+    if not options.optimise_steps and not options.optimise_seconds:
+        return state
+    constraints = problem.constraints
+    went = search_on(
+        problem, state.segments, options.optimise_steps, options.optimise_seconds, constraints.pairs(problem.order),
+        constraints.at_breaks, lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
+        len(set(phases(problem.graph).values())) < 2,
+    )  # fmt: skip
+    trial = RepairedPlacement(went.problem, went.segments)
+    if options.enable_fork_join_buffering:
+        trial = repair_stalls(went.problem, went.segments)
+    if _time(trial.problem, trial.segments) < _time(problem, state.segments):
+        state = state.with_epochs(trial.problem, trial.segments, trial.edits, trial.notes)
+    # the search counts on the pace of the first inputs; what it comes to is the time of the whole batch
+    final = _time(state.problem, state.segments)
+    curve = (*(point for point in went.curve[:-1] if point[1] >= final), (went.steps, final))
+    return dataclasses.replace(state, curve=curve)
+
+
+def _time(problem: Problem, segments: Sequence[Segment]) -> float:
+    if len(problem.device.chips) > 1:
+        return slowest_stage(problem, segments)
+    return float(sum(epoch_cost(problem, s) for s in segments))
+
+
+STEPS: tuple[Step, ...] = (reach_neighbours, merge_refused, repair_full_buffers, let_flow, search_further)
+"""What follows on `choose_feasible`, in this order: first what the chips demand, then what makes epochs faster."""
