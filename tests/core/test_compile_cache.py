@@ -29,9 +29,8 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
-from tbuda_lab.core.placer import Outcome, place_and_repair
+from tbuda_lab.core.placer import Outcome, fusing, place_and_repair
 from tbuda_lab.core.placer.record import from_record, to_record
-from tbuda_lab.core.placer.search import fusing
 from tbuda_lab.core.session import Session
 from tests.placer.test_merge_epochs import STREAMED
 from tests.placer.test_merge_epochs import traced as turned

@@ -21,9 +21,9 @@ from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import Outcome, place_and_repair
+from tbuda_lab.core.placer.model.chip_stages import Rules, divide, link_cycles, temporal_epochs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
-from tbuda_lab.core.placer.search.chip_stages import Rules, divide, link_cycles, temporal_epochs
 from tests.placer.graphs import Sketch, encoder, linear
 from tests.placer.test_place import check, placed
 

@@ -18,8 +18,7 @@ from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hw_ops import HwFused
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import StartedPlacement, begin, decide, place_and_repair
-from tbuda_lab.core.placer.search import fusing
+from tbuda_lab.core.placer import StartedPlacement, begin, decide, fusing, place_and_repair
 from tbuda_lab.core.session import ResizeOp, Session
 
 OPTIONS = CompileOptions(objective="throughput")

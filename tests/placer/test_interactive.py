@@ -14,7 +14,7 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import InputError, PlacementError
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.interactive import GridShape, IncrementalPlacer, InteractivePlacer, PlacerOpOverride
-from tbuda_lab.core.placer.search.chip_stages import chip_order
+from tbuda_lab.core.placer.model.chip_stages import chip_order
 from tests.placer.graphs import encoder, placed_as_chosen
 
 ROWS, COLS = 6, 7

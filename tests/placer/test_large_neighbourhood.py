@@ -12,12 +12,12 @@ from tbuda_lab.core.constraints import Break, Constraints
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.lowering.hw_ops import HwUnary
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.model.chip_stages import epoch_cost
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.search.chip_stages import epoch_cost
 from tbuda_lab.core.placer.search.large_neighbourhood import search_on
 from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 from tests.placer.graphs import Sketch, linear

@@ -7,10 +7,10 @@ import pytest
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.model.chip_stages import epoch_cost, longest_chains
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.search.chip_stages import epoch_cost, longest_chains
 from tests.placer.graphs import encoder, placed_as_chosen
 
 

@@ -25,11 +25,11 @@ from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwSparseMatmul, H
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import legal_grids, why
+from tbuda_lab.core.placer.model.chip_stages import SWITCH_CYCLES
 from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.model.segment import measure
-from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES
 from tests import pairs
 from tests.placer.graphs import Sketch, convolutions, encoder, placed_as_chosen
 

@@ -19,6 +19,7 @@ from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.placer.model.chip_stages import SWITCH_CYCLES, slowest_stage
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.model.segment import Segment
@@ -29,7 +30,6 @@ from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.portfolio import never_worse
 from tbuda_lab.core.placer.policies.preferences import nlp_target
 from tbuda_lab.core.placer.policies.ribbon import CandidateFacts, Ribbon, prefers
-from tbuda_lab.core.placer.search.chip_stages import SWITCH_CYCLES, slowest_stage
 from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 from tests import pairs
 from tests.placer.graphs import Sketch, convolutions, encoder, linear, placed_as_chosen

@@ -12,12 +12,12 @@ import pytest
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.model.chip_stages import epoch_cost
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
 from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
-from tbuda_lab.core.placer.search.chip_stages import epoch_cost
 from tbuda_lab.core.placer.search.filling_search import Sooner
 from tbuda_lab.core.placer.search.first_input import FirstInput, RowSteps, WaitCache, cycles_without_stalls
 from tbuda_lab.core.placer.search.joint_rows import JointRows

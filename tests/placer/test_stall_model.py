@@ -23,6 +23,7 @@ from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import PlaceContext, choose_epochs
 from tbuda_lab.core.placer.memory.host_link import uses_host
+from tbuda_lab.core.placer.model.chip_stages import epoch_cost, overhead, slowest_stage
 from tbuda_lab.core.placer.model.costs import Needs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
@@ -30,7 +31,6 @@ from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, p
 from tbuda_lab.core.placer.policies import OTHERS, POLICIES
 from tbuda_lab.core.placer.policies.op_runs import KERNEL_WEIGHT, objective, policy_cost
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughput, trial
 from tbuda_lab.core.placer.stalls.fork_join import reconvergences
 from tbuda_lab.core.placer.stalls.stall_model import RunStalls, StallModel

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.placer.search.chip_stages import chip_order, link_bytes
+from tbuda_lab.core.placer.model.chip_stages import chip_order, link_bytes
 
 Link = tuple[int, int, int]
 

@@ -39,10 +39,9 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
-from tbuda_lab.core.placer import Fusion, Outcome
+from tbuda_lab.core.placer import Fusion, Outcome, fusing
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.record import from_record, number, structure_digest, to_record
-from tbuda_lab.core.placer.search import fusing
 
 T = TypeVar("T")
 

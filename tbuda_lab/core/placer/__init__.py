@@ -1,11 +1,11 @@
 """Schedule, epochs, rectangles, queues and addresses."""
 
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
+from tbuda_lab.core.placer.fusing import Fusion, Pattern, decide
 from tbuda_lab.core.placer.interactive import InteractivePlacer
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.place import begin, place_and_repair
 from tbuda_lab.core.placer.policies import POLICIES
-from tbuda_lab.core.placer.search.fusing import Fusion, Pattern, decide
 from tbuda_lab.core.placer.state import Outcome, PlaceContext, StartedPlacement
 from tbuda_lab.core.placer.steps import STEPS, choose_epochs
 from tbuda_lab.core.placer.validate import refuse_impossible, refuse_unknown

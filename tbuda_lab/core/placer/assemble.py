@@ -15,10 +15,10 @@ from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.placer.memory.queues import PlannedQueues, QueuePlanner
 from tbuda_lab.core.placer.model.bounds import bounds
+from tbuda_lab.core.placer.model.chip_stages import check_reach, chips_of, pipeline_note, temporal_epochs
 from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.report import EpochCost, blocked_reasons, epoch_cost, report
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.report import EpochCost, blocked_reasons, epoch_cost, report
-from tbuda_lab.core.placer.search.chip_stages import check_reach, chips_of, pipeline_note, temporal_epochs
 from tbuda_lab.core.placer.stalls.fork_join import Buffering, buffer
 
 

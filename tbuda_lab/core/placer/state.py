@@ -19,13 +19,13 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.assemble import Parts
+from tbuda_lab.core.placer.model.chip_stages import overhead
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies.layers import LayerEpochs
 from tbuda_lab.core.placer.policies.op_runs import policy_cost
 from tbuda_lab.core.placer.policies.portfolio import CutoffReached
-from tbuda_lab.core.placer.search.chip_stages import overhead
 from tbuda_lab.core.placer.search.large_neighbourhood import Curve
 
 Progress = Callable[[float, str], None]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.graph.phases import by_phase, phases
 from tbuda_lab.core.placer.assemble import rectangles
+from tbuda_lab.core.placer.model.chip_stages import chips_of, epoch_cost, slowest_stage
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import constrain_order, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
@@ -19,7 +20,6 @@ from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.pipelining import flowing_epochs
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
 from tbuda_lab.core.placer.policies.swaps import improve
-from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost, slowest_stage
 from tbuda_lab.core.placer.search.infeasible_repair import (
     hops,
     infeasible_notes,

@@ -19,9 +19,9 @@ from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import policies
 from tbuda_lab.core.placer.memory.dram import ALGORITHMS
+from tbuda_lab.core.placer.model import chip_stages
 from tbuda_lab.core.placer.model.schedule import POLICIES as SCHEDULERS
 from tbuda_lab.core.placer.model.schedule import constrain_order, schedule
-from tbuda_lab.core.placer.search import chip_stages
 
 
 def refuse_unknown(options: CompileOptions) -> None:

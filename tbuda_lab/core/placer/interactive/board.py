@@ -12,8 +12,8 @@ import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError, PlacementError
+from tbuda_lab.core.placer.model.chip_stages import chip_order
 from tbuda_lab.core.placer.model.grid import CoreGrid
-from tbuda_lab.core.placer.search.chip_stages import chip_order
 
 
 class GridShape(NamedTuple):

@@ -19,9 +19,9 @@ from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement,
 from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
+from tbuda_lab.core.placer.model.chip_stages import temporal_epochs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
-from tbuda_lab.core.placer.search.chip_stages import temporal_epochs
 from tbuda_lab.core.placer.state import Outcome
 
 T = TypeVar("T")

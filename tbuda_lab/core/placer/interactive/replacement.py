@@ -15,11 +15,11 @@ import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import EpochLoad
 from tbuda_lab.core.errors import Diagnostic, PlacementError
+from tbuda_lab.core.placer.model.chip_stages import epoch_cost
 from tbuda_lab.core.placer.model.edge_compatibility import Repair
 from tbuda_lab.core.placer.model.grid import CoreGrid, Spot
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows, polish
-from tbuda_lab.core.placer.search.chip_stages import epoch_cost
 
 _STEP = 1.12
 _TRIES = 6

@@ -25,7 +25,7 @@ from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.lowering.hw_ops import tile_shape
 from tbuda_lab.core.placer.model.costs import BIG
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.report import EpochCost
+from tbuda_lab.core.placer.model.report import EpochCost
 
 _TARGETS = 384
 _DIVIDER_STEP = 1.25

@@ -17,11 +17,11 @@ from tbuda_lab.core.balancer.types import Objective
 from tbuda_lab.core.placer.memory.host_link import link_cycles, uses_host
 from tbuda_lab.core.placer.model.batch_bound import time_bound
 from tbuda_lab.core.placer.model.bounds import EqualRuns
+from tbuda_lab.core.placer.model.chip_stages import longest_chains, overhead, slowest_stage
 from tbuda_lab.core.placer.model.costs import CostCache, Needs
 from tbuda_lab.core.placer.model.edge_compatibility import refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, divider_levels
-from tbuda_lab.core.placer.search.chip_stages import longest_chains, overhead, slowest_stage
 from tbuda_lab.core.placer.stalls.stall_model import RunStalls, StallCaches, StallModel
 
 KERNEL_WEIGHT = 1.0

@@ -23,6 +23,7 @@ import numpy as np
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.graph.phases import first_of_each
 from tbuda_lab.core.placer.memory.host_link import share_link
+from tbuda_lab.core.placer.model.chip_stages import divide, epoch_cost, rules
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, place_rows, polish
 from tbuda_lab.core.placer.policies.layers import (
@@ -48,7 +49,6 @@ from tbuda_lab.core.placer.policies.pipelining import pipeline_epoch, without_fu
 from tbuda_lab.core.placer.policies.portfolio import CutoffReached
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
-from tbuda_lab.core.placer.search.chip_stages import divide, epoch_cost, rules
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
 from tbuda_lab.core.placer.stalls.stall_repair import is_held_up, with_least_stall_cycles, with_stall_cycles
 

@@ -13,9 +13,9 @@ import numpy as np
 from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.placer.model.batch_bound import least_times_from
 from tbuda_lab.core.placer.model.bounds import least_rest
+from tbuda_lab.core.placer.model.chip_stages import epoch_cost, slowest_stage
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
-from tbuda_lab.core.placer.search.chip_stages import epoch_cost, slowest_stage
 from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
 
 _BEHIND = 0.05

@@ -21,8 +21,8 @@ from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hw_ops import tile_shape
 from tbuda_lab.core.lowering.legalise import MAX_READERS
 from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.placer.model.chip_stages import out_of_reach
 from tbuda_lab.core.placer.model.problem import Problem
-from tbuda_lab.core.placer.search.chip_stages import out_of_reach
 
 
 def repair_infeasible(graph: Graph, error: PlacementError) -> tuple[Override, ...]:

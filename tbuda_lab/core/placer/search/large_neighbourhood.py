@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import EpochLoad
+from tbuda_lab.core.placer.model.chip_stages import epoch_cost, overhead, slowest_stage
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
@@ -30,7 +31,6 @@ from tbuda_lab.core.placer.policies.pipelining import proposal, proposals, strea
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
 from tbuda_lab.core.placer.policies.swaps import Pairs, SwapSearch
-from tbuda_lab.core.placer.search.chip_stages import epoch_cost, overhead, slowest_stage
 from tbuda_lab.core.placer.search.filling_search import Sooner
 from tbuda_lab.core.placer.search.first_input import WaitCache
 from tbuda_lab.core.placer.search.joint_rows import JointRows

@@ -14,10 +14,10 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, OverrideError
 from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.placer.model.chip_stages import chips_of, epoch_cost
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
-from tbuda_lab.core.placer.search.chip_stages import chips_of, epoch_cost
 from tbuda_lab.core.placer.stalls.repairs import with_edits, with_queues
 from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, with_stall_cycles
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tbuda_lab.core.placer.model.chip_stages import overhead
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies.layers import cheapest_path
 from tbuda_lab.core.placer.policies.op_runs import CostBound
 from tbuda_lab.core.placer.policies.optimal import Optimal
-from tbuda_lab.core.placer.search.chip_stages import overhead
 from tbuda_lab.core.placer.search.first_input import WaitCache, cycles_without_stalls
 
 STALL_SHARES = (0.1, 0.4)

@@ -32,11 +32,11 @@ from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.fused_steps import plan, steps_without_gain
 from tbuda_lab.core.lowering.hw_ops import HwFused, HwMatmul
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer.model.chip_stages import epoch_cost
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
 from tbuda_lab.core.placer.policies.layers import LayerEpochs
 from tbuda_lab.core.placer.record import RecordReader, number, rows_of, whole
-from tbuda_lab.core.placer.search.chip_stages import epoch_cost
 from tbuda_lab.core.placer.state import StartedPlacement
 
 MAX_TRIALS = 2
