@@ -36,6 +36,9 @@ class _Poison:
 
 
 POISON = _Poison()
+UNWRITTEN = {f"aten::{name}" for name in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
+                                          "empty_permuted")}  # fmt: skip
+"""Calls that give memory as it is."""
 ONE_KIND = {
     f"aten::{name}"
     for name in (
@@ -376,6 +379,8 @@ class _TorchImporter:
         if isinstance(plain_kwargs.get("device"), torch.device):  # a model on the meta device makes its constants too
             plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
         result = target(*plain_args, **plain_kwargs)
+        if isinstance(target, torch._ops.OpOverload) and target._schema.name in UNWRITTEN:
+            result = result.zero_()  # what happens to lie there would come into the netlist
         origin = origin_of(node.meta, target)
         label = f"{origin.module}.{node.name}" if origin.module else node.name
         return pytree.tree_map_only(torch.Tensor, lambda t: FoldedValue(t, label), result)
