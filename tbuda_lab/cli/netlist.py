@@ -9,7 +9,8 @@ from pathlib import Path
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.files.atomic import atomic_text
-from tbuda_lab.core.netlist.routing.cases import judge_file
+from tbuda_lab.core.netlist.cores import cases as core_cases
+from tbuda_lab.core.netlist.routing import cases as edge_cases
 
 _PROFILES = """\
 profiles:
@@ -51,7 +52,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                                   "rule.")
     command.add_argument("cases", type=Path, metavar="CASES.jsonl")
     command.add_argument("--out", type=Path, required=True, metavar="OUT.jsonl")
-    command.set_defaults(handler=_edges)
+    command.set_defaults(handler=_judge, judge=edge_cases.judge_file)
+
+    command = commands.add_parser("cores", help="judge cores: bytes of L1 by kind, and streams; JSON lines in and out",
+                                  description="Judges the cores of epochs by the rules that balancer and `netlist "
+                                  "check` go by. A case has ops, arch and input_count; the answer id, verdict, class, "
+                                  "and for groups of cores the bytes by kind and the extra streams.")
+    command.add_argument("cases", type=Path, metavar="CASES.jsonl")
+    command.add_argument("--out", type=Path, required=True, metavar="OUT.jsonl")
+    command.set_defaults(handler=_judge, judge=core_cases.judge_file)
 
     command = commands.add_parser("roundtrip", help="write a netlist in the canonical layout")
     command.add_argument("file", type=Path)
@@ -81,7 +90,7 @@ def _check(arguments: argparse.Namespace) -> int:
     return 1 if errors else 0
 
 
-def _edges(arguments: argparse.Namespace) -> int:
+def _judge(arguments: argparse.Namespace) -> int:
     """Legal and illegal are both answers: the exit code is 0 for either."""
     try:
         cases = arguments.cases.open(encoding="utf-8")
@@ -89,7 +98,7 @@ def _edges(arguments: argparse.Namespace) -> int:
         raise InputError(f"cannot read {arguments.cases}: {error.strerror or error}") from error
     with cases, atomic_text(arguments.out) as out:
         try:
-            for line in judge_file(cases):
+            for line in arguments.judge(cases):
                 out.write(line + "\n")
         except UnicodeDecodeError as error:
             raise InputError(f"{arguments.cases} is not UTF-8 text") from error

@@ -179,53 +179,57 @@ def edge_of(case: Mapping[str, Any]) -> RoutedEdge:
     result, read = case["producer"], case["consumer"]
     kind = read["type"] if read["type"] in _TYPES else "eltwise"
     source = Source(
-        _pair(result["grid"]), _whole(result["t"]), _pair(result["mblock"]), _pair(result["ublock"]), _order(
+        pair_of(result["grid"]), whole_of(result["t"]), pair_of(result["mblock"]), pair_of(result["ublock"]), order_of(
             result["order"]),
-        _whole(result.get("buf_size_mb", 1), least=0), "queue" if result["kind"] == "queue" else str(result["type"]),
+        whole_of(result.get("buf_size_mb", 1), least=0), "queue" if result["kind"] == "queue" else str(result["type"]),
         bool(result.get("untilize_output", False)),
     )
     use = str(read.get("fused", "eltwise"))
-    port = _whole(read["input"], least=0)
+    port = whole_of(read["input"], least=0)
     tiles = read.get("num_index_tiles" if port == 2 else "num_sparse_tiles", 1)
     reader = EdgeReader(
-        kind, port, _pair(read["grid"]), _whole(read["t"]), _pair(read["mblock"]),
-        _pair(read["ublock"]), _order(read["order"]), {"sparse_matmul": "matmul", "fused": "fused_op"}.get(
+        kind, port, pair_of(read["grid"]), whole_of(read["t"]), pair_of(read["mblock"]),
+        pair_of(read["ublock"]), order_of(read["order"]), {"sparse_matmul": "matmul", "fused": "fused_op"}.get(
             read["type"], str(read["type"])),
-        _whole(read.get("buf_size_mb", 2), least=0), _whole(read.get("m_k", 1), least=0),
-        _whole(read.get("u_kt", 1), least=0), _whole(read.get("z", 1)), str(read.get("dim", "")),
-        bool(read.get("bias", False)), use, _whole(read.get("operand", 0), least=0), str(read.get("mode", "t")),
-        _whole(tiles), _whole(read.get("kernel_broadcast", 0) or 0, least=0), bool(read.get("kb_per_t", False)),
+        whole_of(read.get("buf_size_mb", 2), least=0), whole_of(read.get("m_k", 1), least=0),
+        whole_of(read.get("u_kt", 1), least=0), whole_of(read.get("z", 1)), str(read.get("dim", "")),
+        bool(read.get("bias", False)), use, whole_of(read.get("operand", 0), least=0), str(read.get("mode", "t")),
+        whole_of(tiles), whole_of(read.get("kernel_broadcast", 0) or 0, least=0), bool(read.get("kb_per_t", False)),
     )
-    steps = tuple(_step(step) for step in case.get("tms", ()))
+    steps = tuple(step_of(step) for step in case.get("tms", ()))
     return RoutedEdge(
-        source, steps, reader, _whole(case.get("input_count", 1)), _pair(case.get("unpad") or (0, 0), least=0),
-        _pair(case.get("pad") or (0, 0), least=0), str(case["arch"]), _whole(case.get("dst", 8)),
+        source, steps, reader, whole_of(case.get("input_count", 1)), pair_of(case.get("unpad") or (0, 0), least=0),
+        pair_of(case.get("pad") or (0, 0), least=0), str(case["arch"]), whole_of(case.get("dst", 8)),
     )
 
 
-def _whole(value: Any, least: int = 1) -> int:
+def whole_of(value: Any, least: int = 1) -> int:
+    """An integer of at least `least`. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1 << 31:
         raise ValueError(f"{value!r} is not a whole number of at least {least}")
     return value
 
 
-def _pair(value: Any, least: int = 1) -> tuple[int, int]:
+def pair_of(value: Any, least: int = 1) -> tuple[int, int]:
+    """Two such integers."""
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         raise ValueError(f"{value!r} is not a pair")
-    return _whole(value[0], least), _whole(value[1], least)
+    return whole_of(value[0], least), whole_of(value[1], least)
 
 
-def _order(value: Any) -> str:
+def order_of(value: Any) -> str:
+    """A ublock order, "r" or "c". Raises ValueError."""
     if value not in ("r", "c"):
         raise ValueError(f"{value!r} is not a ublock order")
     return str(value)
 
 
-def _step(value: Any) -> Step:
+def step_of(value: Any) -> Step:
+    """A TM as a step. Raises ValueError."""
     name, *arguments = value
     count = {"transpose": 0, "pad": 2, "tile_broadcast": 0}.get(name, 1)
     if name not in ("hslice", "vslice", "hstack", "vstack", "r", "c", "z", "transpose", "pad", "tile_broadcast"):
         raise ValueError(f"{name!r} is not a TM")
     if len(arguments) < count:
         raise ValueError(f"the TM {name} takes {count} numbers")
-    return (name, *(_whole(a, least=0 if name == "pad" else 1) for a in arguments[:count]))
+    return (name, *(whole_of(a, least=0 if name == "pad" else 1) for a in arguments[:count]))
