@@ -83,7 +83,7 @@ def test_records_are_consistent(name: str) -> None:
 
 def test_published_figures() -> None:
     gs, wh, bh = (load_device(arch) for arch in ARCHS)
-    assert (gs.l1_usable, wh.l1_usable, bh.l1_usable) == (577_408, 1_027_968, 1_015_616)
+    assert (gs.l1_usable, wh.l1_usable, bh.l1_usable) == (839_616, 1_290_176, 1_277_824)
     assert gs.dram_start(0) == 0x4FB0900
     assert [wh.dram_start(c) for c in (0, 3)] == [51_183_616 + 0x100, 108_658_688 + 0x100]
     assert (gs.dram_channels, gs.dram_subchannels) == (8, 1)

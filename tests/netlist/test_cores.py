@@ -11,8 +11,11 @@ import pytest
 
 from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.netlist import check
 from tbuda_lab.core.netlist.cores import buffers
 from tbuda_lab.core.netlist.cores.cases import judge_case, judge_lines
+from tbuda_lab.core.netlist.schema import Execute, Netlist
+from tests.netlist import builders as b
 
 B16, B8, F32 = 2080, 1120, 4128  # bytes of a tile with its header
 
@@ -196,3 +199,37 @@ def test_a_line_that_is_no_case_is_named_and_nothing_is_written(tmp_path: Path, 
     bad.write_text(json.dumps(good) + "\n")
     assert main(["netlist", "cores", str(bad), "--out", str(out)]) == 0
     assert json.loads(out.read_text())["verdict"] == "legal"
+
+
+def sliced(inner: int) -> Netlist:
+    """(2, 2, inner) x (inner, 24) tiles, the weight preloaded and sliced in two over its columns."""
+    mm = b.op("mm", "matmul", ["x", "w"], (2, 2, 12), attributes={"m_k": inner // 5, "u_kt": 5},
+              tms={1: [b.tm("hslice", 2)]})
+    netlist = b.build([mm], {"x": (2, 2, inner)}, [b.queue("w", (1, inner, 24), kind="ram", entries=1)])
+    (settings,) = [i.settings for i in netlist.programs[0].instructions if isinstance(i, Execute)]
+    settings["w"].fields["prologue"] = True
+    return netlist
+
+
+def test_the_check_names_core_kinds_and_what_would_fit() -> None:
+    """A weight that is sliced over columns and preloaded: whole as it lies, with its buffer beside it."""
+    assert not [f for f in check(sliced(5), "grayskull") if f.rule in ("R6", "N17")]
+    (finding,) = [f for f in check(sliced(10), "grayskull") if f.rule in ("R6", "N17")]
+    assert finding.where == ("graphs", "g", "mm")
+    assert f"preloaded as it lies in its queue {10 * 24 * B16:,}" in finding.message
+    assert f"buffer of input 1 {2 * 12 * 5 * B16:,}" in finding.message
+    assert "core [0, 0]" in finding.message and "839,616 for buffers" in finding.message
+    assert finding.fix == "it fits without a prologue of 'w', or with 1 more column of cores"
+
+
+def test_the_check_counts_streams() -> None:
+    """A scalar that is preloaded for 8 x 8 cores."""
+    add = b.op("add", "add", ["x", "s"], (1, 32, 64), grid=(8, 8), tms={1: [b.tm("broadcast", r=32, c=64)]})
+    netlist = b.build([add], queues=[b.queue("x", (1, 32, 64), grid=(8, 8)),
+                                     b.queue("s", (1, 1, 1), kind="ram", entries=1)])
+    assert not [f for f in check(netlist) if f.rule in ("R6", "N17")]
+    (settings,) = [i.settings for i in netlist.programs[0].instructions if isinstance(i, Execute)]
+    settings["s"].fields["prologue"] = True
+    (finding,) = [f for f in check(netlist) if f.rule in ("R6", "N17")]
+    assert (finding.rule, finding.where) == ("N17", ("graphs", "g", "add"))
+    assert "the router counts 66 extra streams" in finding.message and "'s'" in finding.fix

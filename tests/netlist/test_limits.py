@@ -19,8 +19,7 @@ from tests.netlist.rules.common import Change, fused_of, on_op, on_queue, q
 TILE = 2080  # of 2064 bytes
 BUFFER = 2 * 4 * TILE + 32  # two entries of 2 x 2 tiles
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
-OWN_L1 = 2 * TILE + 2 * 4 * TILE  # of the op: a double buffer of one tile, two mblocks of the output
-PIPES = 256 * KIB + 64  # of L1, which compilers leave to routing tables
+OWN_L1 = 32 * TILE + 2 * 4 * TILE  # of the op: twice the least buffer, for its reads from DRAM; two mblocks of output
 L1 = {arch: load_device(arch).l1_usable for arch in ("wormhole_b0", "grayskull")}
 
 
@@ -58,12 +57,10 @@ LIMITS: list[tuple[str, str, Callable[[], Netlist], Change, Callable[[], Netlist
         ("R2", "wormhole_b0", at((3, 0), loc="host"), at((4, 0), loc="host")),
         ("R2", "wormhole_b0", at((0, GIB - BUFFER), loc="host"), at((0, GIB), loc="host")),
         ("R1.output", "grayskull", output_at(0x30000000), output_at(0x30000000 - 32)),
-        ("R6.compiler", "wormhole_b0", on_op(overlay_size=64 * KIB + L1["wormhole_b0"] - OWN_L1),
+        ("R6", "wormhole_b0", on_op(overlay_size=64 * KIB + L1["wormhole_b0"] - OWN_L1),
          on_op(overlay_size=64 * KIB + L1["wormhole_b0"] - OWN_L1 + 32)),
-        ("R6", "wormhole_b0", on_op(overlay_size=64 * KIB + L1["wormhole_b0"] + PIPES - OWN_L1),
-         on_op(overlay_size=64 * KIB + L1["wormhole_b0"] + PIPES - OWN_L1 + 32)),
-        ("R6", "grayskull", on_op(overlay_size=64 * KIB + L1["grayskull"] + PIPES - OWN_L1),
-         on_op(overlay_size=64 * KIB + L1["grayskull"] + PIPES - OWN_L1 + 32)),
+        ("R6", "grayskull", on_op(overlay_size=64 * KIB + L1["grayskull"] - OWN_L1),
+         on_op(overlay_size=64 * KIB + L1["grayskull"] - OWN_L1 + 32)),
     )
 ]
 LIMITS.append(("S6", "wormhole_b0", b.splice, on_op(attributes={"input0": [0, 2, 2], "input1": [0, 2, 2]}),

@@ -22,7 +22,7 @@ from tbuda_lab.core.netlist.schema import Execute, Netlist, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import l1_buffers, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables, queue_groups
 
-KINDS = ("output", "intermediate", "parameter", "input")
+KINDS = ("output", "intermediate", "parameter", "input", "headers")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +77,7 @@ def l1_map(result: SimulatedCompile, op: str) -> L1Map:
         buffers += [("parameter", -1, "", int(row["l1_param"])), ("input", -1, "", int(row["l1_input"]))]
     else:
         buffers += _operands(result, op, table.profile, rows)
+        buffers.append(("headers", -1, "", table.profile.headers))
     parts = []
     address = device.l1_reserved
     for kind, operand, source, size in sorted(buffers, key=lambda p: KINDS.index(p[0])):

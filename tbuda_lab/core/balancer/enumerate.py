@@ -282,7 +282,8 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     rows["l1_output"] = block * np.maximum(rows["buf_size_mb"], parts) * out_tile
 
     reduces_z = isinstance(profile.op, HwReduce) and profile.op.dim == "z"
-    if profile.intermed_df != profile.df and (profile.matmul_like or reduces_z):
+    apart = profile.intermed_df != profile.df or profile.feeds_host  # untilized, the output cannot hold partial results
+    if apart and (profile.matmul_like or reduces_z):
         rows["l1_intermed"] = block * tile_bytes(profile.intermed_df, align=align)
     elif isinstance(profile.op, HwFused):
         partials = intermediate_tiles(profile.op, device.arch, (m, n, ur, uc), rows["m_k"].astype(np.int64),
@@ -300,13 +301,13 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     if isinstance(profile.op, HwSparseMatmul):
         tiles, resident = picker_bytes(profile, rows, align)
         l1_param += tiles
-        room = device.l1_usable - rows["l1_output"] - rows["l1_intermed"] - l1_param - l1_input
+        room = device.l1_usable - profile.headers - rows["l1_output"] - rows["l1_intermed"] - l1_param - l1_input
         keep = resident <= room
         rows["prologue"] |= np.where(keep, np.uint32(ENCODING), np.uint32(0))
         l1_param += np.where(keep, resident, 0)
         l1_input += np.where(keep, 0, streamed_encoding_bytes(resident, align))
     rows["l1_input"], rows["l1_param"] = l1_input, l1_param
-    fixed = rows["l1_output"] + rows["l1_intermed"] + l1_param
+    fixed = rows["l1_output"] + rows["l1_intermed"] + l1_param + profile.headers
     rows["l1_total"] = fixed + l1_input
 
     limit = device.l1_usable

@@ -12,46 +12,146 @@ from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encodin
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.lowering.hw_ops import HwReduce, HwSparseMatmul
+from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.hw_ops import HwFused, HwReduce, HwSparseMatmul, HwSplice
+from tbuda_lab.core.netlist.cores import buffers
+from tbuda_lab.core.options import CompileOptions
+
+
+def header_bytes(graph: Graph, options: CompileOptions) -> int:
+    """Bytes of tile headers that every core has: for each size of tile of a graph beyond the first, as every epoch may
+    have all of them."""
+    sizes: set[int] = set()
+    for node in graph:
+        formats = {node.df or options.data_format}
+        if node.kind is NodeKind.OP:
+            formats.add(node.attrs.get("intermed_df") or node.df or options.data_format)
+            formats |= {SPARSE_TILE_DF, ENCODING_DF} if isinstance(node.op, HwSparseMatmul) else set()
+        elif node.kind is NodeKind.OUTPUT and options.output_queues_on_host:
+            sizes |= {tile_bytes(df, header=False) for df in formats}
+        sizes |= {tile_bytes(df) for df in formats}
+    return max(0, len(sizes) - 1) * buffers.HEADERS
+
+
+RELAYS = buffers.RELAY_TILES
+"""Tiles of relays beside a buffer that is gathered from several cores, or taken by several, at most."""
 
 
 def operand_bytes(
     profile: OpProfile, port: int, rows: np.ndarray, multiplier: Mapping[int, int], align: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(input buffer, resident parameter) of one operand for every row. multiplier: blocks in an operand's buffer, where
-    it isn't the usual two."""
+    """(what feeds it, resident parameter) of one operand for every row, on the core that keeps the most: the sizes of
+    `netlist.cores.buffers` for an operand whose queue is laid out as it is read, and of the worst that another op or
+    queue can ask for. multiplier: granules that an operand's buffer has at least, where it is asked for."""
     operand = profile.operands[port]
     rows = as_read(profile, port, rows)
-    ur, uc = rows["ublock_r"].astype(np.int64), rows["ublock_c"].astype(np.int64)
-    m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
-    u_kt = np.maximum(rows["u_kt"].astype(np.int64), 1)
     tile = tile_bytes(operand.df, align=align)
-    factor = max(multiplier.get(port, 2), 2)
-    z = operand.tiles[0]
-    # a preloaded parameter stays for all t: what t-streaming cuts into parts is there with all its parts
-    parts_r, parts_c = rows["stream_r"].astype(np.int64), rows["stream_c"].astype(np.int64)
-    if operand.role == "in0":
-        # one row of ublocks: the first operand has the minimal buffer (`min_buffer_input: 0`)
-        streamed = factor * ur * (uc if profile.kind == "depthwise" else u_kt)
-        whole = z * parts_r * m * ur * profile.inner * (n * uc if profile.kind == "depthwise" else 1)
-    elif operand.role == "in1":
-        streamed = factor * uc * (1 if profile.kind == "depthwise" else u_kt * n)
-        whole = z * operand.tiles[1] * parts_c * n * uc
-    elif operand.role == "bias":
-        streamed = np.maximum(2 // u_kt, factor) * ur * uc
-        whole = z * parts_c * n * uc
-    else:
-        streamed = factor * _elt_ublock(profile, ur, uc, u_kt)
-        if profile.uses and profile.uses[port].late:
-            streamed = np.maximum(streamed, late_tiles(rows))
-        whole = operand.tiles[0] * operand.tiles[1] * operand.tiles[2] // rows["cores"].astype(np.int64)
+    g, kernel = _kernel_buffer(profile, port, rows, multiplier, tile)
+    length = tiles_read(profile, port, rows)
+    streamed = _streamed_tiles(profile, port, rows, g, kernel, length, tile)
     if operand.feed != "parameter":
         return streamed * tile, np.zeros(len(rows), dtype=np.int64)
-    # a small one is kept as it lies in its queue and fed through the ordinary input buffer
-    prologue, small = preloads(profile, port, rows), is_small(profile, port, rows)
-    resident = np.where(small, resident_tiles(profile, port, rows), np.where(prologue, whole, 0))
-    beside = np.maximum(streamed - resident, 0) if operand.may_stream else 0
-    return np.where(prologue & ~small, beside, streamed) * tile, resident * tile
+    beside, resident = _preloaded_tiles(profile, port, rows, kernel, length)
+    if operand.may_stream:
+        beside = np.maximum(beside, streamed - resident)
+    prologue = preloads(profile, port, rows)
+    return np.where(prologue, beside, streamed) * tile, np.where(prologue, resident, 0) * tile
+
+
+def least_tiles(g: np.ndarray, factor: int) -> np.ndarray:
+    """Tiles of an input buffer for which a multiplier is asked. g: of a granule, what an op releases at once."""
+    least: np.ndarray = g * max(factor, 2)
+    return least
+
+
+def input_tiles(profile: OpProfile, port: int, rows: np.ndarray, factor: int, align: int) -> np.ndarray:
+    """`least_tiles` of an operand for every row."""
+    operand = profile.operands[port]
+    g, _ = _kernel_buffer(profile, port, as_read(profile, port, rows), {}, tile_bytes(operand.df, align=align))
+    return least_tiles(g, factor)
+
+
+def _kernel_buffer(
+    profile: OpProfile, port: int, rows: np.ndarray, multiplier: Mapping[int, int], tile: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(granule, ordinary buffer) of an operand in tiles."""
+    operand, op = profile.operands[port], profile.op
+    m, n, u, v = (rows[f].astype(np.int64) for f in ("mblock_m", "mblock_n", "ublock_r", "ublock_c"))
+    u_kt, m_k = (np.maximum(rows[f].astype(np.int64), 1) for f in ("u_kt", "m_k"))
+    number = {"in0": 0, "in1": 1}.get(operand.role, 2)
+    kind = "depthwise" if profile.kind == "depthwise" else "matmul" if number < 2 else "eltwise"
+    dim = op.dim if isinstance(op, HwReduce) else ""
+    # one row of ublocks: the first operand of a matmul or depthwise has the minimal buffer (`min_buffer_input: 0`)
+    g = buffers.granule("reduce" if dim else kind, number, (m, n, u, v), u_kt, number if profile.fused_sums else 0, dim)
+    count = len(profile.operands)
+    least: np.ndarray | int = least_tiles(g, multiplier[port]) if port in multiplier else 0
+    if profile.uses and profile.uses[port].late:
+        least = np.maximum(least, late_tiles(rows))
+    kernel = buffers.ordinary(g, tile, count if count > 3 and isinstance(op, (HwFused, HwSplice)) else 3, 0, least)
+    if profile.fused_sums and number < 2:  # a matmul inside a fused op keeps its operands for the whole sum
+        kernel = np.maximum(kernel, 2 * m_k * g * np.where(number, n, n > 1))
+    return g, kernel
+
+
+def tiles_read(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
+    """Tiles that one core reads of an operand for one input: of all t, after its TMs. rows: `as_read`."""
+    operand = profile.operands[port]
+    t, m, n, u, v = (rows[f].astype(np.int64) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c"))
+    inner = max(profile.inner, 1)
+    tiles: np.ndarray
+    if operand.role == "in0":
+        tiles = t * m * u * inner * (n * v if profile.kind == "depthwise" else 1)
+    elif operand.role == "in1":
+        tiles = t * inner * n * v
+    elif isinstance(profile.op, HwReduce) and profile.op.dim in "rc":
+        tiles = t * inner * (n * v if profile.op.dim == "r" else m * u)
+    elif isinstance(profile.op, HwSplice):
+        z, rt, ct = operand.tiles
+        tiles = z * rt * ct // rows["cores"].astype(np.int64)
+    else:
+        tiles = t * m * n * u * v
+    return np.maximum(tiles * profile.z_group, 1)
+
+
+def _taken_by_several(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarray:
+    """Rows of which several cores take an operand together."""
+    role = profile.operands[port].role
+    if profile.fused_sums or role not in ("in0", "in1"):
+        return np.zeros(len(rows), dtype=bool)
+    several: np.ndarray = rows["grid_c" if role == "in0" else "grid_r"] > 1
+    return several
+
+
+def _streamed_tiles(
+    profile: OpProfile, port: int, rows: np.ndarray, g: np.ndarray, kernel: np.ndarray, length: np.ndarray, tile: int
+) -> np.ndarray:
+    """Tiles of an operand that is not preloaded: its buffer as reads from DRAM enlarge it, with what they stage, or
+    with the relays of what another op makes. Reads run on, or jump at every tile."""
+    most = kernel + RELAYS
+    several = _taken_by_several(profile, port, rows)
+    for step in (np.gcd(length, kernel), np.ones_like(length)):
+        chunk = buffers.read_chunk(length, g, step, tile)
+        staging = buffers.grown(chunk, tile, buffers.phase_tiles(length, length, g))
+        inside, beside = buffers.streamed(kernel, chunk, g, tile, length, length)
+        most = np.maximum(most, np.where(several, kernel + staging, inside + beside))
+    return most
+
+
+def _preloaded_tiles(
+    profile: OpProfile, port: int, rows: np.ndarray, kernel: np.ndarray, length: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(ordinary buffer and relays, resident tiles) of an operand that is preloaded: as it is read where it fits its
+    buffer; a second operand without TMs shared by a column; as it lies in its queue otherwise."""
+    after = length <= kernel
+    beside, resident = kernel + RELAYS, resident_tiles(profile, port, rows)
+    if profile.operands[port].role == "in1" and not profile.operands[port].tms and not profile.fused_sums:
+        share = np.ones_like(length)
+        for d in range(2, int(rows["grid_r"].max(initial=1)) + 1):
+            share = np.where((rows["grid_r"] >= d) & (length % d == 0), d, share)
+        plain = (rows["stream_r"] == 1) & (rows["stream_c"] == 1)
+        resident = np.where(plain, length // share, resident)
+        beside = np.where(plain & (share == 1), 0, beside)
+    return np.where(after, 0, beside), np.where(after, length, resident)
 
 
 def late_tiles(rows: np.ndarray | np.void) -> np.ndarray:
@@ -75,17 +175,6 @@ def streamed_encoding_bytes(resident: np.ndarray, align: int) -> np.ndarray:
     """The buffer of an encoding that L1 has no room for: two of its tiles at most."""
     streamed: np.ndarray = np.minimum(resident, 2 * tile_bytes(ENCODING_DF, align=align))
     return streamed
-
-
-def _elt_ublock(profile: OpProfile, ur: np.ndarray, uc: np.ndarray, u_kt: np.ndarray) -> np.ndarray:
-    """Tiles of one input ublock of an eltwise op, splice or reduce."""
-    op = profile.op
-    tiles: np.ndarray = ur * uc
-    if isinstance(op, HwReduce) and op.dim == "r":
-        tiles = u_kt * uc
-    elif isinstance(op, HwReduce) and op.dim == "c":
-        tiles = u_kt * ur
-    return tiles
 
 
 SMALL_TILES = 24
@@ -113,7 +202,9 @@ def resident_tiles(profile: OpProfile, port: int, rows: np.ndarray) -> np.ndarra
         reads_r, reads_c = operand.role in ("elt", "in0"), operand.role in ("elt", "in1", "bias")
     share_r = np.gcd(grid_r, rt) if reads_r else np.ones_like(grid_r)
     share_c = np.gcd(grid_c, ct) if reads_c else np.ones_like(grid_c)
-    tiles: np.ndarray = z * rt * ct // (share_r * share_c)
+    # a transposed queue has its buffers along the other side: several of them come to lie on one core
+    on_core = -(-share_r // rows["grid_r"].astype(np.int64)) * -(-share_c // rows["grid_c"].astype(np.int64))
+    tiles: np.ndarray = z * rt * ct // (share_r * share_c) * on_core
     return tiles
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
+from tbuda_lab.core.balancer.l1 import header_bytes
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.device import DeviceSpec
@@ -17,7 +18,8 @@ from tbuda_lab.core.options import CompileOptions
 def profiles(graph: Graph, options: CompileOptions) -> dict[str, OpProfile]:
     """The profile of every op, in graph order."""
     users, phase = graph.users(), phases(graph)
-    return {node.name: profile_of(graph, node, options, users, phase) for node in graph.ops}
+    headers = header_bytes(graph, options)
+    return {node.name: profile_of(graph, node, options, users, phase, headers) for node in graph.ops}
 
 
 def signature_of(profile: OpProfile, choice: Choice) -> str:

@@ -72,6 +72,7 @@ class OpProfile:
     accumulates: bool = False  # a sum of gradients: the whole output stays in L1, however many parts it has
     stream_parameters: bool = False  # the user wants no parameter preloaded, not even a small one
     once: bool = False  # it runs once for a whole batch: an op of the optimizer
+    headers: int = 0  # bytes of tile headers on every core, for the sizes of tiles that the model has
     shared_ram: bool = False  # it writes a ram that others write or read too: tiles row by row, whoever writes it
 
     @property
@@ -175,10 +176,10 @@ def _operand(graph: Graph, edge: Edge, role: str, fallback: DataFormat, users: U
 
 
 def profile_of(
-    graph: Graph, node: Node, options: CompileOptions, users: Users, phase: Mapping[str, str]
+    graph: Graph, node: Node, options: CompileOptions, users: Users, phase: Mapping[str, str], headers: int = 0
 ) -> OpProfile:
     """Profile of one op of a lowered graph. users: of every node its readers as (name, operand index); phase: of every
-    op the part of the graph that it is in, see `phases`."""
+    op the part of the graph that it is in, see `phases`; headers: `header_bytes` of the graph."""
     op = node.op
     if not isinstance(op, HwOp):
         raise TypeError(f"{node.name!r} is not a hardware op: {op!r}")
@@ -233,5 +234,6 @@ def profile_of(
         accumulates=accumulates,
         stream_parameters=options.default_dram_parameters is True,
         shared_ram=shared_ram,
+        headers=headers,
         once=direction_of(phase.get(node.name, "forward")) == ONCE,
     )

@@ -331,7 +331,7 @@ class _Emitter:
                 "act_t": self._activation_slices(node, row),
             }
         elif isinstance(op, HwDepthwise):
-            attributes = {"m_k": op.kernel, "u_kt": 1}
+            attributes = {"m_k": op.kernel, "u_kt": 1, "min_buffer_input": 0}
             if op.bias:
                 attributes["bias"] = True
         elif isinstance(op, HwReduce):

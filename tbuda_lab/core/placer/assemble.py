@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from tbuda_lab.core.balancer.l1 import operand_bytes
+from tbuda_lab.core.balancer.l1 import input_tiles
 from tbuda_lab.core.balancer.types import Bounds, Epoch, Objective, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic
-from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.placer.memory.queues import PlannedQueues, QueuePlanner
 from tbuda_lab.core.placer.model.bounds import bounds
 from tbuda_lab.core.placer.model.chip_stages import check_reach, chips_of, pipeline_note, temporal_epochs
@@ -186,8 +185,7 @@ def input_buffers(
         profile, row = problem.profiles[op], problem.tables[op].rows[rows[op] : rows[op] + 1]
         sizes = list(tiles.get(name, (0,) * len(profile.operands)))
         for port in factors:
-            align = problem.device.tile_align
-            fed = int(operand_bytes(profile, port, row, factors, align)[0][0])
-            sizes[port] = max(sizes[port], fed // tile_bytes(profile.operands[port].df, align=align))
+            least = int(input_tiles(profile, port, row, factors[port], problem.device.tile_align)[0])
+            sizes[port] = max(sizes[port], least)
         tiles[name] = tuple(sizes)
     return tiles

@@ -151,6 +151,15 @@ case("N15", read_four_times, by_all_operands, "queues/x")
 case("N16", two_products, on_four_cores, "graphs/g/f/inputs")
 
 
+def scalar_for_all_cores() -> Netlist:
+    """64 cores read one tile."""
+    add = op("o", "add", ["x", "y"], (1, 32, 64), grid=(8, 8), tms={0: [tm("broadcast", r=32, c=64)]})
+    return b.build([add], queues=[b.queue("x", (1, 1, 1)), b.queue("y", (1, 32, 64), grid=(8, 8))])
+
+
+case("N17", scalar_for_all_cores, setting(prologue=True), "graphs/g/o")
+
+
 def of_two_chips() -> Netlist:
     """A sum of two queues; the second is to move to another chip."""
     return b.build([op("o", "add", ["x", "y"])], {"x": (1, 2, 2), "y": (1, 2, 2), "x.1": (1, 2, 2)})

@@ -69,6 +69,5 @@ case(
     lambda n: setattr(q(n, "w"), "buffers", list(q(n, "v").buffers)),
     "queues/w/dram",
 )
-case("R6", b.unary, on_op(buf_size_mb=1000), "graphs/g/op0/buf_size_mb")
+case("R6", b.unary, on_op(buf_size_mb=1000), "graphs/g/op0")
 case("R6", b.unary, on_op(overlay_size=1 << 21), "graphs/g/op0")
-case("R6.compiler", b.unary, on_op(buf_size_mb=130), "graphs/g/op0")

@@ -2,6 +2,7 @@
 
 from tbuda_lab.core.netlist.check import (
     attributes,
+    cores,
     formats,
     fused,
     graphs,
@@ -35,6 +36,7 @@ __all__ = [
     "Rule",
     "attributes",
     "check",
+    "cores",
     "describe",
     "facts_of",
     "formats",

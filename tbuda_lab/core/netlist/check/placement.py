@@ -1,15 +1,14 @@
-"""Rules R: cores, DRAM, host memory and L1 of the device."""
+"""Rules R: cores, DRAM and host memory of the device."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 from tbuda_lab.core.netlist.check.context import CheckContext
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.schema import Allocate, Deallocate, NetOp, Queue
-from tbuda_lab.core.netlist.sizes import L1Use, l1_use, queue_buffer_bytes
+from tbuda_lab.core.netlist.sizes import queue_buffer_bytes
 
 
 @rule("R4", "op", "placement")
@@ -212,40 +211,3 @@ def _meet(lives: dict[str, list[tuple[int, int]]], a: str, b: str) -> bool:
     if a not in lives or b not in lives:
         return True
     return any(s < f and t < e for s, e in lives[a] for t, f in lives[b])
-
-
-def _l1(c: CheckContext, op: NetOp) -> L1Use:
-    """What an op takes of L1, counted once for all rules that ask."""
-    uses: dict[int, L1Use] = c.__dict__.setdefault("_l1_uses", {})
-    entry = uses.get(id(op))
-    if entry is None:
-        entry = uses[id(op)] = l1_use(c, op, c.facts.align, c.preloads(op))
-    return entry
-
-
-def _parts(use: L1Use) -> str:
-    parts = {f.name: getattr(use, f.name) for f in dataclasses.fields(use)}
-    return ", ".join(f"{name} {size}" for name, size in parts.items() if size)
-
-
-@rule("R6", "op", "placement")
-def l1_fits(c: CheckContext, op: NetOp) -> Issues:
-    """The buffers of an op fit the L1 of a core."""
-    if op.type == "ethernet_datacopy":
-        return
-    use = _l1(c, op)
-    if use.total > c.facts.l1_limit:
-        key = "buf_size_mb" if use.output * 2 > use.total else "mblock"
-        yield key, f"a core needs at least {use.total} bytes of L1 ({_parts(use)}), {c.facts.arch} has " \
-            f"{c.facts.l1_limit} for buffers", "take a larger grid, smaller blocks or fewer output buffers"
-
-
-@rule("R6.compiler", "op", "placement", "note")
-def l1_as_compiled(c: CheckContext, op: NetOp) -> Issues:
-    """The buffers of an op fit what a compiler may use of L1, which leaves room for firmware and routing."""
-    if op.type == "ethernet_datacopy":
-        return
-    use = _l1(c, op)
-    if c.facts.device.l1_usable < use.total <= c.facts.l1_limit:
-        yield "", f"a core needs at least {use.total} bytes of L1 ({_parts(use)}), compilers use up to " \
-            f"{c.facts.device.l1_usable} on {c.facts.arch}", "it may still fit; smaller blocks make sure that it does"

@@ -20,7 +20,7 @@ Issues = Iterator[Issue]
 PROFILES = ("backend", "strict")
 STAGES = ("parse", "verify", "fused", "programs", "workload", "golden", "shapes", "placement", "route")
 FILES = ("devices", "queues", "graphs", "attributes", "tms", "tiles", "formats", "special", "fused", "programs",
-         "workload", "shapes", "placement", "routing")
+         "workload", "shapes", "placement", "cores", "routing")
 SCOPES = ("netlist", "queue", "graph", "op", "fused_op", "program", "setting")
 
 
@@ -92,7 +92,6 @@ def describe() -> list[dict[str, Any]]:
 
 
 ARCHS = ("grayskull", "wormhole", "wormhole_b0", "blackhole")
-_PIPEGEN_BYTES = 256 * 1024 + 64  # of L1, kept by compilers for routing tables; buffers may grow into it by hand
 _A0_DST = 4                  # wormhole A0 took ublocks four times as large
 
 
@@ -114,8 +113,8 @@ class NetlistFacts:
 
     @property
     def l1_limit(self) -> int:
-        """Bytes of L1 that buffers can have at most; `device.l1_usable` is what compilers allow themselves."""
-        return self.device.l1_usable + _PIPEGEN_BYTES
+        """Bytes of L1 that buffers can have at most."""
+        return self.device.l1_usable
 
     def dst_limit(self, acc_df: DataFormat | None) -> int:
         """Tiles of one ublock at most."""

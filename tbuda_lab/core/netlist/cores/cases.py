@@ -14,7 +14,7 @@ from tbuda_lab.core.netlist.cores import buffers
 from tbuda_lab.core.netlist.cores.operands import CoreOp, CoreOperand
 from tbuda_lab.core.netlist.cores.router import router_streams
 from tbuda_lab.core.netlist.cores.usage import OpCores, core_buffers
-from tbuda_lab.core.netlist.routing import EdgeReader, RouteRule, Source
+from tbuda_lab.core.netlist.routing import EdgeReader, Source
 from tbuda_lab.core.netlist.routing.cases import (
     ELTWISE,
     MOST_LINE,
@@ -23,7 +23,7 @@ from tbuda_lab.core.netlist.routing.cases import (
     step_of,
     whole_of,
 )
-from tbuda_lab.core.netlist.routing.edge import MOST_TILES, RoutedEdge, divides
+from tbuda_lab.core.netlist.routing.edge import MOST_TILES
 from tbuda_lab.core.netlist.routing.layout import shape_after
 from tbuda_lab.core.netlist.routing.op_rules import transposable
 
@@ -179,12 +179,10 @@ def _operand(i: Mapping[str, Any], reader: EdgeReader, before: CoreOp | None) ->
         source = Source(pair_of(q["grid"]), whole_of(q["t"]), pair_of(q["mblock"]), pair_of(q["ublock"]), "r", 1,
                         "queue")
     steps = tuple(step_of(step) for step in i["tms"])
-    if divides(RoutedEdge(source, steps, reader)) is RouteRule.SHAPE:
-        raise ValueError(f"a TM of input {reader.port} does not divide what it gets")
     operand = CoreOperand(source, steps, reader, tile_bytes(_format(i["df"]), align=ALIGN), bool(i.get("prologue")),
                           whole_of(i.get("min_tiles", 0), least=0))
     after, seen = shape_after(source.shape, steps), operand.seen
-    if (seen.t, seen.rows, seen.columns) != after and (seen.t is not None or (seen.rows, seen.columns) != after[1:]):
+    if not operand.fits:
         raise ValueError(f"input {reader.port} has {after} tiles (t, rows, columns) after its TMs, the op reads "
                          f"{(seen.t, seen.rows, seen.columns)}")
     if max(int(np.prod(source.shape)), int(np.prod(after))) > MOST_TILES:

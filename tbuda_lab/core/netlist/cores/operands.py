@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tbuda_lab.core.netlist.cores import buffers
 from tbuda_lab.core.netlist.routing import tile_lists
+from tbuda_lab.core.netlist.routing.edge import RoutedEdge, divides
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, OperandView, Source, Step, shape_after, view
 from tbuda_lab.core.netlist.routing.stacks import chain_of, phases, sent_in_phases
 from tbuda_lab.core.netlist.routing.tile_lists import PADDING
@@ -17,6 +18,7 @@ from tbuda_lab.core.netlist.routing.tile_lists import PADDING
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+SPARSE = "sparse_matmul"
 SHORT_LIST = 64
 """Steps up to which a list is taken as it is; a longer one that only repeats counts as its period."""
 LEAST_PERIOD = 32
@@ -39,8 +41,16 @@ class CoreOperand:
 
     @property
     def seen(self) -> OperandView:
-        after = shape_after(self.source.shape, self.steps, self.unpad, self.pad)
-        return view(self.reader, after)
+        """How the op reads it."""
+        return view(self.reader, shape_after(self.source.shape, self.steps, self.unpad, self.pad))
+
+    @property
+    def fits(self) -> bool:
+        """Whether every TM divides what it gets, and the op reads what comes out."""
+        if divides(RoutedEdge(self.source, self.steps, self.reader, unpad=self.unpad, pad=self.pad)):
+            return False
+        after, seen = shape_after(self.source.shape, self.steps, self.unpad, self.pad), self.seen
+        return (seen.rows, seen.columns) == after[1:] and seen.t in (None, after[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +97,7 @@ class CoreOp:
     @property
     def adds_up(self) -> bool:
         """Whether partial results wait in a buffer of intermediates."""
-        if self.kind == "matmul":
+        if self.kind in ("matmul", SPARSE):
             return self.bias or self.m_k > 1 or self.accumulate
         if self.kind == "depthwise":
             return self.bias or self.m_k > 1
@@ -96,19 +106,25 @@ class CoreOp:
     def granule(self, operand: CoreOperand) -> int:
         """`buffers.granule` of an operand."""
         reader = operand.reader
+        if self.kind == SPARSE and reader.port != 1:
+            return int(reader.tiles) if reader.port == 0 else 1
         kind, port = (reader.use, reader.operand) if self.kind == "fused" else (self.kind, reader.port)
         blocks = (*reader.mblock, *reader.ublock)
         u_kt, dim = (reader.u_kt, reader.dim) if self.kind == "fused" else (self.u_kt, self.dim)
-        return int(buffers.granule(kind, port, blocks, u_kt, self.min_buffer, dim, reader.kernel_broadcast))
+        # a matmul inside a fused op takes its operands by ublocks
+        small = port if self.kind == "fused" else self.min_buffer
+        kind = "matmul" if kind == SPARSE else kind
+        return int(buffers.granule(kind, port, blocks, u_kt, small, dim, reader.kernel_broadcast))
 
     def ordinary(self, operand: CoreOperand) -> int:
         """Tiles of the ordinary input buffer of an operand."""
-        return int(buffers.ordinary(self.granule(operand), operand.tile, self.thirds, operand.reader.kernel_broadcast,
-                                    operand.least))
+        floorless = self.kind == SPARSE and operand.reader.port != 1
+        return int(buffers.ordinary(self.granule(operand), operand.tile, self.thirds,
+                                    operand.reader.kernel_broadcast or floorless, operand.least))
 
     def is_second(self, operand: CoreOperand) -> bool:
         """Whether it is the operand that a matmul or depthwise takes by columns of cores."""
-        return self.kind in ("matmul", "depthwise") and operand.reader.port == 1
+        return self.kind in ("matmul", "depthwise", SPARSE) and operand.reader.port == 1
 
     def multicasts(self, operand: CoreOperand) -> bool:
         """Whether several cores take one list of an operand."""
