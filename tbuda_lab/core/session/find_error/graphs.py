@@ -75,7 +75,8 @@ def relative_error(expected: Tensor, got: Tensor) -> float:
     """Length of the difference over that of what is expected; inf where one has NaN or infinities that the other has
     not."""
     a, b = expected.detach().numpy().reshape(-1), got.detach().numpy().reshape(-1)
-    difference = a - b
+    with np.errstate(invalid="ignore", over="ignore"):  # of infinities, which are looked at below
+        difference = a - b
     length, off = float(np.sqrt(np.vdot(a, a))), float(np.sqrt(np.vdot(difference, difference)))
     if not (np.isfinite(length) and np.isfinite(off)):
         finite = np.isfinite(a) & np.isfinite(b)
