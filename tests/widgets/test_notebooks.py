@@ -69,7 +69,8 @@ def shape(notebook: Any) -> list[tuple[str, list[tuple[str, ...]]]]:
 def test_they_are_all_there() -> None:
     assert [n.name for n in NOTEBOOKS] == [
         "01_bring_up.ipynb", "02_reshape.ipynb", "03_cnn.ipynb", "04_open_a_netlist.ipynb",
-        "05_overrides_as_code.ipynb", "06_sambaflow.ipynb", "08_any_model.ipynb"]
+        "05_overrides_as_code.ipynb", "06_sambaflow.ipynb", "07_slow_and_wrong.ipynb",
+        "08_any_model.ipynb"]
     readme = (FOLDER / "README.md").read_text()
     assert [n.name for n in NOTEBOOKS if n.name not in readme] == []
 

@@ -3,6 +3,7 @@ longest part of that ranking that holds is found by compiling and running."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import html
 import math
@@ -152,7 +153,10 @@ class TunedFormats:
         return frontier_svg(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>{self.svg()}"
+        svg = self.svg().replace("<svg ", '<svg color="#7a8594" ', 1)  # an image has no colour of its page
+        image = base64.b64encode(svg.encode()).decode("ascii")
+        picture = f'<img alt="time against error" src="data:image/svg+xml;base64,{image}">' if svg else ""
+        return f"<pre>{html.escape(str(self))}</pre>{picture}"
 
     def __str__(self) -> str:
         head = (
