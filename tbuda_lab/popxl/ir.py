@@ -37,7 +37,6 @@ class Ir:
         self._options: Any = None
         self._graphs: dict[str, Graph] = {}
         self._readonly_memmaps = False
-        self._custom: dict[str, Any] = {}
         self._main = Graph._make(self, "main")
         self._graphs["main"] = self._main
 

@@ -243,9 +243,6 @@ class _Maker:
                 f"the gradient of {op.where()}", "call the graph as often as it is repeated, and differentiate that"
             )
         kind = calculates_as(op.kind)
-        custom = op.graph.ir._custom.get(kind)
-        if custom is not None:
-            return list(custom.gradient(Backward(op, grads, needs, self.fetch)))
         return RULES.get(kind, generic)(Backward(op, grads, needs, self.fetch))
 
     def fetch(self, t: Tensor) -> Tensor:
