@@ -236,10 +236,14 @@ def test_a_name_of_two_values_is_refused(what: str) -> None:
         from_onnx(TWICE[what]())
 
 
-def test_what_has_no_end_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_end_is_not_read_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(read, "LARGEST", 1 << 20)
-    with pytest.raises(ModelError, match="more than 1 MiB"):
+    with pytest.raises(ModelError, match="a device, not a file"):
         from_onnx("/dev/zero")
+    large = tmp_path / "large.onnx"
+    large.write_bytes(bytes(2 << 20))
+    with pytest.raises(ModelError, match="more than 1 MiB"):
+        from_onnx(str(large))
     with pytest.raises(ModelError, match="cannot be read"):
         from_onnx("a\0b.onnx")
 

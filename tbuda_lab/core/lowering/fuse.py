@@ -126,11 +126,13 @@ def _spread(
         readers = users[node.name]
         if not readers or len(dict(readers)) < len(readers):
             continue
+        filled = node.inputs[1 if dim == "r" else 0]
+        if any(tm.name == "transpose" for tm in filled.tms):  # legal on a matmul's operand 1, not on a reader's
+            continue
         if not all(
             name not in result and _takes_spread(graph, name, port, users, apart, outputs) for name, port in readers
         ):
             continue
-        filled = node.inputs[1 if dim == "r" else 0]
         for k, (name, port) in enumerate(sorted(readers)):
             reader = graph[name]
             edges = list(reader.inputs)

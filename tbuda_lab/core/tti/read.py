@@ -18,7 +18,7 @@ from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import Budget, shape_text
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
-from tbuda_lab.core.graph.phases import is_part
+from tbuda_lab.core.graph.phases import PHASE, WRITES, direction_of, is_part
 from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.graph.tm import TMError, apply_shapes
 from tbuda_lab.core.graph.verify import problems
@@ -83,6 +83,11 @@ class _Folder:
 
     def text(self, name: str, most: int) -> str:
         return self.archive.text(self.prefix + name, most)
+
+
+def _forward(part: object) -> bool:
+    """Whether a part of a graph runs forward, as that of any subgraph does; a graph of one part names none."""
+    return part is None or direction_of(str(part)).startswith("fwd")
 
 
 class _ImageReader:
@@ -268,7 +273,7 @@ class _ImageReader:
     ) -> None:
         """What the host pushes and pops is what the graph takes and gives: names, recipes and numbers of elements."""
         taken = {node.name: node.shape for node in graph.inputs}
-        given = {node.name: node.shape for node in graph.outputs}
+        given = {n.name: n.shape for n in graph.outputs if WRITES not in n.attrs and _forward(n.attrs.get(PHASE))}
         for binding in inputs:
             ends = given if binding.gradient_of else taken
             sources = (binding.gradient_of,) if binding.gradient_of else binding.sources
@@ -283,7 +288,7 @@ class _ImageReader:
             if set(read) != set(binding.sources) or any(read[n] != ends[n] for n in read if not binding.gradient_of):
                 raise self._wrong(f"the recipe of input {binding.name!r} does not read {', '.join(binding.sources)}")
             self._one_end(binding.name, "input", [node.shape for node in binding.recipe.outputs], binding.shape)
-        forward = [binding for binding in outputs if binding.phase == "forward"]
+        forward = [binding for binding in outputs if _forward(binding.phase)]
         if sorted(binding.name for binding in forward) != sorted(given):
             raise self._wrong(f"its outputs are {', '.join(b.name for b in forward)}; the model has {', '.join(given)}")
         for output in outputs:
@@ -293,7 +298,7 @@ class _ImageReader:
                 if len(output.recipe.outputs) != 1:
                     raise self._wrong(f"the recipe of output {output.name!r} gives no single tensor")
                 shape = output.recipe.outputs[0].shape
-            if output.phase == "forward":
+            if _forward(output.phase):
                 self._one_end(output.name, "output", [given[output.name]], shape)
 
     def _one_end(self, name: str, what: str, shapes: list[tuple[int, ...]], own: tuple[int, ...]) -> None:
