@@ -76,7 +76,7 @@ describe('letters on the grid', () => {
     for (const [width, height, zoom] of [[300, 80, 1], [900, 400, 1], [900, 400, 6], [120, 40, 1]] as const) {
       const { least, best } = letterSizes(ops, 74, width, height, zoom);
       const scale = zoom * Math.min(width / (30 + 8 * 74 + 6), height / (2 * 46 + 26));
-      expect(10 * least * scale).toBeCloseTo(11);
+      expect(10 * least * scale).toBeCloseTo(11.2);
       expect(best).toBeGreaterThanOrEqual(least);
       expect(10.8 * best * scale).toBeLessThan(24);
     }

@@ -108,7 +108,7 @@ def test_it_runs(
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", ()))
     pcc = [float(p) for p in re.findall(r"PCC (\d\.\d+)", printed)]
     assert all(p >= 0.99 for p in pcc)
-    assert pcc or path.stem[:2] in ("04", "05")
+    assert pcc or path.stem[:2] in ("04", "05", "07")  # 07 plants a fault: what it prints is where that is
 
 
 @pytest.mark.parametrize("forked", [True, False])

@@ -372,7 +372,11 @@ def _change(
 
 
 def _error(value: np.ndarray, df: DataFormat) -> float:
-    """The relative squared error of rounding to a format."""
+    """The relative squared error of rounding to a format, of the finite values: a mask's infinities stay what they
+    are, or, in a format of blocks, do not tell what rounding costs."""
     flat = np.ascontiguousarray(value, np.float32)
-    power = float(np.square(flat, dtype=np.float64).sum())
-    return float(np.square(round_to(flat, df) - flat, dtype=np.float64).sum()) / power if power else 0.0
+    finite = np.isfinite(flat)
+    power = float(np.square(flat, dtype=np.float64, where=finite, out=np.zeros(flat.shape)).sum())
+    rounded = round_to(flat, df)
+    off = np.subtract(rounded, flat, where=finite & np.isfinite(rounded), out=np.zeros_like(flat))
+    return float(np.square(off, dtype=np.float64).sum()) / power if power else 0.0

@@ -57,7 +57,7 @@ const CELL_H = 46;
 const STRIP = 18; // a harvested row is drawn lower than a working one
 export const RULER_X = 30;
 export const RULER_Y = 20;
-const SMALLEST = 11; // px on the screen: smaller letters are not written
+const SMALLEST = 11.2; // px: smaller letters are not written; a drawing may be a little smaller than its room, and 11 are left
 const HIGHEST = 1.6; // times the letters of the drawing that a strip is high enough for
 const USUAL = 1.45; // times the letters of the drawing, at most
 
