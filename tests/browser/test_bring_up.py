@@ -91,7 +91,9 @@ def test_a_click_in_the_graph_selects_everywhere(page: Any, shots: Path) -> None
 
 def test_a_click_in_the_grid_selects_in_the_graph(page: Any) -> None:
     name = page.locator("[data-tb-view=grid] .tb-tile").nth(3).get_attribute("data-tb-op")
-    page.mouse.click(*centre(page.locator(f"[data-tb-view=grid] .tb-tile[data-tb-op='{name}']")))
+    tile = page.locator(f"[data-tb-view=grid] .tb-tile[data-tb-op='{name}']")
+    tile.scroll_into_view_if_needed()
+    page.mouse.click(*centre(tile))
     page.wait_for_selector(f"[data-tb-view=graph] [data-tb-op='{name}'][aria-pressed=true]")
     page.wait_for_selector(f"[data-tb-view=table] .tb-selected[data-tb-op='{name}']")
 
