@@ -158,7 +158,8 @@ export function mount(el: HTMLElement, embedded: EmbeddedData): void {
     ? new NetlistFile(store)
     : alone ? new DiffPage(store, embedded.title) : new ReportPage(store, embedded.title);
   const { root } = makeRoot('page', page.element, lookStyle + timelineStyle);
-  void (shared ? new SharedSheets(root, store) : new Sheets(root));
+  if (shared) new SharedSheets(root, store);
+  else new Sheets(root);
   el.append(root);
   el.dataset['tbReady'] = 'true';
 }

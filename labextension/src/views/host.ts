@@ -41,11 +41,12 @@ export class StaticHost implements Host {
     return () => set.delete(f);
   }
 
-  send(_message?: Record<string, unknown>): void {
-    // Nobody listens.
+  send(message?: Record<string, unknown>): void {
+    void message; // nobody listens
   }
 
-  onMessage(_f: (message: Record<string, unknown>, buffers: DataView[]) => void): () => void {
+  onMessage(f: (message: Record<string, unknown>, buffers: DataView[]) => void): () => void {
+    void f; // nobody speaks
     return () => undefined;
   }
 }

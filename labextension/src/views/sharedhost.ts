@@ -65,7 +65,7 @@ export class SharedHost extends StaticHost {
 
   override send(message?: Record<string, unknown>): void {
     if (!message || !this.store) return;
-    const op = String(message['op'] ?? '');
+    const op = typeof message['op'] === 'string' ? message['op'] : '';
     switch (message['type']) {
       case 'probe_begin': this.probe(op, Number(message['seq'])); break;
       case 'probe_exact': this.exact(Number(message['ask']), message['edit'] as Edit); break;
