@@ -41,12 +41,13 @@ export class StaticHost implements Host {
     return () => set.delete(f);
   }
 
-  send(message?: Record<string, unknown>): void {
-    void message; // nobody listens
+  // eslint-disable-next-line @typescript-eslint/no-unused-vars -- who overrides it listens
+  send(_message?: Record<string, unknown>): void {
+    // Nobody listens.
   }
 
-  onMessage(f: (message: Record<string, unknown>, buffers: DataView[]) => void): () => void {
-    void f; // nobody speaks
+  // eslint-disable-next-line @typescript-eslint/no-unused-vars -- who overrides it speaks
+  onMessage(_f: (message: Record<string, unknown>, buffers: DataView[]) => void): () => void {
     return () => undefined;
   }
 }
