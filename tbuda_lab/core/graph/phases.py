@@ -54,7 +54,7 @@ DROPOUT = "dropout"
 STATISTIC = "statistic"
 """ROLE of a PARAMETER that the forward part of training writes for inference: a running mean or variance."""
 
-PLACE = "place"
+PLACE = "runs_on"
 """Attribute of an op of a traced graph that the host runs ("host"), not the device."""
 
 FORWARD = "forward"
