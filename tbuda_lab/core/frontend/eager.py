@@ -41,13 +41,23 @@ def own_copy(module: torch.nn.Module, shares: bool = False) -> torch.nn.Module |
         return None
 
 
+def _subclass_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a class of somebody's own: as it copies itself, else its values and attributes under the same class."""
+    try:
+        return copy.deepcopy(tensor)
+    except RuntimeError:  # it makes no new tensors of its class
+        clone = tensor.detach().as_subclass(torch.Tensor).clone().as_subclass(type(tensor))
+        clone.__dict__.update(vars(tensor))
+        return clone
+
+
 def _tensor_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Of the same class, with hooks, and without a history. Tensors that hold nothing, as tracing leaves them in
     attributes that a forward sets, stay what they are."""
     if isinstance(tensor, FakeTensor):
         return tensor
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta or tensor.layout is not torch.strided:
-        return tensor if tensor.is_meta else copy.deepcopy(tensor if tensor.is_leaf else tensor.detach())
+        return tensor if tensor.is_meta else _subclass_copy(tensor if tensor.is_leaf else tensor.detach())
     clone = getattr(torch, "_lazy_clone", torch.clone)(tensor.detach())
     if isinstance(tensor, torch.nn.Parameter):
         clone = torch.nn.Parameter(clone, requires_grad=tensor.requires_grad)

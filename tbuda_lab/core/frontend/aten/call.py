@@ -79,9 +79,11 @@ SAYS_NOTHING_HERE = {
     "batch_norm": {"momentum"}, "instance_norm": {"momentum"}, "native_batch_norm": {"momentum"},
     "_native_batch_norm_legit": {"momentum"}, "_native_batch_norm_legit_no_training": {"momentum"},
     "cudnn_batch_norm": {"momentum"}, "native_group_norm": {"N", "C", "HxW"}, "native_dropout": {"train"},
+    "cumsum": {"dtype"}, "pad": {"value"},
     "to": {"dtype", "other"}, "_to_copy": {"dtype"}, "type_as": {"other"}, "copy": {"self"},
 }  # fmt: skip
-"""By op what only training asks for, or what other arguments say already."""
+"""By op what only training asks for, or what other arguments say already; torch takes no value of padding but with the
+mode that reads it."""
 SHAPE_SAYS = frozenset({
     "size", "sizes", "shape", "output_size", "chunks", "split_size", "split_sizes", "sections", "keepdim", "start_dim",
     "end_dim",

@@ -502,12 +502,12 @@ def dropout(c: Call) -> Result:
 def dropout_in_training(c: Call) -> str:
     """x times a mask that is an input of the graph, with the microbatch in dim 0: each element has its own. x itself
     where nothing is to drop."""
-    x, p = c.x("value"), float(c.get("p"))
+    x, p, whole_channels = c.x("value"), float(c.get("p")), c.get("whole_channels")
     if c.emit.drops is None or not c.emit.drops(c.emit.origin):
         c.emit.dropouts.append(c.emit.origin)
         return x
     shape = c.shape(x) or (1,)
-    if c.get("whole_channels"):
+    if whole_channels:
         shape = (*shape[:2], *(1 for _ in shape[2:]))
     batched = shape if shape[0] == 1 else (1, *shape)
     attrs: dict[str, Any] = {"dtype": "float32", DROPOUT: p}
