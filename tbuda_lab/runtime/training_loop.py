@@ -16,7 +16,7 @@ from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.runtime.compiler_config import warn_once
 from tbuda_lab.runtime.context import CONTEXT, PipelineQueue
 from tbuda_lab.runtime.device import Device, Inputs, as_inputs
-from tbuda_lab.runtime.trainers import ROOM, Gradients, device_trainings
+from tbuda_lab.runtime.trainers import ROOM, CPUTraining, Gradients, device_trainings
 from tbuda_lab.runtime.verify_training import judge_of
 
 _CHECKPOINTS = "run_optimizer(checkpoint=True) or run_training"
@@ -114,13 +114,15 @@ def forward(count: int) -> None:
         if CONTEXT.judge is not None:
             CONTEXT.judge.ran_forward(sample, targets, value)
         if CONTEXT.loss_queue is not None:
-            CONTEXT.loss_queue.put([_loss(v) for v in value if isinstance(v, torch.Tensor)])
+            of_host = isinstance(steps[-1], CPUTraining)
+            CONTEXT.loss_queue.put([_loss(v, of_host) for v in value if isinstance(v, torch.Tensor)])
 
 
-def _loss(value: torch.Tensor) -> Any:
+def _loss(value: torch.Tensor, of_host: bool) -> Any:
     """A loss as it goes into the queue: of the host a torch number, of a TT device a Tensor with at least one dim."""
-    if value.dim() == 0:
+    if of_host and value.dim() == 0:
         return value
+    value = value.reshape(value.shape or (1,))
     return Tensor.create_from_torch(value.reshape(value.shape[0], -1)[:, 0] if value.numel() == value.shape[0]
                                     else value)  # fmt: skip
 
