@@ -82,7 +82,7 @@ def refuse(
 
 
 def test_unsupported_ops_are_named_all_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    error = refuse(tmp_path, capsys, UNSUPPORTED)
+    error = refuse(tmp_path, capsys, UNSUPPORTED, "--no-host")
     assert "UnsupportedOp" in error
     assert "model.py:5" in error and "inner" in error and "inv" in error
     assert "model.py:11" in error and "fft" in error

@@ -245,6 +245,7 @@ CASES: list[Case] = [
     ("rms_norm", nn.RMSNorm(8), X),
     ("softmax", lambda x: x.softmax(-1) + x.softmax(1), X),
     ("log_softmax", lambda x: x.log_softmax(-1), X),
+    ("kl_div", lambda x: torch.nn.functional.kl_div(x.log_softmax(-1), x.softmax(-1) * 0.5, reduction="none"), X),
     # reductions
     ("mean", lambda x: x.mean(), X),
     ("mean dims", lambda x: x.mean((2, 3)) + x.mean((-1, -2), keepdim=True)[..., 0, 0], IMG),

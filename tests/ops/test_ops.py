@@ -84,6 +84,7 @@ def test_every_op_has_a_case() -> None:
     assert nd - {case.op.type for case in CASES} <= {
         "embedding", "embedding_bag", "one_hot", "remainder", "floor_divide", "host_call", "bitcast",
         "round_float", "round_to",  # not on the device
+        "gradient_seed", "own_gradient", "stop_gradient",  # gone after autograd: tests/session/test_training_means.py
     }
 
 

@@ -85,7 +85,8 @@ def from_torch(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module"
         )
     bound = bind(module.forward, sample_inputs, kwargs)
-    refuse_state(module, bound, own_mode if trains else evaluation)
+    with quiet():  # it calls the module a few times: what that warns of is not said as often
+        refuse_state(module, bound, own_mode if trains else evaluation)
     with classes_kept(module):  # the trace calls a copy: what forward writes stays out of the user's module
         graph, found = _trace(own_copy(module, shares=True) or module, bound, name, progress, drops, trains, whole)
     if dropouts is not None:
