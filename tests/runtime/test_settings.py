@@ -159,6 +159,17 @@ def test_a_chip_break_needs_another_chip() -> None:
     assert {op.chip for op in two.get_compiled_results().result.placement.ops.values()} == {0, 1}
 
 
+@pytest.mark.xfail(reason="a break before an op that passes decompose addresses no op", strict=True, raises=UserWarning)
+def test_a_chip_break_before_an_op_that_is_decomposed() -> None:
+    """Gelu in Float32 is several ops; the name that the user gave it means the first of them."""
+    pybuda.set_chip_break("act")
+    two = TTDevice("tt1", module=Small(), arch=pybuda.BackendDevice.Wormhole_B0, chip_ids=[0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        two.run_forward((X,))
+    assert {op.chip for op in two.get_compiled_results().result.placement.ops.values()} == {0, 1}
+
+
 @pytest.mark.parametrize("count", [-1, 1.5, "2"])
 @pytest.mark.parametrize("call", ["run_inference", "run_forward", "run_generate"])
 def test_counts_of_inputs_are_whole_numbers(call: str, count: Any) -> None:
