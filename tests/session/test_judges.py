@@ -13,6 +13,7 @@ from torch import nn
 
 from tbuda_lab.core.errors import NotSupported
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend.eager import own_copy
 from tbuda_lab.core.frontend.pybuda import PyTorchModule
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
@@ -161,3 +162,32 @@ def test_both_measures(name: str) -> None:
 def test_copies_of_a_session_are_refused(session: Session, duplicate: Callable[[Session], object]) -> None:
     with pytest.raises(NotSupported, match="a copy of a session"):
         duplicate(session)
+
+
+class OwnTensor(torch.Tensor):
+    """A class of somebody's own, of which torch makes no new ones while it copies."""
+
+
+@pytest.mark.parametrize("trains", [True, False], ids=["trains", "stands still"])
+@pytest.mark.parametrize("hooked", [True, False], ids=["with a hook", "without"])
+@pytest.mark.parametrize("kind", [torch.Tensor, OwnTensor, nn.Parameter], ids=lambda kind: kind.__name__)
+def test_the_copy_that_judges_has_the_gradients_of_the_module(
+    kind: type[torch.Tensor], hooked: bool, trains: bool
+) -> None:
+    """A tensor that a module holds as an attribute, whatever its class."""
+    values = torch.tensor([1.0, 2.0, 3.0])
+    tensor = nn.Parameter(values) if kind is nn.Parameter else values.as_subclass(kind)
+    tensor.requires_grad_(trains)
+    if hooked and trains:
+        tensor.register_hook(lambda gradient: 7 * gradient)
+    module = nn.Module()
+    module.weight = tensor
+    copied = own_copy(module)
+    assert copied is not None and type(copied.weight) is kind and copied.weight.requires_grad is trains
+    copied.weight.data[0] = 5.0
+    assert module.weight[0] == 1.0
+    if trains:
+        for one in (module, copied):
+            (torch.tensor([1.0, 10.0, 100.0]) * one.weight).sum().backward()
+        torch.testing.assert_close(copied.weight.grad, module.weight.grad)
+        assert float(module.weight.grad[1]) == (70.0 if hooked else 10.0)

@@ -41,24 +41,28 @@ def own_copy(module: torch.nn.Module, shares: bool = False) -> torch.nn.Module |
         return None
 
 
-def _subclass_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Of a class of somebody's own: as it copies itself, else its values and attributes under the same class."""
-    try:
-        return copy.deepcopy(tensor)
-    except RuntimeError:  # it makes no new tensors of its class
-        clone = tensor.detach().as_subclass(torch.Tensor).clone().as_subclass(type(tensor))
-        clone.__dict__.update(vars(tensor))
-        return clone
+def _copies_itself(tensor: torch.Tensor) -> bool:
+    """Whether `copy.deepcopy` takes a tensor of somebody's own class: torch's asks that it makes new ones of its class,
+    and asks so while functions of classes are off."""
+    if type(tensor).__deepcopy__ is not torch.Tensor.__deepcopy__ or tensor.layout is not torch.strided:
+        return True
+    with torch._C.DisableTorchFunctionSubclass():
+        return type(tensor.new_empty([])) is type(tensor)
 
 
 def _tensor_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Of the same class, with hooks, and without a history. Tensors that hold nothing, as tracing leaves them in
     attributes that a forward sets, stay what they are."""
-    if isinstance(tensor, FakeTensor):
+    if isinstance(tensor, FakeTensor) or tensor.is_meta:
         return tensor
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_meta or tensor.layout is not torch.strided:
-        return tensor if tensor.is_meta else _subclass_copy(tensor if tensor.is_leaf else tensor.detach())
-    clone = getattr(torch, "_lazy_clone", torch.clone)(tensor.detach())
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    if not plain and _copies_itself(tensor):
+        return copy.deepcopy(tensor if tensor.is_leaf else tensor.detach())
+    if plain:
+        clone = getattr(torch, "_lazy_clone", torch.clone)(tensor.detach())
+    else:
+        clone = tensor.detach().as_subclass(torch.Tensor).clone().as_subclass(type(tensor))
+        clone.__dict__.update(vars(tensor))
     if isinstance(tensor, torch.nn.Parameter):
         clone = torch.nn.Parameter(clone, requires_grad=tensor.requires_grad)
     else:
