@@ -48,7 +48,7 @@ def train(device: pybuda.TTDevice, data: list[tuple[torch.Tensor, torch.Tensor]]
         device.push_to_target_inputs(y)
     pybuda.run_training(steps=len(data))
     losses = pybuda.get_loss_queue()
-    return [float(losses.get()[0]) for _ in data]
+    return [losses.get()[0].value().item() for _ in data]
 
 
 def test_an_image_is_trained_on_and_saved_again_without_the_model(tmp_path: Path) -> None:
