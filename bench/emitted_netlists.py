@@ -9,7 +9,7 @@ knew, and prints a table: netlists, ops, edges by what reads them, and how many 
 (routing.md#rules-of-a-netlist); and the findings themselves. Without a command, what the folder holds already is
 judged.
 
-    python bench/emitted_netlists.py --folder build/seen python -m pytest -q tests/e2e tests/runtime
+    python bench/emitted_netlists.py --folder build/seen python -m pytest -q tests/e2e tests/pybuda
     python bench/emitted_netlists.py --folder build/seen python bench/emitted_netlists.py --models bert_large gpt2_small
 
 `--models` compiles models of `bench/placement.py` on both archs, at microbatch 1 and 64, and prints nothing.

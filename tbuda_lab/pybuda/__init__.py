@@ -1,6 +1,6 @@
 """The PyBuda API: names and modules as PyBuda has them, looked up on first use.
 
-The modules of this package have PyBuda's own names; what they hand on is implemented in `tbuda_lab.runtime` and below.
+A module of PyBuda's that has something of its own is a file here; those that only hand on names are in `face.py`.
 """
 
 from __future__ import annotations
@@ -11,43 +11,44 @@ from typing import Any
 
 from tbuda_lab import API_MODULES
 from tbuda_lab._version import __version__
+from tbuda_lab.pybuda import face
 
 _NAMES = {
     "tbuda_lab.core.formats": ("DataFormat", "MathFidelity"),
     "tbuda_lab.core.frontend.pybuda": ("Module", "Parameter", "SomeTensor", "Tensor", "TensorShape"),
-    "tbuda_lab.runtime.compile": ("pybuda_compile",),
-    "tbuda_lab.runtime.config": (
+    "tbuda_lab.pybuda.compile": ("pybuda_compile",),
+    "tbuda_lab.pybuda.config": (
         "CompilerConfig", "configure_mixed_precision", "insert_buffering_nop", "insert_nop",
         "_internal_insert_fj_buffering_nop", "override_dram_queue_placement", "override_op_size", "set_chip_break",
         "set_configuration_options", "set_epoch_break",
     ),
-    "tbuda_lab.runtime.device": ("CPUDevice", "Device"),
-    "tbuda_lab.runtime.ttdevice": ("TTDevice",),
-    "tbuda_lab.runtime.enums": (
+    "tbuda_lab.pybuda.device": ("CPUDevice", "Device"),
+    "tbuda_lab.pybuda.ttdevice": ("TTDevice",),
+    "tbuda_lab.pybuda.enums": (
         "BackendDevice", "BackendType", "CompileDepth", "DeviceMode", "DRAMPlacementAlgorithm", "PerfTraceLevel",
     ),
-    "tbuda_lab.runtime.image": ("TTDeviceImage",),
-    "tbuda_lab.runtime.modules": (
+    "tbuda_lab.pybuda.tti": ("TTDeviceImage",),
+    "tbuda_lab.pybuda.module": (
         "JaxModule", "MXNetModule", "OnnxModule", "PyBudaModule", "PyTorchModule", "TFGraphDefModule", "TFLiteModule",
         "TFModule",
     ),
-    "tbuda_lab.runtime.pipeline": (
+    "tbuda_lab.pybuda.pipeline": (
         "detect_available_devices", "error_raised", "get_intermediates_queue",
         "get_parameter_checkpoint", "get_parameter_gradients", "get_tenstorrent_device",
         "initialize_pipeline", "is_silicon", "pybuda_reset", "run_forward", "run_generate",
         "run_generative_inference", "run_inference",
         "set_device_pipeline", "shutdown", "sync", "update_device_parameters",
     ),
-    "tbuda_lab.runtime.verify": ("VerifyConfig",),
-    "tbuda_lab.runtime.training_loop": (
+    "tbuda_lab.pybuda.verify.backend": ("VerifyConfig",),
+    "tbuda_lab.pybuda.training_loop": (
         "get_checkpoint_queue", "get_loss_queue", "run_backward", "run_optimizer", "run_schedulers", "run_training",
     ),
     "tbuda_lab.pybuda.optimizers": ("LAMB", "LARS", "SGD", "Adam", "AdamW"),
-    "tbuda_lab.pybuda.torch_compile": ("compile_torch",),
+    "tbuda_lab.serving.torch_backend": ("tbuda as compile_torch",),
 }  # fmt: skip
-_HOME = {name: home for home, names in _NAMES.items() for name in names}
+_HOMES = face.homes_of(_NAMES)
 
-__all__ = ["__version__", *_HOME, *(name for name in API_MODULES if name != "_C")]
+__all__ = ["__version__", *_HOMES, *(name for name in API_MODULES if name != "_C")]
 
 
 def __getattr__(name: str) -> Any:
@@ -55,8 +56,8 @@ def __getattr__(name: str) -> Any:
         return sys.modules[__name__]
     if name in API_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name]), name)
+    if name in _HOMES:
+        value = face.look_up(_HOMES, name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -64,3 +65,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+face.provide(__name__)

@@ -43,7 +43,7 @@ from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session.journal import read_journal, read_overrides
 from tbuda_lab.core.tti import load_image
 from tbuda_lab.dialects.program import read_programs
-from tbuda_lab.runtime.specs import masks_of
+from tbuda_lab.pybuda.specs import masks_of
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 8)

@@ -16,7 +16,7 @@ from tbuda_lab.core.frontend.jax_model import from_jax
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
-from tbuda_lab.runtime.modules import JaxModule
+from tbuda_lab.pybuda.module import JaxModule
 
 jax = pytest.importorskip("jax")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn

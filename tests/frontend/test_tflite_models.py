@@ -192,7 +192,7 @@ def test_the_same_as_the_interpreter(name: str) -> None:
 
 
 def TFLite(data: bytes) -> Any:
-    from tbuda_lab.runtime.modules import TFLiteModule
+    from tbuda_lab.pybuda.module import TFLiteModule
 
     return TFLiteModule("m", data)
 

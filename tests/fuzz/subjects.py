@@ -29,7 +29,7 @@ from tbuda_lab.core.netlist.check import ARCHS
 from tbuda_lab.core.netlist.image import image_facts, read_image
 from tbuda_lab.core.session.journal import read_journal, read_overrides
 from tbuda_lab.core.tti import load_image
-from tbuda_lab.runtime.specs import masks_of
+from tbuda_lab.pybuda.specs import masks_of
 from tbuda_lab.sim.files import run_file
 from tbuda_lab.tools.measurements import read_sheet
 from tbuda_lab.widgets.handlers.lab.documents import journal_frame

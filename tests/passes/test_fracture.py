@@ -14,8 +14,7 @@ from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes.fracture import Fracture
-from tbuda_lab.pybuda import op
-from tbuda_lab.runtime import config
+from tbuda_lab.pybuda import config, op
 
 X = torch.randn(1, 2, 64, 96, generator=torch.Generator().manual_seed(1))
 

@@ -18,8 +18,8 @@ from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import FIRST, Override
 from tbuda_lab.core.placer.model.schedule import POLICIES, constrain_order, schedule
-from tbuda_lab.runtime.compiler_config import CompilerConfig
-from tbuda_lab.runtime.query import name_regex
+from tbuda_lab.pybuda.compiler_config import CompilerConfig
+from tbuda_lab.pybuda.query import name_regex
 from tests.placer.graphs import Sketch, encoder
 from tests.placer.test_place import placed
 

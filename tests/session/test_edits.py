@@ -264,7 +264,7 @@ def test_python_of_a_pattern_names_what_it_matches(mlp):
 def test_python_calls_mean_the_same_in_the_pybuda_face(mlp):
     import tbuda_lab as pybuda
     import tbuda_lab.pybuda.config
-    from tbuda_lab.runtime import config
+    from tbuda_lab.pybuda import config
 
     op = matmuls(mlp)[0]
     mlp.apply(ResizeOp(op, (2, 2)), PlaceOp(op, (1, 0), chip=0), EpochBreak(op), SetUkt(op, 1))
@@ -279,7 +279,7 @@ def test_python_calls_mean_the_same_in_the_pybuda_face(mlp):
 
 def test_python_says_options_that_edits_changed(mlp):
     import tbuda_lab as pybuda
-    from tbuda_lab.runtime import config
+    from tbuda_lab.pybuda import config
 
     assert mlp.to_python() == ""
     mlp.apply(SetOptions(balancer_policy="Ribbon", enable_t_streaming=False, op_parts=(("up.matmul", 2),)))

@@ -12,7 +12,7 @@ from tbuda_lab.core.errors import OverrideError
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session, edits
 from tbuda_lab.core.session.commands import ClearOp, InsertNop, InsertQueue, SetOverride
-from tbuda_lab.runtime import config
+from tbuda_lab.pybuda import config
 from tests.session.models import perceptron
 
 

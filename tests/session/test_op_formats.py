@@ -13,7 +13,7 @@ from tbuda_lab.core.lowering.data_formats import legal_fidelities, legal_formats
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import FormatOp, Session
 from tbuda_lab.core.session.commands import InsertNop
-from tbuda_lab.runtime import config
+from tbuda_lab.pybuda import config
 
 OP = "0.query.matmul"
 LAST = "1.last.layernorm.dc.add.10"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tbuda_lab.core.frontend.pybuda import Parameter, Tensor
+from tbuda_lab.pybuda.module import PyBudaModule
 from tbuda_lab.pybuda.op import nn_ops
 from tbuda_lab.pybuda.op.common import refusing
 from tbuda_lab.pybuda.op.nn_ops import Size, two
-from tbuda_lab.runtime.modules import PyBudaModule
 
 
 class Linear(PyBudaModule):

@@ -6,7 +6,7 @@ from tbuda_lab.pybuda.op.eval.sparse_utils import (
     create_reshape_flatten_sparse_picker_matrix,
     does_prestriding_improve_perf,
 )
-from tbuda_lab.runtime.judging import compare_tensor_to_golden
+from tbuda_lab.pybuda.verify.judging import compare_tensor_to_golden
 
 __all__ = [
     "common",

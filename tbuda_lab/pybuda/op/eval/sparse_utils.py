@@ -11,9 +11,9 @@ import torch
 from tbuda_lab.core.graph import TILE
 from tbuda_lab.core.ops import ConvRows
 from tbuda_lab.core.passes.prestride import patch_cut
+from tbuda_lab.pybuda import config
 from tbuda_lab.pybuda.op.common import refusing
 from tbuda_lab.pybuda.op.nn_ops import sides, two
-from tbuda_lab.runtime import config
 
 
 def conv2d_padding_to_canonical(padding: int | str | Sequence[int], kernel_size: Any) -> list[int]:

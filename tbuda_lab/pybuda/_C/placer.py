@@ -1,5 +1,0 @@
-"""`pybuda._C.placer`."""
-
-from tbuda_lab.runtime.enums import DRAMPlacementAlgorithm
-
-__all__ = ["DRAMPlacementAlgorithm"]

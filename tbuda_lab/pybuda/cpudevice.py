@@ -1,5 +1,0 @@
-"""`pybuda.cpudevice`."""
-
-from tbuda_lab.runtime.device import CPUDevice
-
-__all__ = ["CPUDevice"]

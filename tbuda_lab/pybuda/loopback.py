@@ -1,0 +1,77 @@
+"""Inputs that a device keeps from run to run and writes outputs into (`loopback_outputs`): caches of a generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from tbuda_lab.core.errors import PipelineError
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.pybuda.device import Inputs, Outputs
+
+
+def input_names(graph: Graph) -> list[str]:
+    """By which a script may give the inputs of a model: the names of the forward's arguments, in their order."""
+    return [str(node.attrs.get("argument", node.name)) for node in graph.inputs]
+
+
+class LoopbackCaches:
+    """The inputs that a device keeps, by their names. `loops` below: {input: number of the output written into it}."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self._values: dict[str, Any] = {}
+
+    def begin(self, graph: Graph, sample: Inputs, loops: Mapping[str, int]) -> None:
+        """Caches begin with the values that the pipeline was set up with."""
+        if loops:
+            by_name = sample if isinstance(sample, dict) else dict(zip(input_names(graph), sample, strict=False))
+            self._values = {name: by_name[name] for name in loops if name in by_name}
+
+    def fill_in(self, graph: Graph, inputs: Inputs, loops: Mapping[str, int]) -> tuple[Any, ...]:
+        """Inputs in the model's order: those given, and the caches for the rest. Raises `PipelineError` where one is
+        missing or too many are given."""
+        names = input_names(graph)
+        own = [n for n in names if n not in loops]
+        by_name = inputs if isinstance(inputs, dict) else dict(
+            zip(names if len(inputs) == len(names) else own, inputs, strict=False)
+        )  # fmt: skip
+        values = {**self._values, **by_name}
+        missing = [n for n in names if n not in values]
+        if missing or len(by_name) != len(inputs):
+            raise PipelineError(f"device {self.device!r} takes {', '.join(own)} and keeps {', '.join(loops)}; "
+                                f"{missing[0] if missing else 'too much'} {'is missing' if missing else 'is given'}")
+        return tuple(values[n] for n in names)
+
+    def write(
+        self, graph: Graph, inputs: tuple[Any, ...], outputs: Outputs, loops: Mapping[str, int], start: int
+    ) -> Outputs:
+        """Write outputs of a run into the caches that it had (all of its inputs, in the model's order), from place
+        `start` on; returns the other outputs. Raises `PipelineError` for names and shapes that do not fit."""
+        names = input_names(graph)
+        caches = dict(zip(names, inputs, strict=True))
+        for name, index in loops.items():
+            if name not in caches or not 0 <= index < len(outputs):
+                raise PipelineError(f"loopback_outputs: {name!r} is to be one of the inputs {', '.join(names)}, "
+                                    f"and its output a number below {len(outputs)}, not {index}")
+            self._values[name] = _write_rows(name, caches[name], outputs[index], start)
+        return tuple(o for k, o in enumerate(outputs) if k not in loops.values())
+
+
+def _write_rows(name: str, cache: torch.Tensor, new: torch.Tensor, start: int) -> torch.Tensor:
+    """A cache with new rows from `start` on, along the one dim in which the sizes differ. Raises `PipelineError`."""
+    if new.shape == cache.shape:
+        return new.clone()
+    dims = [d for d in range(cache.dim()) if new.dim() == cache.dim() and new.shape[d] != cache.shape[d]]
+    if len(dims) != 1 or new.shape[dims[0]] > cache.shape[dims[0]]:
+        raise PipelineError(f"loop-back input {name!r} has shape {tuple(cache.shape)}; an output of "
+                            f"{tuple(new.shape)} has no place in it")
+    count = int(new.shape[dims[0]])
+    if not 0 <= start <= cache.shape[dims[0]] - count:
+        raise PipelineError(f"loop-back input {name!r} has {cache.shape[dims[0]]} places; {count} from {start} on are "
+                            "more than that: give a longer cache")
+    written = cache.clone()
+    written.narrow(dims[0], start, count).copy_(new)
+    return written

@@ -1,5 +1,0 @@
-"""`pybuda.verify.utils`."""
-
-from tbuda_lab.runtime.judging import calculate_pcc, compare_tensor_to_golden
-
-__all__ = ["calculate_pcc", "compare_tensor_to_golden"]
