@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, OPTIMIZER_OF, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
@@ -19,13 +20,19 @@ from tbuda_lab.core.ops.tm import Reshape
 from tbuda_lab.sim.arrays import repeat_to
 
 
+def _array_type(value: np.ndarray) -> type[np.int32] | type[np.float32]:
+    """What the device is given, and gives: int32 of whole numbers in 32 bits, float32 of anything else."""
+    return np.int32 if value.dtype == np.int32 else np.float32
+
+
 def host_tensor(value: np.ndarray) -> np.ndarray:
-    """A (z, R, C) tensor as the host writes it: zeros up to whole tiles, a size of 1 replicated through its tile. A
-    single row is once in memory, and read-only."""
+    """A (z, R, C) tensor as the host writes it, int32 or float32: zeros up to whole tiles, a size of 1 replicated
+    through its tile. A single row is once in memory, and read-only."""
     z, rows, cols = value.shape
+    kind = _array_type(value)
     if rows != 1 and cols != 1 and rows % TILE == 0 and cols % TILE == 0:
-        return np.ascontiguousarray(value, np.float32)
-    out = np.zeros((z, tiles_of(rows) * TILE if rows > 1 else 1, tiles_of(cols) * TILE), np.float32)
+        return np.ascontiguousarray(value, kind)
+    out = np.zeros((z, tiles_of(rows) * TILE if rows > 1 else 1, tiles_of(cols) * TILE), kind)
     # A size of 1 broadcasts into the whole tile here, any other size lands at the top left.
     out[:, :rows, : cols if cols > 1 else None] = value
     return out if rows > 1 else repeat_to(out, (z, TILE, out.shape[2]))
@@ -61,6 +68,7 @@ class InputBinding(_Binding):
     """A queue the host fills for every input; `recipe`, if any, computes its tensor from the model's inputs.
 
     gradient_of: the output by which this is the gradient, which the backward program reads; "" for inputs of the model.
+    words: whether its queue holds 32-bit whole numbers.
     """
 
     name: str
@@ -69,6 +77,7 @@ class InputBinding(_Binding):
     sources: tuple[str, ...]
     recipe: Graph | None = None
     gradient_of: str = ""
+    words: bool = False
 
     @functools.cached_property
     def _recipe_inputs(self) -> list[tuple[str, Shape]]:
@@ -76,7 +85,7 @@ class InputBinding(_Binding):
         return [] if self.recipe is None else [(node.name, node.shape) for node in self.recipe.inputs]
 
     def encode(self, feeds: Mapping[str, torch.Tensor]) -> np.ndarray:
-        """(t, R, C) float32, padded to tiles, for the model inputs `feeds` by name."""
+        """(t, R, C) float32, or int32 of words, padded to tiles, for the model inputs `feeds` by name."""
         zrc = self._zrc
         for name, shape in self._recipe_inputs:
             if name not in feeds:
@@ -87,8 +96,9 @@ class InputBinding(_Binding):
             value = feeds[self.sources[0]]
         else:
             (value,) = self._recipe.run({name: feeds[name] for name in self.sources}).values()
-        if value.dtype is not torch.float32 or value.requires_grad:
-            value = value.detach().to(torch.float32)
+        wanted = torch.int32 if self.words else torch.float32
+        if value.dtype is not wanted or value.requires_grad:
+            value = value.detach().to(wanted)
         array = value.numpy()
         if array.size != math.prod(zrc):
             raise InputError(f"input {self.name!r} has shape {tuple(array.shape)}, the device expects {self.shape}")
@@ -121,7 +131,8 @@ class OutputBinding(_Binding):
         for tm in self.tms:
             array = unstack(array, tm)
         z, rows, cols = self._zrc
-        value = torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(self._popped_shape))
+        result = np.ascontiguousarray(array[:z, :rows, :cols], _array_type(array)).reshape(self._popped_shape)
+        value = torch.from_numpy(result)
         if self.recipe is not None and self._recipe is not None:
             (value,) = self._recipe.run({self.recipe.inputs[0].name: value}).values()
         return as_type(value, self.dtype)
@@ -151,7 +162,8 @@ def input_binding(node: Node) -> InputBinding:
     """From a lowered INPUT node; its nD shape stands in attrs["logical"]."""
     sources = tuple(n.name for n in node.recipe.inputs) if node.recipe is not None else (node.name,)
     gradient_of = str(node.attrs.get("gradient_of", "")) if node.attrs.get(ROLE) == "gradient" else ""
-    return InputBinding(node.name, node.name, tuple(node.attrs["logical"]), sources, node.recipe, gradient_of)
+    words = node.df is DataFormat.Int32
+    return InputBinding(node.name, node.name, tuple(node.attrs["logical"]), sources, node.recipe, gradient_of, words)
 
 
 def output_binding(node: Node, queue: str, tms: Sequence[TM]) -> OutputBinding:
@@ -217,8 +229,8 @@ class WeightBinding:
 
 
 def encode(value: torch.Tensor, shape: Shape, name: str) -> np.ndarray:
-    """A tensor of this nD shape as the host writes it. Raises `InputError` for another size."""
-    array = value.detach().to(torch.float32).numpy()
+    """A tensor of this nD shape as the host writes it: int32 stays so. Raises `InputError` for another size."""
+    array = value.detach().numpy() if value.dtype is torch.int32 else value.detach().to(torch.float32).numpy()
     if array.size != math.prod(shape):
         raise InputError(f"{name!r} has shape {tuple(array.shape)}, the device expects {tuple(shape)}")
     return host_tensor(array.reshape(collapse(shape)))
@@ -227,7 +239,7 @@ def encode(value: torch.Tensor, shape: Shape, name: str) -> np.ndarray:
 def decode(array: np.ndarray, shape: Shape) -> torch.Tensor:
     """The logical tensor in what a ram holds, (t, R, C) in whole tiles."""
     z, rows, cols = collapse(shape)
-    return torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], np.float32).reshape(shape).copy())
+    return torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], _array_type(array)).reshape(shape).copy())
 
 
 def weight_bindings(passed: Graph, queues: Collection[str]) -> tuple[WeightBinding, ...]:

@@ -20,8 +20,10 @@ KINDS = ("grid", "decomposed", "host", "program")
 """Of a realisation: one op of the device; several; in a queue's recipe; steps of the host program."""
 
 ALLOWED = {
-    "integer encoding": "encodes an integer input (class labels) as device numbers without rounding; the grid has "
-                        "no integer arithmetic",
+    "integer encoding": "encodes an integer input (class labels) as device numbers without rounding",
+    "integer arithmetic": "calculates with integers what the grid does not: it has sums, maxima and copies of int32",
+    "random numbers": "draws random numbers; the grid has no generator that a seed decides",
+    "order statistics": "sorts or counts, which the grid does not",
     "layout": "reorders elements of a queue that the host writes or reads anyway, and calculates nothing",
     "weights": "calculated from weights and constants when they are written, not in a run",
 }  # fmt: skip

@@ -57,7 +57,8 @@ class SlotValues:
         target = np.dtype(self._type(slot))
         if target.kind == "b":
             return np.asarray(value != 0)
-        return np.asarray(np.rint(value) if target.kind in "iu" else value).astype(target)
+        rounds = target.kind in "iu" and value.dtype.kind == "f"
+        return np.asarray(np.rint(value) if rounds else value).astype(target)
 
     def write(self, name: str, value: np.ndarray) -> None:
         """Both copies."""
@@ -66,7 +67,8 @@ class SlotValues:
             self.host[name] = np.array(value, self._type(slot)).reshape(slot.shape)
         ram = self.rams[name]
         if ram is not None and self.executor is not None:
-            tensor = torch.from_numpy(np.array(value, np.float32).reshape(slot.shape))
+            kind = np.int32 if slot.dtype == "int32" else np.float32
+            tensor = torch.from_numpy(np.array(value, kind).reshape(slot.shape))
             self.executor.write(ram, encode(tensor, slot.shape, name))
 
     def take(self, name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
@@ -18,7 +19,7 @@ from tbuda_lab.dialects.replicas import Replica, shards
 from tbuda_lab.dialects.slots import SlotValues
 from tbuda_lab.popxl import dtypes, kinds
 from tbuda_lab.popxl.ir import Ir
-from tbuda_lab.popxl.kinds.picking import loss_rows, one_hot_rows
+from tbuda_lab.popxl.kinds.picking import loss_rows, mask_words, one_hot_rows
 from tbuda_lab.popxl.lowering.ambiguity import refuse_ambiguity
 from tbuda_lab.popxl.lowering.flatten import Flattener
 from tbuda_lab.popxl.lowering.report import realisations_of
@@ -57,6 +58,7 @@ def _register() -> None:
         hp.register(name, _host_form(kind))
     hp.register("OneHotRows", lambda attrs, arrays: (one_hot_rows(arrays[0], attrs["size"]),))
     hp.register("LossRows", _loss_rows)
+    hp.register("MaskWords", lambda attrs, arrays: mask_words(arrays[0], attrs["shape"]))
 
 
 def _host_form(kind: kinds.Kind) -> Callable[[Mapping[str, Any], Sequence[np.ndarray]], Sequence[np.ndarray]]:
@@ -79,7 +81,7 @@ class Executable:
             refuse_ambiguity(ir)
         flat = Flattener(ir)
         self.blocks: dict[str, Block] = flat.programs
-        segmenter = Segmenter(flat.programs)
+        segmenter = Segmenter(flat.programs, load_device(self.settings.device))
         self.parts: list[Part] = segmenter.parts
         self.slots = segmenter.slots
         for v in ir.main_graph.variables:

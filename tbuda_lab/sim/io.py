@@ -340,9 +340,10 @@ def round_half_away(x: Array) -> Array:
 
 
 def clip_integer(x: Array, df: DataFormat) -> Array:
-    """Limits whole numbers to the range of an integer format."""
+    """Limits whole numbers to the range of an integer format. Integers are 32-bit words in Int32, -2**31 among them."""
+    lowest = -(2**31) if x.dtype.kind in "iu" else -(2**31) + 1
     low, high = {DataFormat.Int8: (-127, 127), DataFormat.UInt8: (0, 255), DataFormat.UInt16: (0, 65535)}.get(
-        df, (-(2**31) + 1, 2**31 - 1))
+        df, (lowest, 2**31 - 1))
     limited: Array = np.clip(x, low, high)
     return limited
 

@@ -12,6 +12,9 @@ device: an approximation of the machine, whose own rules are not published. Tens
 packed: to `out_df`, and to `intermed_df` where a matmul spills between its `m_k` passes; to `acc_df` first where that
 holds less. Operands of products lose the bits that the fidelity's passes don't cover. Inputs are converted to `in_df`
 where the producer's format differs. The sum inside one pass is exact to float32.
+
+In every mode sums and maxima of Int32 tensors are exact, and sums wrap: the vector unit adds 32-bit words. (The
+vendor's golden model makes float32 of them.)
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ _SMALL_BLOCKS = frozenset((DataFormat.Bfp4, DataFormat.Bfp4_b, DataFormat.Bfp2, 
 _TF32_ARCHS = frozenset(("wormhole", "wormhole_b0"))
 _PRODUCTS = frozenset(("matmul", "multiply", "depthwise"))
 _MAY_ALIAS = frozenset(("nop", "datacopy", "ethernet_datacopy", "buffer", "tilizer", "drainer", "fused_op", "splice"))
+_WORDS = frozenset(("add", "maximum"))
 _QUANTISE = frozenset(("quantization", "requantization"))
 _FPU = _PRODUCTS | {"add", "subtract", "reduce"}
 
@@ -133,6 +137,8 @@ class Numerics:
         """What an output goes through last. moves_only: the op changes no value, so that its first input's format
         `source_df` still holds them."""
         out = op.out_df
+        if out is DataFormat.Int32 and op.type in _WORDS and all(port.df is out for port in op.inputs):
+            return _words
         if self.exact:
             return (lambda x: to_integer(x, out)) if out.is_integer and op.type in _QUANTISE else None
         if out.is_integer:
@@ -198,6 +204,11 @@ def to_integer(x: Array, df: DataFormat) -> Array:
     if x.dtype.kind in "iu":
         return clip_integer(x, df)
     return clip_integer(round_half_away(x.astype(np.float64)), df)
+
+
+def _words(x: Array) -> Array:
+    """Whole numbers as 32-bit words, the bits beyond left out; float32, which only exact mode has here, as it is."""
+    return x if x.dtype == np.float32 else x.astype(np.int64).astype(np.int32)
 
 
 def _rounder(df: DataFormat, rng: np.random.Generator | None, in_place: bool = False) -> Convert:

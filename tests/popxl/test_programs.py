@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tbuda_lab.popxl as popxl
+from tbuda_lab.core.errors import UnsupportedOp
 from tbuda_lab.popxl import ops, transforms
 
 
@@ -146,3 +147,62 @@ def test_replicas_sum_over_their_groups() -> None:
         total = ops.collectives.replicated_all_reduce(v * 1.0, "add", group)
         got = run(ir, {"total": total})["total"]
     np.testing.assert_array_equal(got, 2 * data[group.assignment])
+
+
+EDGES = np.array([0, 1, -1, 2**31 - 1, -(2**31), 2**24 + 1, -(2**24) - 1], np.int32)
+
+
+def test_int32_runs_on_the_grid_and_wraps() -> None:
+    """Streams, a variable, a repeat that counts, a mask: with NumPy's numbers at the edges of 32 bits."""
+    rng, shape = np.random.default_rng(3), (5, 40)
+    x, y = (np.where(rng.random(shape) < 0.3, rng.choice(EDGES, shape), rng.integers(-(2**31), 2**31, shape))
+            .astype(np.int32) for _ in range(2))  # fmt: skip
+    mask = rng.random(shape) < 0.5
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        streams = [popxl.h2d_stream(shape, t) for t in (popxl.int32, popxl.int32, popxl.bool)]
+        a, b, c = map(ops.host_load, streams)
+        v = popxl.variable(np.full(shape, 2**31 - 2, np.int32), name="v")
+        total = a + b
+        ops.add_(v, total)
+        body = ir.create_graph(lambda n, step: n + step, a, b)
+        (counted,) = ops.repeat(body, 5, a, b)
+        made = {
+            "total": total, "most": ops.maximum(total, b), "chosen": ops.where(c, total, b), "relu": ops.relu(a),
+            "less": a - 5, "counted": counted, "turned": ops.transpose(a), "product": a * b, "v": v,
+            "at": ops.argmax(ops.cast(a, popxl.float32), dim=1) + 1,
+        }  # fmt: skip
+        outs = {name: popxl.d2h_stream(t.shape, t.dtype) for name, t in made.items()}
+        for name, t in made.items():
+            ops.host_store(outs[name], t)
+    session = popxl.Session(ir, "ipu_model")
+    with session:
+        got = session.run(dict(zip(streams, (x, y, mask), strict=True)))
+    with np.errstate(over="ignore"):
+        s = x + y
+        wanted = {
+            "total": s, "most": np.maximum(s, y), "chosen": np.where(mask, s, y), "relu": np.maximum(x, 0),
+            "less": x - 5, "counted": x + 5 * y, "turned": x.T, "product": x * y, "v": s + np.int32(2**31 - 2),
+            "at": np.argmax(x.astype(np.float32), 1) + 1,
+        }  # fmt: skip
+    for name, want in wanted.items():
+        assert got[outs[name]].dtype == np.int32 and np.array_equal(got[outs[name]], want), name
+    places = {(e.type, e.kind, e.reason) for e in session.report if e.kind != "program"}
+    assert {(k, r) for t, k, r in places if t in ("Add", "AddLhsInplace", "Max", "Relu", "Sub")} == {("grid", "")}
+    assert {t for t, k, r in places if r == "integer arithmetic"} == {"Transpose", "Mul"}
+
+
+def test_a_strict_run_accepts_integers_and_names_what_else_the_host_does() -> None:
+    popxl.options(strict=True)
+    try:
+        ir = popxl.Ir()
+        with ir.main_graph:
+            x = popxl.variable(np.arange(6, dtype=np.int32))
+            assert np.array_equal(run(ir, {"y": x * x})["y"], np.arange(6) ** 2)
+        ir = popxl.Ir()
+        with ir.main_graph:
+            floored = ops.floor(popxl.variable(np.arange(6, dtype=np.float32)))
+            with pytest.raises(UnsupportedOp, match="rounding"):
+                run(ir, {"y": floored})
+    finally:
+        popxl.options(strict=False)

@@ -83,7 +83,19 @@ def test_int32_is_exact_beyond_24_bits():
     got, _ = run(net, {"in0": x, "in1": y})
     assert (got["out"] == 2**30 + 3).all() and got["out"].dtype == np.int32
     got, _ = run(net, {"in0": x, "in1": x})
-    assert (got["out"] == 2**31 - 1).all()
+    assert (got["out"] == -(2**31) + 2).all()  # routing.md#packing-in-the-golden-model
+
+
+@pytest.mark.parametrize("mode", ["exact", "golden", "device"])
+def test_sums_and_maxima_of_int32_are_those_of_words(mode):
+    rng, shape = np.random.default_rng(5), (1, 1, 32, 32)
+    edges = np.array([0, 1, -1, 2**31 - 1, -(2**31), 2**24 + 1, -(2**24) - 1, 2**30], np.int32)
+    x, y = (np.where(rng.random(shape) < 0.5, rng.choice(edges, shape), rng.integers(-(2**31), 2**31, shape))
+            .astype(np.int32) for _ in range(2))  # fmt: skip
+    for kind, function in (("add", np.add), ("maximum", np.maximum)):
+        net = one(kind, [(1, 1, 1)] * 2, (1, 1, 1), fmts={0: "Int32", 1: "Int32"}, fmt="Int32", acc="Int32", count=1)
+        got, _ = run(net, {"in0": x, "in1": y}, mode=mode)
+        assert np.array_equal(got["out"], function(x, y)) and got["out"].dtype == np.int32
 
 
 @pytest.mark.parametrize("kind, fmts, fmt", [("quantization", {0: "Float32", 1: "Float32"}, "Int8"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from tbuda_lab.core.compiler.integer_outputs import meant_by, sections_of_host, with_grid_integers
 from tbuda_lab.core.compiler.pipeline import compile_graph
 from tbuda_lab.core.compiler.result import CompileResult
 from tbuda_lab.core.compiler.sections import Section, cut_graph, gradients_into, places_report
@@ -54,7 +55,8 @@ def compile_with_fallback(
     """
     refused: dict[str, str] = {}
     while True:
-        cut = cut_graph(graph, options, automatic, refused)
+        whole = graph if options.training is not None else with_grid_integers(graph, spec, refused)
+        cut = cut_graph(whole, options, automatic, sections_of_host(refused))
         compiled: list[Section] = []
         try:
             for part in cut.sections:
@@ -65,8 +67,8 @@ def compile_with_fallback(
                 result = compile_graph(part.graph, spec, own, overrides_of(part.graph), chains=False)
                 compiled.append(dataclasses.replace(part, result=result))
         except UnsupportedOp as error:
-            more = cut.host_reasons(error)
-            if not automatic or not more:
+            more = meant_by(cut.graph, cut.host_reasons(error), refused)
+            if not automatic or not set(more) - set(refused):
                 raise
             refused |= more
             continue

@@ -1,20 +1,29 @@
-"""Outputs of whole numbers: the device's formats round what is beyond their mantissa, so the host computes them, or a
-warning says so."""
+"""Outputs of whole numbers: 32-bit ones are the device's where its format has the ops; formats of floats round what is
+beyond their mantissa, so the host computes the rest, or a warning says so."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 
+import numpy as np
+import torch
+
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops import Cast
-from tbuda_lab.core.ops.binary import Add, ComparisonOp, Multiply, Subtract
-from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
+from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.binary import Add, ComparisonOp, Maximum, Multiply, Subtract, Where
+from tbuda_lab.core.ops.evaluate import GRID_WHOLE, WHOLE_TYPE
 from tbuda_lab.core.ops.reduce import Argmax, CumSum, ReduceSum
-from tbuda_lab.core.ops.tm import MOVES
-from tbuda_lab.core.ops.unary import LogicalNot
+from tbuda_lab.core.ops.tm import MOVES, Concatenate
+from tbuda_lab.core.ops.unary import Buffer, Clip, LogicalNot, Nop, Relu
 from tbuda_lab.core.passes.finite_rows import Bounds, bounds_of
+from tbuda_lab.core.passes.host import host_values
+from tbuda_lab.core.passes.whole_numbers import HIGHEST, LOWEST
 
 WHOLE = "an output of whole numbers, which formats of the device would round"
 EXACT_WHOLE = {
@@ -63,7 +72,8 @@ def beyond_float32(graph: Graph) -> dict[str, str]:
         sources = [graph[s] for s in node.sources]
         bounds[node.name] = _counted_bounds(node, [bounds[s] for s in node.sources], sources)
         low, high = bounds[node.name]
-        if WHOLE_TYPE in node.attrs and isinstance(node.op, SUMS) and max(-low, high) > most:
+        whole = WHOLE_TYPE in node.attrs and GRID_WHOLE not in node.attrs
+        if whole and isinstance(node.op, SUMS) and max(-low, high) > most:
             why[node.name] = "whole numbers beyond 2^24, of which no format of the device holds all"
     return why
 
@@ -99,6 +109,130 @@ def _without_casts(graph: Graph, name: str) -> Node:
     return node
 
 
+WORD = torch.int32
+INTEGER_ARITHMETIC = "integer arithmetic"
+"""What the reason begins with why an op on 32-bit whole numbers is not the device's."""
+_SUMS = (Add, Subtract, Maximum, Relu, Clip)
+_COPIES = (Nop, Buffer, Concatenate, *MOVES)
+
+
+def with_grid_integers(graph: Graph, device: DeviceSpec, refused: Collection[str] = ()) -> Graph:
+    """The graph with a mark on the ops of 32-bit whole numbers that the device does: sums, maxima, selections and moves
+    whose results, through others of them, end in outputs. What any other op reads (an embedding, a mask) the host makes
+    before the device runs, as all integers that inputs alone decide. refused: ops that a stage had no form for.
+    """
+    if not device.supports_accumulate(DataFormat.Int32) or not any(n.kind is NodeKind.OUTPUT for n in graph):
+        return graph
+    if not any(str(o.attrs.get("dtype", "")) == "int32" or WRITES in o.attrs for o in graph.outputs):
+        return graph
+    chosen = _words_of_outputs(graph, refused)
+    if not chosen:
+        return graph
+    marked = graph.clone()
+    for name in chosen:
+        marked[name].attrs = {**marked[name].attrs, GRID_WHOLE: True}
+    return marked
+
+
+def sections_of_host(refused: Mapping[str, str]) -> dict[str, str]:
+    """Of ops that stages refused, those that need a section of the host: not integers that inputs alone decide."""
+    return {name: reason for name, reason in refused.items() if not reason.startswith(INTEGER_ARITHMETIC)}
+
+
+def meant_by(graph: Graph, reasons: Mapping[str, str], refused: Collection[str]) -> dict[str, str]:
+    """The same reasons by the ops that they mean: where arithmetic of 32-bit numbers reads moves, those, for they are
+    done as it reads. refused: before."""
+    meant: dict[str, str] = {}
+    for name, reason in reasons.items():
+        moves = [s for s in graph[name].sources if isinstance(graph[s].op, MOVES) and s not in refused]
+        words = reason.startswith(INTEGER_ARITHMETIC) and not isinstance(graph[name].op, _COPIES)
+        meant |= dict.fromkeys(moves if words and moves else [name], reason)
+    return meant
+
+
+def _words_of_outputs(graph: Graph, refused: Collection[str]) -> set[str]:
+    dtypes = _model_dtypes(graph)
+    light, stored, _ = host_values(graph)
+    known = light | stored | {n.name for n in graph.of_kind(NodeKind.PARAMETER)}
+    chosen: set[str] = set()
+    order = graph.topological()
+    without = stored.union(refused)
+    for node in order:
+        whole = node.kind is NodeKind.OP and node.name not in without and dtypes[node.name] is WORD
+        if whole and _has_form(graph, node, dtypes, known, chosen):
+            chosen.add(node.name)
+    users = graph.users()
+    for node in reversed(order):
+        ends = all(u in chosen or (graph[u].kind is NodeKind.OUTPUT and dtypes[u] is WORD) for u, _ in users[node.name])
+        if node.name in chosen and not (users[node.name] and ends):
+            chosen.discard(node.name)
+    return chosen
+
+
+def _has_form(
+    graph: Graph, node: Node, dtypes: Mapping[str, torch.dtype], known: set[str], chosen: set[str]
+) -> bool:
+    """Whether sums and maxima of 32-bit numbers, or copies of them, make the result. known: values of the host."""
+    sources = node.sources
+    if any(name not in known and name not in chosen for name in sources):
+        return False
+    if isinstance(node.op, Where):
+        condition, sources = sources[0], sources[1:]
+        if condition not in known:
+            return False
+    elif isinstance(node.op, Clip):
+        if node.op.max is not None or node.op.min is None or not _is_word(node.op.min):
+            return False
+    elif isinstance(node.op, Relu):
+        if node.op.mode != "min" or node.op.threshold != 0:
+            return False
+    elif not isinstance(node.op, (*_SUMS, *_COPIES)):
+        return False
+    constant = [graph[name].value if graph[name].kind is NodeKind.CONSTANT else None for name in sources]
+    if isinstance(node.op, Subtract) and constant[1] is None:
+        return False
+    return all(
+        dtypes[name] is WORD if value is None else _all_words(value)
+        for name, value in zip(sources, constant, strict=True)
+    )
+
+
+def _all_words(value: np.ndarray) -> bool:
+    return bool(value.size) and bool((value == np.trunc(value)).all()) and _is_word(value.min()) and _is_word(
+        value.max())  # fmt: skip
+
+
+def _is_word(number: float) -> bool:
+    return LOWEST <= number <= HIGHEST and float(number).is_integer()
+
+
+def _model_dtypes(graph: Graph) -> dict[str, torch.dtype]:
+    """The type of every value, of sums with numbers what the front says: there the number is written as a float."""
+    dtypes = value_dtypes(graph)
+    for node in graph.topological():
+        if WHOLE_TYPE in node.attrs:
+            dtypes[node.name] = getattr(torch, str(node.attrs[WHOLE_TYPE]))
+        elif node.kind is NodeKind.OUTPUT:
+            dtypes[node.name] = dtypes[node.sources[0]]
+    return dtypes
+
+
+def value_dtypes(graph: Graph) -> dict[str, torch.dtype]:
+    """The type of every value, by the rules of its op (see `NdOp.result_dtype`); nothing is computed."""
+    dtypes: dict[str, torch.dtype] = {}
+    for node in graph.topological():
+        if node.kind is NodeKind.OUTPUT:
+            dtypes[node.name] = dtypes[node.sources[0]]
+        elif node.kind is not NodeKind.OP:
+            named = getattr(torch, str(node.attrs.get("dtype", "float32")))
+            dtypes[node.name] = named if node.value is None else torch.from_numpy(np.empty(0, node.value.dtype)).dtype
+        else:
+            assert isinstance(node.op, NdOp)
+            dtypes[node.name] = node.op.result_dtype([graph[s].shape for s in node.sources],
+                                                     [dtypes[s] for s in node.sources])  # fmt: skip
+    return dtypes
+
+
 def is_float(node: Node) -> bool:
     """Whether an INPUT or OUTPUT holds floats, by its attribute."""
     return str(node.attrs.get("dtype", "float32")).startswith(("float", "bfloat"))
@@ -111,4 +245,7 @@ def fallback_note(node: Node, reason: str) -> Diagnostic:
     return Diagnostic("note", where, "cpu-fallback", f"{kind} {node.name!r} runs on the host: {reason}")
 
 
-__all__ = ["EXACT_WHOLE", "WHOLE", "beyond_float32", "counting_ops", "fallback_note", "is_float", "rounded_outputs"]
+__all__ = [
+    "EXACT_WHOLE", "INTEGER_ARITHMETIC", "WHOLE", "beyond_float32", "counting_ops", "fallback_note", "is_float",
+    "meant_by", "rounded_outputs", "sections_of_host", "value_dtypes", "with_grid_integers",
+]

@@ -21,6 +21,7 @@ from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache, LruCache
 from tbuda_lab.core.compiler.host_chain import HostChain, chain_of
+from tbuda_lab.core.compiler.integer_outputs import meant_by, sections_of_host, with_grid_integers
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
 from tbuda_lab.core.compiler.result import (
     CompileResult,
@@ -202,9 +203,12 @@ class Pipeline:
         def run_passes() -> tuple[CutGraph | None, HostChain | None, Graph]:
             while True:
                 automatic = options.cpu_fallback == "automatic"
-                cut = cut_graph(graph, options, automatic, refused) if self._may_cut(options) else None
+                source, cut = graph, None
+                if self._may_cut(options):
+                    source = with_grid_integers(graph, self.device, refused)
+                    cut = cut_graph(source, options, automatic, sections_of_host(refused))
                 chain = None if cut is None else chain_of(cut)
-                on_device = graph if chain is None else chain.device
+                on_device = source if chain is None else chain.device
                 try:
                     with clock.stage("passes"):
                         self._count("passes")
@@ -228,7 +232,8 @@ class Pipeline:
     ) -> None:
         """Add the ops that a stage refuses to those of the host. Raises the error where the host may not run them."""
         more = {} if cut is None or options.cpu_fallback != "automatic" else cut.host_reasons(error)
-        if not more:
+        more = {} if cut is None else meant_by(cut.graph, more, refused)
+        if not set(more) - set(refused):
             raise error
         refused |= more
 

@@ -11,15 +11,22 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import torch
 
-from tbuda_lab.core.compiler.integer_outputs import WHOLE, beyond_float32, counting_ops, fallback_note, is_float
+from tbuda_lab.core.compiler.integer_outputs import (
+    WHOLE,
+    beyond_float32,
+    counting_ops,
+    fallback_note,
+    is_float,
+    value_dtypes,
+)
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import TRAINABLE
 from tbuda_lab.core.ops import Cast
 from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.evaluate import GRID_WHOLE
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Buffer
 from tbuda_lab.core.options import CompileOptions
@@ -209,25 +216,10 @@ def _places(
             continue
         live = [s for s in node.sources if s in places]
         integers = any(not dtypes[s].is_floating_point for s in live) or not dtypes[node.name].is_floating_point
+        integers = integers and GRID_WHOLE not in node.attrs
         moves = isinstance(node.op, (*MOVES, Cast)) and bool(live) and all(places[s] == "host" for s in live)
         places[node.name] = "host" if node.name in host or integers or moves else "device"
     return places
-
-
-def value_dtypes(graph: Graph) -> dict[str, torch.dtype]:
-    """The type of every value, by the rules of its op (see `NdOp.result_dtype`); nothing is computed."""
-    dtypes: dict[str, torch.dtype] = {}
-    for node in graph.topological():
-        if node.kind is NodeKind.OUTPUT:
-            dtypes[node.name] = dtypes[node.sources[0]]
-        elif node.kind is not NodeKind.OP:
-            named = getattr(torch, str(node.attrs.get("dtype", "float32")))
-            dtypes[node.name] = named if node.value is None else torch.from_numpy(np.empty(0, node.value.dtype)).dtype
-        else:
-            assert isinstance(node.op, NdOp)
-            dtypes[node.name] = node.op.result_dtype([graph[s].shape for s in node.sources],
-                                                     [dtypes[s] for s in node.sources])  # fmt: skip
-    return dtypes
 
 
 def _cut(

@@ -113,7 +113,8 @@ class LoweringContext:
         if name not in self.values:
             node = self.source[name]
             zrc = collapse(node.shape)
-            value = None if node.value is None else np.asarray(node.value, np.float32).reshape(1, *zrc)
+            kind = np.int32 if node.value is not None and node.value.dtype == np.int32 else np.float32
+            value = None if node.value is None else np.asarray(node.value, kind).reshape(1, *zrc)
             self.out.add(
                 Node(
                     name,

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, quantity
 from tbuda_lab.core.formats import FIDELITIES, DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, ROLE, STATISTIC, WRITES, phases
-from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwOp, HwReduce, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.ops.evaluate import GRID_WHOLE
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.graphs import Fidelity, OutputFormat
 
@@ -22,8 +25,11 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     default = options.data_format
     wide = sixteen_bit(default)
     precise = _optimizer_nodes(graph) if default.family != "a" else ()
+    words = whole_values(graph)
     for node in graph.topological():
-        if node.name in precise:
+        if node.name in words:
+            node.df = DataFormat.Int32
+        elif node.name in precise:
             node.df = DataFormat.Float32
         elif node.df is not None:  # asked for by the model: a parameter's dev_data_format
             node.df = in_family(device_format(node.df, device, options), default)
@@ -32,6 +38,8 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
             node.df = wide if node.kind is NodeKind.CONSTANT else default
         if node.kind is NodeKind.OP:
             assign_op(graph, node, device, options)
+    if words:
+        _refuse_words(graph, words, device)
     for output in graph.outputs:
         producer = graph[output.inputs[0].source]
         if WRITES in output.attrs:
@@ -39,6 +47,56 @@ def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
             continue
         producer.df = sixteen_bit(producer.df or default)  # untilised results are plain numbers
         output.df = producer.df
+
+
+def whole_values(graph: Graph) -> set[str]:
+    """The values of 32-bit whole numbers: stored and fed ones of that type, and what ops make of them."""
+    words: set[str] = set()
+    for node in graph.topological():
+        if node.kind is NodeKind.INPUT:
+            whole = GRID_WHOLE in node.attrs
+        elif node.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT):
+            whole = node.value is not None and node.value.dtype == np.int32
+        else:
+            whole = any(source in words for source in node.sources)
+        if whole:
+            words.add(node.name)
+    return words
+
+
+def _refuse_words(graph: Graph, words: set[str], device: DeviceSpec) -> None:
+    """Raises `UnsupportedOp` for ops on 32-bit whole numbers that the Int32 format has not
+    (netlist-format.md#op-rules, O9 and O16)."""
+    users = graph.users()
+    refused: dict[str, Diagnostic] = {}
+    for node in graph.ops:
+        fault = _fault_of_words(graph, node, words, device) if node.name in words else ""
+        if not fault:
+            continue
+        own = str(node.attrs.get("source", ""))
+        readers = [str(graph[user].attrs.get("source", user)) for user, _ in users[node.name]]
+        for name in (own,) if own else readers or (node.name,):
+            fix = "the host does it; keep to sums, maxima and selections, and to moves of whole tiles"
+            refused[name] = Diagnostic("error", name, "whole-numbers", fault, fix)
+    if refused:
+        raise UnsupportedOp(f"{quantity(len(refused), 'op')} on 32-bit whole numbers have no form on the device",
+                            list(refused.values()), list(refused))  # fmt: skip
+
+
+def _fault_of_words(graph: Graph, node: Node, words: set[str], device: DeviceSpec) -> str:
+    """Why the device does not do an op that reads 32-bit whole numbers; empty where it does."""
+    if not device.supports_accumulate(DataFormat.Int32):
+        return f"integer arithmetic: {device.arch} has none"
+    if any(source not in words for source in node.sources):
+        return "integer arithmetic: whole numbers and floats do not meet in one op of the device"
+    turned = any(tm.name == "transpose" for edge in node.inputs for tm in edge.tms)
+    legal = isinstance(node.op, HwSplice) or node.op in (HwUnary("nop"), HwBinary("add"), HwBinary("maximum"))
+    if legal and not turned:
+        return ""
+    if turned:
+        return "integer arithmetic: the device does not transpose Int32"
+    kind = node.op.netlist_type if isinstance(node.op, HwOp) else "?"
+    return f"integer arithmetic: it needs {kind} of Int32, which the device does not have"
 
 
 def _refuse_integers(graph: Graph) -> None:
@@ -126,6 +184,9 @@ def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOpti
                 graph[source].df = next(
                     f for s, f in zip(node.sources, formats, strict=True) if graph[s].kind is not NodeKind.CONSTANT
                 )
+    if node.df is DataFormat.Int32:
+        node.attrs |= {"acc_df": node.df, "intermed_df": node.df, "fidelity": MathFidelity.HiFi4}
+        return
     activation = graph[node.sources[0]].df or node.df
     accumulate = options.default_accumulate_df or _accumulate_for(activation, node.df)
     if not device.supports_accumulate(accumulate):

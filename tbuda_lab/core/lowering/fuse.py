@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from tbuda_lab.core.device import StreamLimits
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shapes
 from tbuda_lab.core.graph.phases import READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering.context import SPREADS, SUMS
@@ -183,8 +184,8 @@ def _takes_spread(
 def _fusable(graph: Graph, node: Node, users: Users, apart: Collection[str], outputs: bool = False) -> bool:
     """outputs: whether an op that the host reads may be the last of a fused one."""
     op = node.op
-    if node.name in apart or node.attrs.get("inserted"):
-        return False
+    if node.name in apart or node.attrs.get("inserted") or node.df is DataFormat.Int32:
+        return False  # sums and maxima of Int32 leave nothing in the dest register (netlist-format.md#fused-ops)
     if isinstance(op, HwUnary):
         if op.fn not in _UNARY or op.approximate:
             return False

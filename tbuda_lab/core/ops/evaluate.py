@@ -17,6 +17,8 @@ from tbuda_lab.core.ops.base import NdOp
 Values = dict[str, torch.Tensor]
 WHOLE_TYPE = "whole_type"
 """Attribute of an op on whole numbers: the type that torch gives its result, in which it wraps."""
+GRID_WHOLE = "grid_whole"
+"""Mark of an op whose result, and of a constant or an INPUT that holds 32-bit whole numbers on the device."""
 
 
 class Evaluation:

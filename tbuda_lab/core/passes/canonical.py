@@ -33,6 +33,7 @@ from tbuda_lab.core.ops import (
 )
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Binary
+from tbuda_lab.core.ops.evaluate import GRID_WHOLE
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes import recipe
@@ -208,7 +209,7 @@ class TameConstants(Pass):
     name = "tame_constants"
     doc = "Keep constants within what the data format holds, where their readers cannot tell"
     integers: bool = False
-    """Also turn integer constants into float32, which is what the device computes in."""
+    """Also turn integer constants into float32, which is what the device computes in, where no mark says otherwise."""
 
     def apply(self, graph: Graph) -> Report:
         count = 0
@@ -216,7 +217,7 @@ class TameConstants(Pass):
         limit = finite_limit(self.options)
         for node in graph.of_kind(NodeKind.CONSTANT):
             value = node.value
-            if value is not None and value.dtype.kind != "f" and self.integers:
+            if value is not None and value.dtype.kind != "f" and self.integers and GRID_WHOLE not in node.attrs:
                 node.value = value.astype(np.float32)
                 count += 1
             if value is None or value.dtype.kind != "f":

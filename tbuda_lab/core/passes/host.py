@@ -26,7 +26,7 @@ from tbuda_lab.core.ops import (
 )
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Add, Binary, ComparisonOp, Maximum, Minimum, Multiply, Subtract, Where
-from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
+from tbuda_lab.core.ops.evaluate import GRID_WHOLE, WHOLE_TYPE
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Clip, LogicalNot, Unary
 from tbuda_lab.core.options import CompileOptions
@@ -63,8 +63,9 @@ class HostPrologue(Pass):
         notes = []
         result: dict[str, Node] = {}
         for node in cut:
+            words = any(GRID_WHOLE in graph[user].attrs for user, _ in users[node.name])
             result[node.name] = _as_input(
-                graph, node, node.name in integer, _bound(graph, users, node.name, self.options)
+                graph, node, node.name in integer, _bound(graph, users, node.name, self.options), words
             )
             notes.append(f"{node.name} {node.shape}")
         if not result:
@@ -88,9 +89,9 @@ def host_values(graph: Graph) -> tuple[set[str], set[str], set[str]]:
     integer = _integers(order)
     from_inputs = _depends_on_inputs(order)
     stored = {n.name for n in order if n.name not in from_inputs}
-    host = {n.name for n in order if n.kind in LEAVES and (n.name in integer or n.name in stored)}
+    host = {n.name for n in order if n.kind in LEAVES and (n.name in integer or n.name in stored) and not is_cache(n)}
     for node in order:
-        if node.kind is not NodeKind.OP or not isinstance(node.op, NdOp):
+        if node.kind is not NodeKind.OP or not isinstance(node.op, NdOp) or GRID_WHOLE in node.attrs:
             continue
         live = [s for s in node.sources if s not in stored]
         if any(s not in host for s in live):
@@ -101,15 +102,18 @@ def host_values(graph: Graph) -> tuple[set[str], set[str], set[str]]:
     return host, stored, integer
 
 
-def _as_input(graph: Graph, node: Node, integer: bool, bound: float) -> Node:
-    """The INPUT that stands for a host value. bound: of a mask, whose constants go beyond what the format holds."""
+def _as_input(graph: Graph, node: Node, integer: bool, bound: float, words: bool = False) -> Node:
+    """The INPUT that stands for a host value. bound: of a mask, whose constants go beyond what the format holds.
+    words: of 32-bit whole numbers that the device works with as such."""
     value = recipe.extract(graph, node.name)
     dtype = "float32"
-    if integer:
+    if words:
+        dtype = "int32"
+    elif integer:
         value = recipe.compose(f"{node.name}.float", Cast("float32"), node.shape, [value])
     elif bound < math.inf and any(_exceeds(n, bound) for n in value):
         value = recipe.compose(f"{node.name}.bounded", Clip(-bound, bound), node.shape, [value])
-    attrs = {"host": True, "dtype": dtype}
+    attrs = {"host": True, "dtype": dtype, **({GRID_WHOLE: True} if words else {})}
     return Node(node.name, NodeKind.INPUT, node.shape, origin=node.origin, attrs=attrs, recipe=value)
 
 
@@ -219,7 +223,7 @@ class HostMoves(Pass):
     ) -> None:
         assert node.op is not None
         result = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(source)])
-        attrs = {**source.attrs, "dtype": "float32"}
+        attrs = {**source.attrs, "dtype": "int32" if GRID_WHOLE in source.attrs else "float32"}
         name = source.name if alone else node.name
         readers = users.pop(node.name)
         if alone:

@@ -33,11 +33,13 @@ from tbuda_lab.core.passes.host import HostMoves, HostPrologue
 from tbuda_lab.core.passes.prestride import FusePadConv, Prestride
 from tbuda_lab.core.passes.rows_layout import ExpandRows, FlatRows, RowsLayout
 from tbuda_lab.core.passes.tms import SimplifyMoves
+from tbuda_lab.core.passes.whole_numbers import WholeNumbers
 from tbuda_lab.core.passes.wide_matmuls import SplitMatmul, WidenHeads
 
 PIPELINE: tuple[Pass, ...] = (
     Fracture(),
     ConstEval(),
+    WholeNumbers(),
     TameConstants(),
     FuseGelu(),
     HostPrologue(),

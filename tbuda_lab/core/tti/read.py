@@ -17,6 +17,7 @@ from tbuda_lab.core.compiler.sections import SENT
 from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import Budget, shape_text
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
 from tbuda_lab.core.graph.phases import PHASE, WRITES, direction_of, is_part
 from tbuda_lab.core.graph.text import DIGEST
@@ -249,7 +250,8 @@ class _ImageReader:
             gradient_of = record.get("gradient_of", "")
             if not isinstance(gradient_of, str):
                 raise self._wrong(f"input {name!r} is the gradient of {gradient_of!r}")
-            inputs.append(InputBinding(name, queue, shape, self._names(record, "sources"), recipe, gradient_of))
+            words = netlist.queues[queue].df is DataFormat.Int32
+            inputs.append(InputBinding(name, queue, shape, self._names(record, "sources"), recipe, gradient_of, words))
         for record in self._list(self.section, "outputs"):
             name, queue, shape, recipe = self._end(record, arrays, netlist)
             tms = tuple(self._tm(tm) for tm in self._list(record, "tms"))

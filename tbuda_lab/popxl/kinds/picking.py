@@ -6,12 +6,14 @@ encoding of an integer input, and the grid multiplies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from tbuda_lab.core.ops import unary
+from tbuda_lab.core.ops import binary, unary
+from tbuda_lab.core.passes.whole_numbers import HIGHEST, LOWEST
 from tbuda_lab.popxl.dtypes import dtype
 from tbuda_lab.popxl.kinds.table import INPLACE, Attrs, Ground, add
 from tbuda_lab.popxl.utils import product
@@ -27,6 +29,23 @@ def one_hot_rows(indices: np.ndarray, size: int) -> np.ndarray:
     inside = np.flatnonzero((flat >= 0) & (flat < size))
     rows[inside, flat[inside]] = 1.0
     return rows
+
+
+def mask_words(condition: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """What a selection of 32-bit integers compares its branches with: of one of both it keeps the branch, of the other
+    the highest number (see `core.passes.whole_numbers`)."""
+    chosen = np.broadcast_to(condition != 0, tuple(shape))
+    first = np.where(chosen, np.int32(LOWEST), np.int32(HIGHEST))
+    return first, np.where(chosen, np.int32(HIGHEST), np.int32(LOWEST))
+
+
+def _select_words(g: Ground, a: Attrs, first: str, second: str, x: str, y: str) -> str:
+    kept = g.op(binary.Maximum(), x, first), g.op(binary.Maximum(), y, second)
+    back = g.b.constant(np.full(g.shape(x), -HIGHEST, np.int32))
+    return g.op(binary.Add(), g.op(binary.Add(), *kept), back)
+
+
+add("SelectWords", numpy=lambda a, first, second, x, y: np.where(first == LOWEST, x, y), grid=_select_words)
 
 
 def _gather(a: Attrs, x: np.ndarray, indices: np.ndarray) -> np.ndarray:

@@ -31,6 +31,11 @@ _NOT_FOLDED = ("random numbers", "8-bit floats")
 """Reasons of kinds that are calculated in a run even of constants: they may fail, or count as steps."""
 
 
+def _selects_words(branches: list[Val], out: tuple[Shape, dtype]) -> bool:
+    """Whether a selection of these is one of 32-bit integers that the grid can make: both have the result's shape."""
+    return out[1] is dtypes.int32 and all((v.shape, v.dtype) == out and v.size for v in branches)
+
+
 class Root:
     """A place of its own."""
 
@@ -172,6 +177,9 @@ class Flattener:
             outs += [(op.inputs[k].shape, op.inputs[k].dtype) for k in op.modifies]
         if kind in ("Gather", "PopartTiedGather", "Nll", "NlllWithSoftmaxGradDirect"):
             made = self._by_index(kind, op, ins, outs)
+        elif kind == "Where" and ins[0].const is None and _selects_words(ins[1:], outs[0]):
+            masks = self.emit("MaskWords", {"shape": list(outs[0][0])}, ins[:1], outs * 2)
+            made = self.emit("SelectWords", {}, [*masks, *ins[1:]], outs, encoded=True)
         elif kind in _ALIASES:
             made = [ins[_ALIASES[kind]]]
         elif kind == "Init" or (kind == "AccumulatorScaleUpdate" and op.attrs["numbers"].get("f") == 0):

@@ -6,9 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core import passes
+from tbuda_lab.core.compiler.integer_outputs import INTEGER_ARITHMETIC, with_grid_integers
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
+from tbuda_lab.core.graph.phases import CACHE, PHASE, RAM, ROLE, WRITES, forward_part
+from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.evaluate import GRID_WHOLE
+from tbuda_lab.core.ops.unary import Buffer, Nop
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.kinds import KINDS, Ground, NotOnGrid
 from tbuda_lab.popxl.lowering.values import Block, Instr, Val
@@ -17,22 +25,40 @@ FLOATS = (dtypes.float32, dtypes.float16, dtypes.bool)
 """Types that the grid holds as Float32."""
 _INTEGER_RESULTS = ("ArgMax", "ArgMin")
 _PROGRAM = ("HostLoad", "HostStore", "RemoteLoad", "RemoteStore", "Collective", "PrintTensor", "Loop", "If")
-_ENCODINGS = ("OneHotRows", "LossRows")
+_ENCODINGS = ("OneHotRows", "LossRows", "MaskWords")
 
 
-def place_instructions(block: Block) -> None:
-    """Fill in `place` ("grid", "host", "program") and `reason` of all instructions."""
+def place_instructions(block: Block, device: DeviceSpec) -> None:
+    """Fill in `place` ("grid", "host", "program") and `reason` of all instructions. Whole numbers that the grid finds
+    among floats (the place of a maximum) are floats there; the host makes integers of them."""
     for instr in block.all_instrs():
         if instr.kind in _PROGRAM:
             instr.place = "program"
         elif instr.kind in _ENCODINGS:
             instr.place, instr.reason = "host", "integer encoding"
         else:
-            instr.reason = _why_host(instr)
+            instr.reason = _why_host(instr, device)
             instr.place = "host" if instr.reason else "grid"
+    _round_results(block)
 
 
-def _why_host(instr: Instr) -> str:
+def _round_results(block: Block) -> None:
+    made: list[Instr] = []
+    for instr in block.instrs:
+        for inner in instr.blocks:
+            _round_results(inner)
+        made.append(instr)
+        if instr.kind in _INTEGER_RESULTS and instr.place == "grid":
+            (whole,) = instr.outs
+            result = Val(whole.shape, dtypes.float32, label=whole.label)
+            instr.outs = [result]
+            attrs = {"from": "float32", "to": whole.dtype.name}
+            cast = Instr("Cast", attrs, [result], [whole], instr.op, place="host", reason="integer encoding")
+            made.append(cast)
+    block.instrs = made
+
+
+def _why_host(instr: Instr, device: DeviceSpec) -> str:
     """Empty for the grid."""
     kind = KINDS[instr.kind]
     forms = {v.dtype for v in (*instr.ins, *instr.outs)}
@@ -42,9 +68,11 @@ def _why_host(instr: Instr) -> str:
     inputs = {v.dtype for v in instr.ins}
     if instr.kind in _INTEGER_RESULTS and all(f in FLOATS for f in inputs):
         forms = inputs
+    if forms == {dtypes.int32} and all(v.size for v in (*instr.ins, *instr.outs)):
+        return _trial_of_words(instr, device)
     if any(f.is_int for f in forms):
         casts = instr.kind == "Cast" and not any(f.is_int for f in results)
-        return "integer encoding" if casts else "integer arithmetic"
+        return "integer encoding" if casts else INTEGER_ARITHMETIC
     if any(f not in FLOATS for f in forms):
         return "8-bit floats" if any(f.is_float8 for f in forms) else "double precision"
     if any(v.size == 0 for v in (*instr.ins, *instr.outs)):
@@ -65,10 +93,56 @@ def _trial(instr: Instr) -> str:
     return ""
 
 
+def _trial_of_words(instr: Instr, device: DeviceSpec) -> str:
+    """Why the grid does not do an instruction on 32-bit integers; empty where it does. It is lowered alone, between
+    rams."""
+    constants = tuple(None if v.const is None else v.const.tobytes() for v in instr.ins)
+    key = (device.name, instr.kind, repr(sorted(instr.attrs.items(), key=repr)), tuple(v.shape for v in instr.ins),
+           constants)  # fmt: skip
+    if key not in _WORDS:
+        _WORDS[key] = _lowered_alone(instr, device)
+        if len(_WORDS) > LARGEST_MEMORY:
+            _WORDS.clear()
+    return _WORDS[key]
+
+
+_WORDS: dict[tuple[object, ...], str] = {}
+LARGEST_MEMORY = 4096
+
+
+def _lowered_alone(instr: Instr, device: DeviceSpec) -> str:
+    graph = Graph("trial")
+    b = Builder(graph)
+    names = []
+    for k, v in enumerate(instr.ins):
+        if v.const is not None:
+            names.append(b.constant(grid_array(v.const)))
+            continue
+        attrs = {ROLE: CACHE, RAM: f"x{k}"}
+        node = Node(f"x{k}", NodeKind.PARAMETER, v.shape, value=np.zeros(v.shape, np.int32), attrs=attrs)
+        names.append(b.op(Buffer(), graph.add(node).name))
+    try:
+        results = write_ops(b, instr, names)
+        for k, (name, v) in enumerate(zip(results, instr.outs, strict=True)):
+            ram = Node(f"y{k}", NodeKind.PARAMETER, v.shape, value=np.zeros(v.shape, np.int32),
+                       attrs={ROLE: CACHE, RAM: f"y{k}"})  # fmt: skip
+            graph.add(ram)
+            attrs = {PHASE: forward_part(0), WRITES: ram.name, RAM: ram.name}
+            graph.add(Node(f"w{k}", NodeKind.OUTPUT, v.shape, inputs=(Edge(b.op(Nop(), name)),), attrs=attrs))
+        marked = with_grid_integers(graph, device)
+        if any(GRID_WHOLE not in node.attrs for node in marked.ops):
+            return INTEGER_ARITHMETIC
+        options = CompileOptions()
+        lower(passes.run(marked, options).graph, device, options)
+    except (NotOnGrid, TbudaError, ValueError):
+        return INTEGER_ARITHMETIC
+    return ""
+
+
 def trial_input(graph: Graph, number: int, v: Val) -> str:
     """An input of a graph of its own for one instruction; constants are constants."""
     if v.const is not None:
-        node = Node(f"x{number}", NodeKind.CONSTANT, v.shape, value=as_float(v.const))
+        node = Node(f"x{number}", NodeKind.CONSTANT, v.shape, value=grid_array(v.const))
     else:
         node = Node(f"x{number}", NodeKind.INPUT, v.shape, attrs={"dtype": "float32"})
     return graph.add(node).name
@@ -91,6 +165,6 @@ def write_ops(b: Builder, instr: Instr, names: list[str]) -> tuple[str, ...]:
     return tuple(fitted)
 
 
-def as_float(value: np.ndarray) -> np.ndarray:
-    """A constant as the grid holds it."""
-    return np.asarray(value, np.float32)
+def grid_array(value: np.ndarray) -> np.ndarray:
+    """A constant as the grid holds it: 32-bit integers, or floats of anything else."""
+    return np.asarray(value, np.int32 if value.dtype == np.int32 else np.float32)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.graph.phases import CACHE, PHASE, RAM, ROLE, WRITES, forward_part
 from tbuda_lab.core.ops.builder import Builder
@@ -20,7 +21,7 @@ from tbuda_lab.core.ops.unary import Buffer, Nop
 from tbuda_lab.dialects import host_program as hp
 from tbuda_lab.dialects.slots import Slot
 from tbuda_lab.popxl.lowering.groups import Group, cut, drop_unread, needs_of
-from tbuda_lab.popxl.lowering.placement import as_float, place_instructions, write_ops
+from tbuda_lab.popxl.lowering.placement import grid_array, place_instructions, write_ops
 from tbuda_lab.popxl.lowering.values import Block, Instr, Val
 
 
@@ -42,7 +43,7 @@ class Part:
 class Segmenter:
     """Makes the core graph with a part for each group, the slots, and the steps of each block."""
 
-    def __init__(self, blocks: dict[str, Block]) -> None:
+    def __init__(self, blocks: dict[str, Block], device: DeviceSpec) -> None:
         self.graph = Graph("popxl")
         self.parts: list[Part] = []
         self.slots: dict[str, Slot] = {}
@@ -50,7 +51,7 @@ class Segmenter:
         self.programs: dict[str, hp.HostProgram] = {}
         for block in blocks.values():
             drop_unread(block)
-            place_instructions(block)
+            place_instructions(block, device)
         for block in blocks.values():
             for val in block.reads():
                 if val.state:
@@ -168,7 +169,7 @@ class Segmenter:
         if name not in self.graph:
             own = self.slots[slot]
             attrs = {ROLE: CACHE, RAM: slot}
-            value = np.zeros(own.shape, np.float32)
+            value = np.zeros(own.shape, np.int32 if own.dtype == "int32" else np.float32)
             self.graph.add(Node(name, NodeKind.PARAMETER, own.shape, value=value, attrs=attrs))
             own.rams.append(name)
         return name
@@ -178,7 +179,7 @@ class Segmenter:
         if val in names:
             return names[val]
         if val.const is not None:
-            names[val] = b.constant(as_float(val.const))
+            names[val] = b.constant(grid_array(val.const))
             return names[val]
         slot = self._slot(val)
         part.reads.append(slot)

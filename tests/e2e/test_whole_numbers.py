@@ -1,0 +1,121 @@
+"""32-bit whole numbers on the device, against torch and NumPy: exact up to 2^31 - 1, and sums wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import tbuda_lab as pybuda
+from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.errors import UnsupportedOp
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.runner import Runner
+from tbuda_lab.core.session import Session
+from tests.frontend.ops_zoo import Fn
+
+EDGES = (0, 1, -1, 2**31 - 1, -(2**31), -(2**31) + 1, 2**24 + 1, -(2**24) - 1, 2**30)
+
+
+def words(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Whole numbers of all of 32 bits, of which a third is at an edge."""
+    rng = np.random.default_rng(seed)
+    anything = rng.integers(-(2**31), 2**31, shape)
+    return torch.from_numpy(np.where(rng.random(shape) < 0.3, rng.choice(EDGES, shape), anything).astype(np.int32))
+
+
+def mask(*shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(9).random(shape) < 0.5)
+
+
+def compiled(function: Callable[..., object], inputs: tuple[torch.Tensor, ...], device: str = "n150") -> CompileResult:
+    session = Session(Fn(function), inputs, device)
+    result = session.compile()
+    assert isinstance(result, CompileResult)
+    return result
+
+
+def types_of(result: CompileResult) -> list[str]:
+    """The types of the netlist's ops on Int32, which is all of them."""
+    ops = [op for graph in result.netlist.graphs.values() for op in graph.ops.values()]
+    assert all(op.out_df is DataFormat.Int32 for op in ops)
+    return sorted(op.type for op in ops)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., object], list[str]]] = {
+    "a sum and a maximum": (lambda x, y, c: torch.maximum(x + y, y), ["add", "maximum"]),
+    "numbers beyond float32": (lambda x, y, c: (x + 2147483647, y - 16777217), ["add", "add"]),
+    "a selection": (lambda x, y, c: torch.where(c, x + y, y), ["add", "add", "add", "maximum", "maximum"]),
+    "a selection of a number": (lambda x, y, c: torch.where(c, x, 3), ["add", "add", "maximum", "maximum"]),
+    "lower bounds": (lambda x, y, c: (torch.relu(x), torch.clamp(y, min=-7)), ["maximum", "maximum"]),
+    "a row for all": (lambda x, y, c: x + y[:, :1], ["add"]),
+    "slices one after the other": (lambda x, y, c: torch.cat([x + y, y], 0) + 1, ["add", "add", "splice"]),
+    "what the host does before": (lambda x, y, c: torch.minimum(x * 3, y) + y, ["add"]),
+    "a move that Int32 has not": (lambda x, y, c: (x + y).transpose(-1, -2) + 1, ["add"]),
+    "half a tile": (lambda x, y, c: (x + y)[:, 3:20] + 1, ["add"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_whole_numbers_are_torchs(name: str) -> None:
+    function, types = PROGRAMS[name]
+    inputs = words(1, 40, 70), words(1, 40, 70, seed=1), mask(1, 40, 70)
+    result = compiled(function, inputs)
+    assert types_of(result) == types
+    wanted = function(*inputs)
+    for mode in ("golden", "exact", "device"):
+        for got, want in zip(Runner(result, mode).run([inputs])[0], wanted if isinstance(wanted, tuple) else (wanted,),
+                             strict=True):  # fmt: skip
+            assert got.dtype == want.dtype and torch.equal(got, want), mode
+
+
+def test_ten_thousand_sums_and_maxima_are_numpys_on_both_chips_that_have_them() -> None:
+    x, y = words(1, 100, 100), words(1, 100, 100, seed=1)
+    for device in ("n150", "blackhole"):
+        result = compiled(lambda a, b: (a + b, torch.maximum(a, b)), (x, y), device)
+        total, most = Runner(result).run([(x, y)])[0]
+        with np.errstate(over="ignore"):
+            assert np.array_equal(total.numpy(), x.numpy() + y.numpy())
+        assert np.array_equal(most.numpy(), np.maximum(x.numpy(), y.numpy()))
+
+
+def test_grayskull_has_no_whole_numbers_and_says_so() -> None:
+    with pytest.raises(UnsupportedOp, match="no op of the model runs on the device"):
+        compiled(lambda a, b: a + b, (words(1, 32, 32), words(1, 32, 32)), "grayskull")
+
+
+def test_whole_numbers_that_an_embedding_reads_stay_the_hosts() -> None:
+    class Embeds(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(50, 64)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.table(ids + 1))
+
+    ids = torch.arange(32, dtype=torch.int32).reshape(1, 32)
+    result = Session(Embeds(), (ids,), "n150").compile()
+    assert isinstance(result, CompileResult)
+    formats = {op.out_df for graph in result.netlist.graphs.values() for op in graph.ops.values()}
+    assert DataFormat.Int32 not in formats
+
+
+def test_wider_and_narrower_whole_numbers_are_not_taken_for_words() -> None:
+    for kind in (torch.int64, torch.int16, torch.uint8):
+        x = torch.full((1, 32, 32), 100, dtype=kind)
+        with pytest.raises(UnsupportedOp, match="no op of the model runs on the device"):
+            compiled(lambda a: a + a + a, (x,))
+
+
+def test_a_device_image_of_whole_numbers_gives_the_same(tmp_path: object) -> None:
+    x, y = words(1, 40, 70), words(1, 40, 70, seed=1)
+    session = Session(Fn(lambda a, b: torch.maximum(a + 16777217, b)), (x, y), "n150")
+    path = f"{tmp_path}/words.tti"
+    session.export_tti(path)
+    device = pybuda.TTDevice.load_image(img_path=path)
+    device.push_to_inputs(x, y)
+    (got,) = pybuda.run_inference().get()
+    pybuda.shutdown()
+    assert torch.equal(got.value(), torch.maximum(x + 16777217, y))
