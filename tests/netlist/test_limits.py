@@ -12,7 +12,7 @@ import pytest
 
 from tbuda_lab.core import netlist
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.netlist.schema import Netlist, QueueBuffer
+from tbuda_lab.core.netlist.schema import Execute, NetGraph, Netlist, NetOp, QueueBuffer
 from tests.netlist import builders as b
 from tests.netlist.rules.common import Change, fused_of, on_op, on_queue, q
 
@@ -106,3 +106,42 @@ def test_the_reserved_part_ends_below_the_first_address() -> None:
         assert start % 64 == 0 and 0 < start < GIB
         assert "R3.reserved" not in broken(b.unary, at((1, start)), arch)
         assert "R3.reserved" in broken(b.unary, at((1, start - 64)), arch)
+
+
+@pytest.mark.parametrize(
+    ("device", "there", "back", "legal"),
+    [("n300", 14, 0, True), ("n300", 7, 7, True), ("n300", 8, 7, False), ("n300", 10, 5, False), ("n300", 15, 0, False),
+     ("mesh", 28, 0, True), ("mesh", 15, 13, True), ("mesh", 28, 1, False)],
+)  # fmt: skip
+def test_seven_pipes_cross_an_ethernet_core_both_ways_together(device: str, there: int, back: int, legal: bool) -> None:
+    """As the router judged them: two links between the chips of an n300, four in the mesh; ops of so many cores, one
+    pipe each."""
+    def copy(name: str, cores: int) -> NetOp:
+        rows = max(r for r in range(1, 9) if cores % r == 0)
+        return b.op(name, "nop", [f"{name}.in"], (1, rows, cores // rows), grid=(rows, cores // rows))
+
+    ops = {"g0": [copy("a", there)], "g1": [copy("c", back)] if back else []}
+    n = b.build(ops, {f"{o.name}.in": o.blocking.tiles(o.grid_size) for g in ops.values() for o in g}, chips={"g1": 1})
+    n.queues["a.out"].target_device = 1
+    if back:
+        n.queues["c.in"].target_device, n.queues["c.out"].target_device = 1, 0
+    spec = load_device("n300") if device == "n300" else load_device("wormhole_b0", chips=4)
+    found = [f for f in netlist.check(n, spec) if f.rule == "N11"]
+    assert bool(found) is not legal
+    assert all(str(there + back) in f.message and f.fix for f in found)
+
+
+def test_a_link_that_every_route_takes_carries_what_passes_through() -> None:
+    """Chip 0 writes 15 pipes' worth to chip 1 and 15 to chip 3, by way of chip 1, the one between that has a graph."""
+    ops = [b.op(name, "nop", [f"{name}.in"], (1, 5, 3), grid=(5, 3), loc=(0, 3 * k)) for k, name in enumerate("ac")]
+    n = b.build({"g0": ops, "g1": [], "g3": []}, {"a.in": (1, 5, 3), "c.in": (1, 5, 3)}, chips={"g1": 1, "g3": 3})
+    n.queues["a.out"].target_device, n.queues["c.out"].target_device = 1, 3
+    mesh = load_device("wormhole_b0", chips=4)
+    found = [f for f in netlist.check(n, mesh) if f.rule == "N11"]
+    assert len(found) == 1 and "chips 0 and 1" in found[0].message
+    n.graphs["g2"] = NetGraph("g2", 2, 1)
+    for k, i in enumerate(n.programs[0].instructions):
+        if isinstance(i, Execute):
+            n.programs[0].instructions.insert(k, Execute("g2"))
+            break
+    assert not [f for f in netlist.check(n, mesh) if f.rule in ("N11", "N18")]  # by way of chip 2, perhaps

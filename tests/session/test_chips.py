@@ -8,6 +8,7 @@ import torch
 
 from tbuda_lab.core.balancer.types import copied_from, graph_name
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.schema import Execute
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
@@ -164,3 +165,30 @@ def test_edits_of_a_pipeline_run_as_torch_does(session: Session) -> None:
     while session.undo():
         pass
     session.compile()
+
+
+def test_empty_graphs_of_a_training_on_two_chips() -> None:
+    """Microbatch 32: the optimizer's graphs run once, empty ones too; the epochs at both ends of each program cover
+    both chips, so none of two programs are merged. The step is torch's."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.Tanh(), torch.nn.Linear(96, 32))
+    x, y = torch.randn(32, 32, 64), torch.randn(32, 32, 32)
+    options = CompileOptions(microbatch=32, default_df_override=DataFormat.Float32)
+    session = Session.for_training(model, x, torch.nn.MSELoss(), y, "adam", 0.01, options=options, device="n300")
+    net = session.compile().netlist
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for program in net.programs:
+        graphs = [net.graphs[i.graph] for i in program.instructions if isinstance(i, Execute)]
+        assert {g.input_count for g in graphs} == {1 if program.name == "run_opt_0" else 32}
+        for end in (graphs, graphs[::-1]):
+            chips = [g.target_device for g in end]
+            assert set(chips[: 1 + chips.index(1 - chips[0])]) == {0, 1}
+            assert chips.index(1 - chips[0]) == 1
+    assert any(not net.graphs[i.graph].ops for p in net.programs[-1:] for i in p.instructions if isinstance(i, Execute))
+    session.train([(x, y)])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    trained = session.trainer.parameters()
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(trained[name] - before[name], p.detach() - before[name], rtol=0.05, atol=1e-3)

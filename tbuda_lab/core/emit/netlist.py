@@ -72,7 +72,7 @@ def emit(
     programs = ProgramWriter(graph, placement, device, microbatch, graphs, queues)
     directions = dict.fromkeys(epoch.direction for epoch in placement.epochs) or ("fwd",)
     written = [programs.write(direction) for direction in directions]
-    graphs.update((net.name, net) for nets in programs.idle.values() for net in nets)
+    graphs.update((net.name, net) for idle in programs.idle.values() for net in (*idle.before, *idle.after))
     netlist = schema.Netlist([device.arch], queues, graphs, written, emitter.fused_ops)
     return Emission(netlist, emitter.contents)
 

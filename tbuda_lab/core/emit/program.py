@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from tbuda_lab.core.balancer.l1 import preloads
-from tbuda_lab.core.balancer.types import Placement, QueuePlacement
+from tbuda_lab.core.balancer.types import Epoch, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, inputs_of_run, netlist_part
 from tbuda_lab.core.netlist import schema
+from tbuda_lab.core.netlist.chips import needed_chips
 
 
 def accumulating_ops(graph: Graph) -> set[str]:
     """Ops whose results are added up over the inputs of a batch: sums of gradients."""
     return {n.inputs[0].source for n in graph.outputs if n.attrs.get(ACCUMULATES)}
+
+
+@dataclasses.dataclass(frozen=True)
+class IdleGraphs:
+    """Empty graphs that are executed before an epoch's own, and after it."""
+
+    before: list[schema.NetGraph] = dataclasses.field(default_factory=list)
+    after: list[schema.NetGraph] = dataclasses.field(default_factory=list)
 
 
 class ProgramWriter:
@@ -39,34 +49,47 @@ class ProgramWriter:
                 self.freed.setdefault(q.lifetime[1], []).append(q.name)
         self.idle = self._idle(queues)
 
-    def _idle(self, queues: Mapping[str, schema.Queue]) -> dict[int, list[schema.NetGraph]]:
-        """By epoch the empty graphs that are executed after it: the router wants a graph on every chip whose queues
-        the ops of a temporal epoch read or write. They follow its last graph."""
+    def _idle(self, queues: Mapping[str, schema.Queue]) -> dict[int, IdleGraphs]:
+        """By epoch the empty graphs that are executed before and after it: those that the rules of several chips ask
+        for in its temporal epoch (routing.md#rules-of-a-netlist, N10, N18, P12.programs), each with the input_count of
+        the graphs beside it.
+
+        A temporal epoch needs a graph on every chip whose DRAM it reads or writes and on the chips between; the first
+        and the last of a program on every chip, for what runs last in one program and first in another would else be
+        merged. For the same reason an epoch begins on a chip of the one before: with an empty graph, if with none of
+        its own."""
         if self.device.arch == "grayskull" or len(self.device.chips) == 1:
             return {}
-        written: dict[str, set[int]] = {}
-        for q in queues.values():
-            if q.loc == "dram" and isinstance(q.target_device, int):
-                written.setdefault(q.input, set()).add(q.target_device)
-        reserved: dict[int, set[int]] = {}
-        last: dict[int, tuple[int, str]] = {}
-        busy: dict[int, set[int]] = {}
+        temporal: dict[int, list[tuple[Epoch, schema.NetGraph]]] = {}
         for epoch, net in zip(self.placement.epochs, self.nets, strict=True):
-            if not net.ops:
-                continue
-            chips = reserved.setdefault(epoch.temporal, set())
-            for op in net.ops.values():
-                chips |= written.get(op.name, set())
-                for source in (queues[i.source] for i in op.inputs if i.source in queues):
-                    if source.loc == "dram" and isinstance(source.target_device, int):
-                        chips.add(source.target_device)
-            busy.setdefault(epoch.temporal, set()).add(epoch.chip)
-            last[epoch.temporal] = epoch.index, net.name
-        idle: dict[int, list[schema.NetGraph]] = {}
-        for temporal, (index, name) in last.items():
-            missing = sorted(reserved[temporal] - busy[temporal])
-            if missing:
-                idle[index] = [schema.NetGraph(f"{name}_idle_chip_{chip}", chip, self.microbatch) for chip in missing]
+            if net.ops:
+                temporal.setdefault(epoch.temporal, []).append((epoch, net))
+        filled: dict[str, list[schema.Queue]] = {}
+        for queue in queues.values():
+            filled.setdefault(queue.input, []).append(queue)
+        needed = [needed_chips([net for _, net in members], queues, filled, self.device)
+                  for members in temporal.values()]
+        directions = [members[0][0].direction for members in temporal.values()]
+        if len(set(directions)) > 1:
+            every: set[int] = set().union(*needed)
+            for at, direction in enumerate(directions):
+                if direction not in directions[:at] or direction not in directions[at + 1 :]:
+                    needed[at] |= every
+        idle: dict[int, IdleGraphs] = {}
+        before: set[int] = set()  # the chips of the temporal epoch before
+        for members, chips in zip(temporal.values(), needed, strict=True):
+            (first, begin), (last, end) = members[0], members[-1]
+            busy = {epoch.chip for epoch, _ in members}
+            apart = before and first.chip not in before
+            if apart and not (chips - busy) & before:
+                chips.add(min(before - busy, default=min(before)))
+            count = begin.input_count
+            graphs = [schema.NetGraph(f"{end.name}_idle_chip_{chip}", chip, count) for chip in sorted(chips - busy)]
+            graphs.sort(key=lambda g: g.target_device not in before)
+            if graphs:
+                place = idle.setdefault((first if apart else last).index, IdleGraphs())
+                (place.before if apart else place.after).extend(graphs)
+            before = chips | busy
         return idle
 
     def write(self, direction: str) -> schema.Program:
@@ -106,9 +129,11 @@ class ProgramWriter:
             born, freed = self.born.get(epoch.index), self.freed.get(epoch.index)
             if born:
                 instructions.append(schema.Allocate(born))
+            idle = self.idle.get(epoch.index, IdleGraphs())
+            instructions += [schema.Execute(empty.name) for empty in idle.before]
             if net.ops:
                 instructions.append(schema.Execute(net.name, self._settings(net, pointer)))
-            instructions += [schema.Execute(idle.name) for idle in self.idle.get(epoch.index, ())]
+            instructions += [schema.Execute(empty.name) for empty in idle.after]
             if freed:
                 instructions.append(schema.Deallocate(freed))
         for depth, i in pointer.items():

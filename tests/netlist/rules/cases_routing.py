@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tbuda_lab.core.netlist.schema import Netlist, QueueBuffer
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.netlist.schema import Execute, Netlist, QueueBuffer
 from tests.netlist import builders as b
 from tests.netlist.builders import fused, op, sub, tm
 from tests.netlist.rules.common import (
@@ -199,6 +200,31 @@ case("N9", lambda: b.unary("ethernet_datacopy"), on_op(attributes={"egress_chann
 case("N10", b.binary, on_queue(target_device=1), "graphs/g")
 case("N10", b.binary, on_queue("op0.out", target_device=1), "graphs/g")
 case("N11", written_across, crossing, "graphs/g0")
+
+
+MESH = load_device("wormhole_b0", chips=4)
+"""2 x 2 chips: between 0 and 3 lie 1 and 2."""
+
+
+def across_the_mesh() -> Netlist:
+    """An op of chip 3 reads a queue of chip 0, by way of chip 1."""
+    n = b.build({"g0": [op("a", "nop", ["x"])], "g1": [], "g3": [op("c", "nop", ["y"])]},
+                {"x": (1, 2, 2), "y": (1, 2, 2)}, chips={"g1": 1, "g3": 3})
+    n.queues["y"].target_device = 0
+    return n
+
+
+def without_graph(name: str) -> Change:
+    def change(n: Netlist) -> None:
+        del n.graphs[name]
+        for p in n.programs:
+            p.instructions = [i for i in p.instructions if not isinstance(i, Execute) or i.graph != name]
+
+    return change
+
+
+case("N10", across_the_mesh, without_graph("g0"), "graphs/g1", MESH)
+case("N18", across_the_mesh, without_graph("g1"), "graphs/g0", MESH)
 case("N12", lambda: of_grayskull(0), lambda n: setattr(n.graphs["g"], "target_device", 1), "graphs/g/target_device",
      "grayskull")
 case("N13", lambda: of_grayskull(0), on_queue(target_device=2), "graphs/g/o", "grayskull")

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat as D
 from tbuda_lab.core.netlist.schema import Execute, Loop, Netlist, NetOp, Queue
 from tests.netlist import builders as b
@@ -20,13 +21,14 @@ class Case:
     base: Callable[[], Netlist]
     change: Change
     where: str
-    arch: str = "wormhole_b0"
+    arch: str | DeviceSpec = "wormhole_b0"
 
 
 CASES: list[Case] = []
 
 
-def case(rule: str, base: Callable[[], Netlist], change: Change, where: str, arch: str = "wormhole_b0") -> None:
+def case(rule: str, base: Callable[[], Netlist], change: Change, where: str,
+         arch: str | DeviceSpec = "wormhole_b0") -> None:
     """Registers a case."""
     CASES.append(Case(rule, base, change, where, arch))
 

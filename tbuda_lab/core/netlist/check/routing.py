@@ -4,13 +4,15 @@ and ethernet (routing.md#rules-of-a-netlist)."""
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from tbuda_lab.core.device import CROSSING_STREAMS
 from tbuda_lab.core.netlist.check.context import CheckContext, ProgramSetting
 from tbuda_lab.core.netlist.check.registry import ARCHS, Issues, rule
+from tbuda_lab.core.netlist.chips import missing_between, routes_of, sure_links
 from tbuda_lab.core.netlist.routing import EdgeReader, EdgeVerdict, RoutedEdge, RouteRule
 from tbuda_lab.core.netlist.routing.cases import edge_of_input, edge_to_queue, reader_of, source_of, verdict_of
 from tbuda_lab.core.netlist.routing.edge import MOST_DRAM_INPUTS, streams_of
@@ -295,23 +297,59 @@ def ethernet_channels(c: CheckContext, op: NetOp) -> Issues:
 @rule("N10", "netlist", "route")
 def empty_graphs(c: CheckContext) -> Issues:
     """Where ops of an epoch read or write DRAM of a chip, the epoch has a graph on that chip, if an empty one."""
-    if c.facts.grayskull:
-        return
-    for group in c.merged_graphs:
-        graphs = [c.n.graphs[name] for name in group]
-        present = set().union(*(_devices(g.target_device) for g in graphs))
+    for group, present in _epochs_of_chips(c):
         missing: dict[int, str] = {}
-        for g in graphs:
-            for op in g.ops.values():
-                for q in _dram_of(c, op):
-                    if isinstance(q.target_device, int) and q.target_device not in present:
-                        missing.setdefault(q.target_device, f"op {op.name!r} of graph {g.name!r} and queue {q.name!r}")
+        for a, b, what, _ in _routes(c, group):
+            for chip in {a, b} - present:
+                missing.setdefault(chip, what)
         for chip, what in sorted(missing.items()):
             yield (
-                ("graphs", graphs[0].name),
+                ("graphs", group[0]),
                 f"{what} are in the DRAM of chip {chip}, but no graph of the epoch runs on that chip",
                 f"execute an empty graph with target_device {chip} directly before or after it",
             )
+
+
+@rule("N18", "netlist", "route")
+def chips_passed_through(c: CheckContext) -> Issues:
+    """Where data of an epoch passes through chips, the epoch has a graph on each of a shortest route."""
+    for group, present in _epochs_of_chips(c):
+        routes = {(a, b): what for a, b, what, _ in reversed(_routes(c, group))}
+        for (a, b), what in sorted(routes.items()):
+            missing = ", ".join(map(str, missing_between(c.facts.device, a, b, present)))
+            if missing:
+                yield (
+                    ("graphs", group[0]),
+                    f"{what} are on chips {a} and {b}; data passes through chip {missing}, where no graph of the epoch "
+                    "runs",
+                    f"execute an empty graph with target_device {missing} directly before or after it",
+                )
+
+
+def _epochs_of_chips(c: CheckContext) -> Iterator[tuple[tuple[str, ...], set[int]]]:
+    """The graphs of each temporal epoch and their chips, where chips are joined by ethernet."""
+    for group in () if c.facts.grayskull else c.merged_graphs:
+        yield group, set().union(*(_devices(c.n.graphs[name].target_device) for name in group))
+
+
+def _routes(c: CheckContext, group: tuple[str, ...]) -> list[tuple[int, int, str, int]]:
+    """(from chip, to chip, what, pipes) of all that ops of graphs that run together read from and write to other
+    chips. Pipes: a reader's lists, or the buffers of a queue that is filled."""
+    home = {name: g.target_device for name, g in c.graph_of.items() if isinstance(g.target_device, int)}
+    routes: list[tuple[int, int, str, int]] = []
+    for op in (op for name in group for op in c.n.graphs[name].ops.values() if op.name in home):
+        filled = [q for q in c.queues_by_writer.get(op.name, ()) if q.loc == "dram"]
+        for a, b, port, queue in routes_of(op, home, c.n.queues, filled):
+            if a == b:
+                continue
+            kind = "queue" if queue in c.n.queues else "op"
+            edge = input_edge(c, op, port) if port >= 0 else None
+            pipes = math.prod(c.n.queues[queue].grid_size) if port < 0 else 0
+            if edge is not None:
+                seen = view(edge.reader, shape_after(edge.source.shape, edge.steps, edge.unpad, edge.pad))
+                pipes = int(seen.grid[0]) * int(seen.grid[1])
+            routes.append((a, b, f"op {op.name!r} of graph {c.graph_of[op.name].name!r} and {kind} {queue!r}", pipes))
+    return routes
 
 
 def _dram_of(c: CheckContext, op: NetOp) -> list[Queue]:
@@ -324,43 +362,28 @@ def _dram_of(c: CheckContext, op: NetOp) -> list[Queue]:
 
 @rule("N11", "netlist", "route", "note")
 def ethernet_streams(c: CheckContext) -> Issues:
-    """What crosses between two chips in an epoch needs at most 7 streams for each ethernet core that joins them."""
-    if c.facts.grayskull:
-        return
-    for group in c.merged_graphs:
-        crossing: Counter[tuple[int, int]] = Counter()
-        for name in group:
-            graph = c.n.graphs[name]
-            if isinstance(graph.target_device, int):
-                for op in graph.ops.values():
-                    crossing.update(_crossing(c, op, graph.target_device))
-        for (a, b), count in sorted(crossing.items()):
-            joined = c.facts.device.neighbours(a).get(b, 0) or c.facts.device.eth_links
-            if count > CROSSING_STREAMS * joined:
+    """What crosses a link between chips in an epoch, both ways together, takes at most 7 pipes for each ethernet core
+    of the link."""
+    device = c.facts.device
+    for group, present in _epochs_of_chips(c):
+        crossing: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        for a, b, what, pipes in _routes(c, group):
+            for link in sure_links(device, a, b, present) or {(min(a, b), max(a, b))}:
+                crossing.setdefault(link, []).append((pipes, what))
+        for (a, b), tensors in sorted(crossing.items()):
+            joined = device.neighbours(a).get(b, 0) or device.eth_links
+            count, most = sum(pipes for pipes, _ in tensors), CROSSING_STREAMS * joined
+            if count > most:
+                largest, what = max(tensors, key=lambda t: t[0])
+                rest = most - (count - largest)
+                fix = f"cross with {rest} pipes there, such as through a nop of {rest} cores" if rest > 0 else \
+                    f"cross with fewer of the {len(tensors)} tensors in this epoch, or with fewer cores"
                 yield (
                     ("graphs", group[0]),
-                    f"{count} pipes cross between chips {a} and {b} in one epoch; "
-                    f"{joined} ethernet cores have {CROSSING_STREAMS} streams each",
-                    "cross with fewer cores, or with fewer tensors",
+                    f"{count} pipes cross between chips {a} and {b} in one epoch, both ways together; {joined} "
+                    f"ethernet cores take {CROSSING_STREAMS} each, {most} in all. Most of them, {largest}: {what}",
+                    fix,
                 )
-
-
-def _crossing(c: CheckContext, op: NetOp, chip: int) -> Counter[tuple[int, int]]:
-    """By pair of chips the pipes of an op's inputs, and of the queues it fills, that cross between them."""
-    crossing: Counter[tuple[int, int]] = Counter()
-    for port, i in enumerate(op.inputs):
-        queue, maker = c.n.queues.get(i.source), c.ops.get(i.source)
-        source = queue.target_device if queue is not None and queue.loc == "dram" else None
-        if maker is not None:
-            source = c.graph_of[maker.name].target_device
-        edge = input_edge(c, op, port) if isinstance(source, int) and source != chip else None
-        if edge is not None and isinstance(source, int):
-            seen = view(edge.reader, shape_after(edge.source.shape, edge.steps, edge.unpad, edge.pad))
-            crossing[min(source, chip), max(source, chip)] += int(seen.grid[0]) * int(seen.grid[1])
-    for q in c.queues_by_writer.get(op.name, ()):
-        if q.loc == "dram" and isinstance(q.target_device, int) and q.target_device != chip:
-            crossing[min(q.target_device, chip), max(q.target_device, chip)] += q.grid_size[0] * q.grid_size[1]
-    return crossing
 
 
 @rule("N12", "netlist", "route", "note")

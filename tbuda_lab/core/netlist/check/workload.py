@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tbuda_lab.core.netlist.check.context import CheckContext, ProgramSetting
 from tbuda_lab.core.netlist.check.registry import Issues, rule
 from tbuda_lab.core.netlist.schema import (
@@ -123,6 +125,29 @@ def merged_members(c: CheckContext) -> Issues:
             yield ("graphs", odd.name, "input_count"), f"input_count {odd.input_count}, but " \
                 f"{graphs[0].input_count} in graph {graphs[0].name!r}, which runs at the same time", \
                 "make them equal, or execute a graph of the same chips in between"
+
+
+@rule("P12.programs", "netlist", "workload", "strict")
+def programs_apart(c: CheckContext) -> Issues:
+    """What a program runs last shares a chip with what another runs first; else the two are merged into one epoch."""
+    if c.facts.grayskull:
+        return
+    group_of = {g: group for group in c.merged_graphs for g in group}
+    ends: list[tuple[Program, str, str]] = []
+    for p in c.n.programs:
+        run = [item.graph for item in p.instructions if isinstance(item, Execute) and item.graph in group_of]
+        ends += [(p, run[0], run[-1])] if run else []
+    for (one, _, last), (other, first, _) in itertools.permutations(ends, 2):
+        if not _chips(c, group_of[last]) & _chips(c, group_of[first]):
+            yield ("programs", one.name), f"graph {last!r}, which it runs last, and graph {first!r}, which program " \
+                f"{other.name!r} runs first, share no chip: they become one epoch", \
+                "begin or end with an empty graph on every other chip, executed directly before or after it"
+
+
+def _chips(c: CheckContext, group: tuple[str, ...]) -> set[int]:
+    """The chips of graphs."""
+    targets = (c.n.graphs[name].target_device for name in group)
+    return {chip for target in targets for chip in (target if isinstance(target, list) else [target])}
 
 
 def _differ(one: QueueSetting, other: QueueSetting) -> bool:
