@@ -17,6 +17,7 @@ from tbuda_lab.core.balancer.l1 import ENCODING, operand_bytes, picker_bytes, pr
 from tbuda_lab.core.balancer.pickers import picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.routes import output_buffer_rules
+from tbuda_lab.core.balancer.streams import within_streams
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
 from tbuda_lab.core.cost import cycles as cost_cycles
 from tbuda_lab.core.cost import fused_share
@@ -186,6 +187,8 @@ def enumerate_candidates(
     rows["buf_size_mb"] = np.array(buffers)[buf]
     rows["prologue"] = masks[o, pro]
     rows["cores"] = rows["grid_r"].astype(np.int64) * rows["grid_c"]
+    alike = np.ravel_multi_index((base, step, buf), shape[:3])
+    rows, alike = within_streams(profile, rows, alike, dict(choice.prologue), device.tile_align)
     if profile.feeds_host:
         # an untilized queue takes the tiles in rows; slices of columns, or slices before z, come in another order
         rows["reason"][(rows["stream_c"] > 1) | (rows["stream"] == "rz")] = Reason.USER_ACCESS_PREVENTS_STREAMING
@@ -196,7 +199,7 @@ def enumerate_candidates(
     _sparse_counts(profile, rows)
     _l1(profile, device, choice, rows)
     if options.default_dram_parameters is False and choice.dram_parameters is None:
-        _preload_all_that_fit(rows, np.ravel_multi_index((base, step, buf), shape[:3]), masks[o, pro])
+        _preload_all_that_fit(rows, alike, rows["prologue"] & np.uint32(ENCODING - 1))
     _cycles(profile, device, rows)
     return rows
 

@@ -46,7 +46,7 @@ def operand_bytes(
     operand = profile.operands[port]
     rows = as_read(profile, port, rows)
     tile = tile_bytes(operand.df, align=align)
-    g, kernel = _kernel_buffer(profile, port, rows, multiplier, tile)
+    g, kernel = kernel_buffer(profile, port, rows, multiplier, tile)
     length = tiles_read(profile, port, rows)
     streamed = _streamed_tiles(profile, port, rows, g, kernel, length, tile)
     if operand.feed != "parameter":
@@ -67,14 +67,14 @@ def least_tiles(g: np.ndarray, factor: int) -> np.ndarray:
 def input_tiles(profile: OpProfile, port: int, rows: np.ndarray, factor: int, align: int) -> np.ndarray:
     """`least_tiles` of an operand for every row."""
     operand = profile.operands[port]
-    g, _ = _kernel_buffer(profile, port, as_read(profile, port, rows), {}, tile_bytes(operand.df, align=align))
+    g, _ = kernel_buffer(profile, port, as_read(profile, port, rows), {}, tile_bytes(operand.df, align=align))
     return least_tiles(g, factor)
 
 
-def _kernel_buffer(
+def kernel_buffer(
     profile: OpProfile, port: int, rows: np.ndarray, multiplier: Mapping[int, int], tile: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(granule, ordinary buffer) of an operand in tiles."""
+    """(granule, ordinary buffer) of an operand in tiles. rows: `as_read`; tile: bytes of one."""
     operand, op = profile.operands[port], profile.op
     m, n, u, v = (rows[f].astype(np.int64) for f in ("mblock_m", "mblock_n", "ublock_r", "ublock_c"))
     u_kt, m_k = (np.maximum(rows[f].astype(np.int64), 1) for f in ("u_kt", "m_k"))

@@ -12,6 +12,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError, quantity
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import phases
+from tbuda_lab.core.netlist.cores.buffers import EXTRA_STREAMS
 from tbuda_lab.core.options import CompileOptions
 
 
@@ -94,6 +95,7 @@ MEANING: dict[Reason, str] = {
     Reason.OVERRIDDEN: "an override of the user excludes it",
     Reason.GRID_EXCEEDS_DEVICE: "the grid is larger than the device",
     Reason.GRID_DOES_NOT_DIVIDE: "the grid does not divide the tiles that it shares out",
+    Reason.EXTRA_STREAMS: f"what is to be preloaded takes more than the {EXTRA_STREAMS} extra streams of a core",
 }
 
 REMEDY: dict[Reason, str] = {
@@ -110,6 +112,7 @@ REMEDY: dict[Reason, str] = {
     Reason.OVERRIDDEN: "change or remove the override",
     Reason.GRID_EXCEEDS_DEVICE: "choose a grid within the rows and columns of the device",
     Reason.GRID_DOES_NOT_DIVIDE: "choose rows and columns that divide those of the op's tiles",
+    Reason.EXTRA_STREAMS: "use fewer cores, or stream one of these operands (prologue off)",
 }
 
 

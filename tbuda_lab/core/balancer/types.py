@@ -37,6 +37,7 @@ class Reason(IntEnum):
     OVERRIDDEN = 11
     GRID_EXCEEDS_DEVICE = 12
     GRID_DOES_NOT_DIVIDE = 13  # of shapes that no table has a row for
+    EXTRA_STREAMS = 14
 
 
 CANDIDATE = np.dtype(

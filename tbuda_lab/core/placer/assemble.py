@@ -99,7 +99,7 @@ def plan_queues(
     """What places the queues of placed ops. planned: of another placement of the same graph."""
     return QueuePlanner(
         problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, problem.constraints.queues,
-        problem.costs.preloaded, planned,
+        problem.costs.preloaded, planned, problem.costs.crowded,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.graph.phases import by_phase, phases
-from tbuda_lab.core.placer.assemble import rectangles
+from tbuda_lab.core.placer.assemble import plan_queues, rectangles
 from tbuda_lab.core.placer.model.chip_stages import chips_of, epoch_cost, slowest_stage
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import constrain_order, outputs_last, schedule
@@ -19,6 +19,7 @@ from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
 from tbuda_lab.core.placer.policies.pipelining import flowing_epochs
 from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
+from tbuda_lab.core.placer.policies.preloading import drop_preloads
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.search.infeasible_repair import (
     hops,
@@ -183,11 +184,33 @@ def search_further(state: PlacementState) -> PlacementState:
     return dataclasses.replace(state, curve=curve)
 
 
+def drop_refused_preloads(state: PlacementState) -> PlacementState:
+    """Candidates that stream what cores have no streams to preload, so that the placement costs what it takes."""
+    problem, segments = state.problem, state.segments
+    spots, _ = rectangles(problem, segments, chips_of(problem, segments))
+    planner = plan_queues(problem, spots)
+    if not any(map(planner.may_lack_streams, spots)):
+        return state
+    planner.plan()
+    refused: dict[int, int] = {}
+    for op, port, _ in planner.refused_preloads():
+        refused[problem.number[op]] = refused.get(problem.number[op], 0) | 1 << port
+    if not refused:
+        return state
+    fewer = tuple(
+        drop_preloads(problem, s, {op: bits for op, bits in refused.items() if s.first <= op < s.last})
+        for s in segments
+    )
+    return dataclasses.replace(state, segments=fewer)
+
+
 def _time(problem: Problem, segments: Sequence[Segment]) -> float:
     if len(problem.device.chips) > 1:
         return slowest_stage(problem, segments)
     return float(sum(epoch_cost(problem, s) for s in segments))
 
 
-STEPS: tuple[Step, ...] = (reach_neighbours, merge_refused, repair_full_buffers, let_flow, search_further)
+STEPS: tuple[Step, ...] = (
+    reach_neighbours, merge_refused, repair_full_buffers, let_flow, search_further, drop_refused_preloads,
+)  # fmt: skip
 """What follows on `choose_feasible`, in this order: first what the chips demand, then what makes epochs faster."""

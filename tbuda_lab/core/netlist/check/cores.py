@@ -66,9 +66,7 @@ def _fix(c: CheckContext, cores: EpochCores, op: NetOp) -> str:
     return f"it fits {ways}" if ways else general
 
 
-# A note only: the placer does not keep this limit yet. It counts the buffers of a preloaded queue that a core reads
-# (`can_prefetch` in placer/memory/host_link.py), not the gathers and forks that preloading takes on the cores.
-@rule("N17", "graph", "route", "note")
+@rule("N17", "graph", "route")
 def extra_streams(c: CheckContext, g: NetGraph) -> Issues:
     """A core takes at most 24 extra streams, as the router counts them and as the pipe generator does."""
     if not g.ops:

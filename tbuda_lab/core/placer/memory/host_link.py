@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import HOST
-from tbuda_lab.core.balancer.edges import MAX_PREFETCH_STREAMS
+from tbuda_lab.core.balancer.edges import MAX_DRAM_IN_QUEUES, MAX_PREFETCH_STREAMS
 from tbuda_lab.core.balancer.layout import read_walk, walk_back
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms
@@ -92,15 +92,17 @@ def buffers_read(reader: Reader, stored: TileShape, grid: tuple[int, int]) -> in
     return int(read[:, :-1].sum(axis=1).max())
 
 
-def prefetch_grid(readers: Sequence[Reader], stored: TileShape, grid: tuple[int, int]) -> tuple[int, int] | None:
-    """The queue grid, no larger than `grid`, from which every reader can keep the parameter in L1; None if there is
-    none, so that it has to be streamed. An op's parameters share its streams evenly: what a queue may take then depends
-    on the queue's own readers alone. A preloaded parameter is fetched once, so fewer buffers cost nothing later."""
-    tried = dict.fromkeys((grid, (1, grid[1]), (grid[0], 1), (1, 1)))
-    return next((grid for grid in tried if can_prefetch(readers, stored, grid)), None)
-
-
-def can_prefetch(readers: Sequence[Reader], stored: TileShape, grid: tuple[int, int]) -> bool:
-    """Whether the streams of every reader suffice to fetch ahead a queue of `stored` tiles on `grid`."""
+def prefetch_grid(readers: Sequence[Reader], stored: TileShape, grid: tuple[int, int]) -> tuple[int, int]:
+    """The queue grid, no larger than `grid`, of a parameter that is kept in L1: one of which no core reads more buffers
+    than its share of streams. An op's parameters share its streams evenly, so that what a queue may take depends on the
+    queue's own readers alone. A preloaded parameter is fetched once, so fewer buffers cost nothing later."""
     share = min(MAX_PREFETCH_STREAMS // sum(o.feed == "parameter" for o in p.operands) for p, _, _ in readers)
-    return grid[0] * grid[1] <= share or max(buffers_read(reader, stored, grid) for reader in readers) <= share
+    tried = dict.fromkeys((grid, (1, grid[1]), (grid[0], 1)))
+    return next((grid for grid in tried if reads_few(readers, stored, grid, share)), (1, 1))
+
+
+def reads_few(
+    readers: Sequence[Reader], stored: TileShape, grid: tuple[int, int], most: int = MAX_DRAM_IN_QUEUES
+) -> bool:
+    """Whether no core of a reader reads more than so many buffers of a queue of `stored` tiles on `grid`."""
+    return grid[0] * grid[1] <= most or max(buffers_read(reader, stored, grid) for reader in readers) <= most

@@ -11,10 +11,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
+from tbuda_lab.core.balancer.edges import MAX_PREFETCH_STREAMS
 from tbuda_lab.core.balancer.l1 import preloads, preloads_encoding
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
 from tbuda_lab.core.balancer.profile import as_read
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
+from tbuda_lab.core.balancer.streams import most_streams
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement, copy_name
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, tile_bytes
@@ -33,8 +35,9 @@ from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.places import QueuePin
 from tbuda_lab.core.placer.memory.addresses import Addresses
+from tbuda_lab.core.placer.memory.core_streams import CoreStreams, preloaded_ports
 from tbuda_lab.core.placer.memory.dram import align
-from tbuda_lab.core.placer.memory.host_link import Reader, can_prefetch, prefetch_grid
+from tbuda_lab.core.placer.memory.host_link import Reader, prefetch_grid, reads_few
 from tbuda_lab.core.placer.model.problem import inputs_on_host
 
 _SMALL_INPUT_TILES = 64
@@ -67,14 +70,17 @@ class QueuePlanner:
         pins: Mapping[str, QueuePin],
         preloaded: dict[tuple[str, int, int], bool] | None = None,
         planned: PlannedQueues | None = None,
+        crowded: dict[tuple[str, int], bool] | None = None,
     ) -> None:
         """pins: by queue what is fixed of its place. preloaded: whether a candidate preloads an operand, by (table
-        signature, row, port), as far as it is known; what is found is added. planned: of another placement of this
-        graph."""
+        signature, row, port), and crowded: whether it may lack streams for what it preloads, by (signature, row), as
+        far as it is known; what is found is added. planned: of another placement of this graph."""
         self._preloaded = {} if preloaded is None else preloaded
+        self._crowded = {} if crowded is None else crowded
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
         self.device, self.options, self.pins = device, options, pins
         self.users = graph.users() if planned is None else planned.users
+        self._streams = CoreStreams(graph, models, placed, orders, self.users, device)
         self.first_chip = device.chips[0]
         self.phase = phases(graph)
         self.written = writes_by_parameter(graph)
@@ -91,7 +97,9 @@ class QueuePlanner:
         Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked.
         """
         self.plan(touched)
-        plans = [queue for epoch_queues in self.plans.values() for queue in epoch_queues]
+        plans = [queue for node_queues in self.plans.values() for queue in node_queues]
+        refused = {queue for _, _, queue in self.refused_preloads()}
+        plans = [dataclasses.replace(q, prologue=False) if q.name in refused else q for q in plans]
         queues_before = {} if self.before is None else self.before.queues
         result = Addresses(
             self.graph, self.models, self.placed, self.users, self.phase, self.device, self.options, self.pins,
@@ -110,6 +118,69 @@ class QueuePlanner:
         near |= {self.written[name].name for name in near if name in self.written}
         self.plans = dict(self.before.plans)
         self.plans.update((node.name, self._of(node)) for node in map(graph.__getitem__, near))
+
+    def refused_preloads(self) -> list[tuple[str, int, str]]:
+        """(op, operand, queue) of what candidates want preloaded and cores have no streams for: first what is read
+        element by element, from the last operand on. Such a queue is streamed to all that read it."""
+        by_name = {q.name: q for node_queues in self.plans.values() for q in node_queues}
+        refused: list[tuple[str, int, str]] = []
+        gone: set[str] = set()
+        for op in self.placed:
+            if not self.may_lack_streams(op):
+                continue
+            inputs = inputs_of_run(self._direction(op), self.options.microbatch)
+            operands = self._reader(op, 0)[0].operands
+            queues = self._queues_of(op, by_name)
+            ahead = {port for port, queue in queues.items() if queue.name not in gone and self._loads(op, port, queue)}
+            order = sorted(ahead, key=lambda port: (operands[port].role == "elt", port))
+            written = self._written(op)
+            while ahead and self._streams.of(op, queues, frozenset(ahead), written, inputs) > MAX_PREFETCH_STREAMS:
+                queue = queues[order.pop()].name
+                gone.add(queue)
+                refused += [(op, port, queue) for port in sorted(ahead) if queues[port].name == queue]
+                ahead = {port for port in ahead if queues[port].name != queue}
+                order = [port for port in order if port in ahead]
+        return refused
+
+    def may_lack_streams(self, op: str) -> bool:
+        """Whether there is a layout of its queues for which an op that preloads has too few streams."""
+        table, at = self.models[op], self.placed[op].row
+        key = table.signature, at
+        entry = self._crowded.get(key)
+        if entry is None:
+            profile, rows = table.profile, table.rows[at : at + 1]
+            assert profile is not None
+            crowded = bool(preloaded_ports(profile, rows)) and profile.kind != "sparse_matmul"
+            entry = crowded and int(most_streams(profile, rows, self.device.tile_align)[0]) > MAX_PREFETCH_STREAMS
+            self._crowded[key] = entry
+        return entry
+
+    def _queues_of(self, op: str, by_name: Mapping[str, QueuePlacement]) -> dict[int, QueuePlacement]:
+        """By operand the queue from which an op reads it, where it is not made beside it."""
+        spot, direction, queues = self.placed[op], self._direction(op), {}
+        for port, edge in enumerate(self.graph[op].inputs):
+            source = self.placed.get(edge.source)
+            if source is None:
+                queue = by_name.get(copy_name(edge.source, spot.chip)) or by_name[edge.source]
+            elif source.epoch != spot.epoch or port in queued_ports(self.graph[op]):
+                queue = next(q for q in self.plans[edge.source] if q.kind == "e2e" and q.direction == direction)
+            else:
+                continue
+            queues[port] = queue
+        return queues
+
+    def _written(self, op: str) -> int:
+        """Queues between epochs and rams that an op writes."""
+        rams = sum(WRITES in self.graph[user].attrs for user, _ in self.users[op])
+        return rams + sum(queue.kind == "e2e" for queue in self.plans[op])
+
+    def _loads(self, op: str, port: int, queue: QueuePlacement) -> bool:
+        """Whether the epoch of an op preloads a queue: all of its ops that read it want that, and none of its program
+        writes it."""
+        if not queue.prologue or (queue.writer and self._direction(queue.writer) == self._direction(op)):
+            return False
+        source, epoch = self.graph[op].inputs[port].source, self.placed[op].epoch
+        return all(self._preloads(r, p) for r, p in self._readers(source) if self.placed[r].epoch == epoch)
 
     def plan_queues(self, queues: Mapping[str, QueuePlacement]) -> PlannedQueues:
         """What is known now. queues: those of `run`."""
@@ -276,8 +347,7 @@ class QueuePlanner:
         selected = [self._reader(r, p) for r, p in readers if self._preloads(r, p)]
         prologue = bool(selected) and preloadable
         if prologue:
-            fewer = prefetch_grid(selected, (z, rt, ct), grid)
-            grid, prologue = fewer or grid, fewer is not None
+            grid = prefetch_grid(selected, (z, rt, ct), grid)
         ublock = (1, 1)
         if readers:
             ublock = self._reader_ublock(*readers[0])
@@ -285,7 +355,6 @@ class QueuePlanner:
         parameter, ram = node.kind is NodeKind.PARAMETER, str(node.attrs.get(RAM, ""))
         if ram:
             grid, ublock = (1, 1), (1, 1)
-            prologue = prologue and can_prefetch(selected, (z, rt, ct), grid)
         self._add(
             name,
             "parameter" if parameter else "constant",
@@ -362,8 +431,8 @@ class QueuePlanner:
 
     def _written_ram(self, node: Node) -> None:
         """The ram that an op writes, in the blocks in which that op makes it. It lies on the writer's chip; a grayskull
-        chip reads its own DRAM only, so there it lies on the chip of its readers. Readers of other programs preload it
-        where their streams suffice for the buffers that the writer makes."""
+        chip reads its own DRAM only, so there it lies on the chip of its readers. Readers of other programs may preload
+        it."""
         source = node.inputs[0].source
         spot, table = self.placed[source], self.models[source]
         row, profile = table.rows[spot.row], table.profile
@@ -389,7 +458,7 @@ class QueuePlanner:
             self.graph[source].df or self.options.data_format,
             access="ram",
             chip=chip,
-            prologue=preloadable and not node.attrs.get(ACCUMULATES) and can_prefetch(selected, stored, grid),
+            prologue=preloadable and not node.attrs.get(ACCUMULATES) and reads_few(selected, stored, grid),
             writer=source,
             ram=str(node.attrs.get(RAM, "")),
         )

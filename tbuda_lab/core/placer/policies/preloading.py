@@ -109,6 +109,22 @@ class _EpochRows:
         return cycles
 
 
+def drop_preloads(problem: Problem, segment: Segment, refused: Mapping[int, int]) -> Segment:
+    """The epoch with candidates that differ in what they preload alone, and leave out what is refused: by op the bits
+    of `prologue`. Ops without such a candidate stay as they are."""
+    first, last = segment.first, segment.last
+    rows = dict(zip(range(first, last), segment.rows, strict=True))
+    for op, bits in refused.items():
+        asked = problem.tables[op].rows["prologue"]
+        fewer = [row for row in _others(problem, op, rows[op]) if not int(asked[row]) & bits]
+        if fewer:
+            rows[op] = max(fewer, key=lambda row: int(asked[row]).bit_count())
+    if tuple(rows.values()) == segment.rows:
+        return segment
+    kernel, limiter, _ = measure(problem, first, last, rows)
+    return dataclasses.replace(segment, rows=tuple(rows.values()), kernel_cycles=kernel, limiter_cycles=limiter)
+
+
 def _others(problem: Problem, op: int, row: int) -> list[int]:
     """Legal rows of an op's table that differ from `row` in what they preload alone; the largest inner step each."""
     table = problem.tables[op]
