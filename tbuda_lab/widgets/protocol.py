@@ -36,6 +36,21 @@ def answers(*types: str) -> Callable[[Handler], Handler]:
     return register
 
 
+def dispatch(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
+    """Have a message answered. What this hub cannot do is refused in words, in one place for all messages; messages of
+    a type that nobody knows may come from a newer page and are left."""
+    what = content.get("type")
+    if not isinstance(what, str) or what not in HANDLERS:
+        return
+    reason = hub.off.get(what)
+    if reason is None:
+        HANDLERS[what](hub, view, content)
+    else:
+        repeated = {k: content[k] for k in ("op", "ask", "kind") if k in content}
+        view.post({"type": "refused", "key": what, "text": reason, "ok": False, **repeated}, [])
+        view.post({"type": "edited", "ok": False, "text": reason}, [])
+
+
 Maker = Callable[[Session, Mapping[str, Any]], list[Frame]]
 
 MAKERS: dict[str, Maker] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of
-from tbuda_lab.widgets.protocol import HANDLERS
+from tbuda_lab.widgets.protocol import dispatch
 from tbuda_lab.widgets.views import workbench
 from tests.browser.conftest import errors_of
 
@@ -68,8 +68,8 @@ class Bare:
 
     def _heard(self, message: dict[str, Any]) -> None:
         content = message.get("content")
-        if content is not None and content["type"] in HANDLERS:
-            HANDLERS[content["type"]](self.hub, self, content)
+        if content is not None:
+            dispatch(self.hub, self, content)
         elif content is None:
             self.told = message["values"]
             self.hub.select(message["values"]["selection"]["names"], "page")

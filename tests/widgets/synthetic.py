@@ -23,6 +23,7 @@ from tbuda_lab.core.frames import place, session_frames
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwUnary
 from tbuda_lab.core.netlist.schema import Blocking, NetGraph, Netlist, NetOp, OpInput
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.state import EVENTS, Events
 from tbuda_lab.core.verification import Comparison
@@ -237,7 +238,7 @@ class FakeSession:
     """A session whose stages take no time: emits the events of `core.session.Session` and ends with `result`."""
 
     def __init__(self, compiled: Any = None, fail: Exception | None = None) -> None:
-        self.name, self.rev = "encoder", 0
+        self.name, self.rev, self.options = "encoder", 0, CompileOptions()
         self._compiled = compiled if compiled is not None else result(2)
         self.device = self._compiled.device
         self.result: Any = None

@@ -6,7 +6,7 @@ from typing import Any
 
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.protocol import HANDLERS
+from tbuda_lab.widgets.protocol import dispatch
 
 
 class Page:
@@ -48,7 +48,7 @@ def say(hub: Hub, *, patience: float = 120, **content: Any) -> Page:
     """What a new page hears after one message of its own, once the desk is done with it."""
     page = Page()
     hub.attach(page)
-    HANDLERS[content["type"]](hub, page, content)
+    dispatch(hub, page, content)
     if hub.edit_controller is not None:
         hub.edit_controller.wait(patience)
     return page

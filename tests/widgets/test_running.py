@@ -17,7 +17,7 @@ from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.protocol import HANDLERS
+from tbuda_lab.widgets.protocol import dispatch
 from tests.session.models import encoder, perceptron
 from tests.session.test_running import TickingClock, until
 from tests.widgets.talk import Page
@@ -37,7 +37,7 @@ def watched(session: Session) -> tuple[Hub, Page]:
 
 
 def say(hub: Hub, page: Page, **content: Any) -> None:
-    HANDLERS[content["type"]](hub, page, content)
+    dispatch(hub, page, content)
 
 
 def live(page: Page) -> dict[str, Any]:

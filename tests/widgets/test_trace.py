@@ -18,7 +18,7 @@ from tbuda_lab.core.frames.run_frames import blocks, flows_frame
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.widgets.handlers.runs import trace_service_of
 from tbuda_lab.widgets.handlers.session_hub import Hub
-from tbuda_lab.widgets.protocol import HANDLERS
+from tbuda_lab.widgets.protocol import HANDLERS, dispatch
 from tbuda_lab.widgets.views.trace import trace_html, trace_svg, viewport_of
 from tests.epochsim.test_trace import made_up
 from tests.session.models import encoder
@@ -149,7 +149,7 @@ def asked(session: Session) -> tuple[Hub, Page]:
 
 
 def say(hub: Hub, page: Page, content: dict[str, Any]) -> None:
-    HANDLERS[content["type"]](hub, page, content)
+    dispatch(hub, page, content)
 
 
 def test_a_page_asks_for_the_trace_and_then_for_tiles(session: Session) -> None:

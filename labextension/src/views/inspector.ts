@@ -9,7 +9,7 @@ import { shortName } from './names.js';
 import { OpControls, PreloadButtons } from './opcontrols.js';
 import { linkList } from './grid/links.js';
 import type { Store } from './store.js';
-import { Compare } from './trace/checks.js';
+import { Compare, errorCard } from './trace/checks.js';
 
 /** Numbers of an op: its place in time and space, its cost, its blocks. */
 export function numbers(ops: Ops, op: number): [string, string][] {
@@ -89,7 +89,7 @@ export class Inspector {
 
   private load(key: string): void {
     const frame = this.store.frames.get(key)!;
-    if (key === 'links') this.render();
+    if (key === 'links' || key === 'errors') this.render();
     if (key === 'ops') this.ops = Ops.of(frame);
     else if (key === 'netlist') this.text = NetlistText.of(frame);
     else if (!key.startsWith('graph:')) return;
@@ -113,7 +113,7 @@ export class Inspector {
     const op = chosen[0];
     if (ops && op !== undefined && chosen.length === 1) {
       this.compare.offer(ops.name[op]!);
-      made.push(this.compare.element);
+      made.push(this.compare.element, errorCard(this.store, ops.name[op]!) ?? '');
     }
     made.push(...this.origin(name));
     if (ops && chosen.length > 1) {

@@ -145,16 +145,19 @@ export class StageBar {
     const { host, status, frames } = this.store;
     const placed = frames.has('ops');
     const { breaks } = this.store;
-    const state = [host.live, status.running, status.cancellable, going, paused, trains, placed, breaks].join();
+    const state = [host.live, status.running, status.cancellable, going, paused, trains, placed, breaks, ...Object.keys(this.store.off)].join();
     if (state === this.shown) return;
     this.shown = state;
-    const button = (action: string, text: string, title: string, message: Record<string, unknown>, disabled = false) => h('button', {
-      class: `tb-button${action === 'cancel' ? ' tb-cancel' : ''}`, 'data-tb-action': action, title, disabled,
-      onclick: () => host.send(message)
-    }, text);
+    const button = (action: string, text: string, title: string, message: Record<string, unknown>, disabled = false) => {
+      const why = this.store.off[String(message['type'])];
+      return h('button', {
+        class: `tb-button${action === 'cancel' ? ' tb-cancel' : ''}`, 'data-tb-action': action, title: why ?? title, disabled: disabled || why !== undefined,
+        onclick: () => host.send(message)
+      }, text);
+    };
     const brake = h('button', {
-      class: 'tb-button', 'data-tb-action': 'run-break', 'aria-pressed': String(breaks),
-      title: 'Compare every op with torch as it runs, and pause after the first that differs',
+      class: 'tb-button', 'data-tb-action': 'run-break', 'aria-pressed': String(breaks), disabled: 'break_on_failure' in this.store.off,
+      title: this.store.off['break_on_failure'] ?? 'Compare every op with torch as it runs, and pause after the first that differs',
       onclick: () => host.send({ type: 'break_on_failure', on: !breaks })
     }, 'Break on failure');
     const steps = () => trains ? [button('run-step-input', 'Step', 'Train one step and pause', { type: 'step', of: 'input' })] : [
@@ -168,7 +171,8 @@ export class StageBar {
       else if (going) made.push(button('run-pause', 'Pause', trains ? 'Pause before the next training step' : 'Pause before the next op', { type: 'pause' }));
       made.push(button('cancel', status.cancellable ? 'Cancel' : 'Cancelling …', 'Stop at the next safe point', { type: 'cancel' }, !status.cancellable));
     } else if (host.live) {
-      if (placed) made.push(this.more(brake, ...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' })));
+      if (placed) made.push(this.more(brake, ...steps(), button('check-ops', 'Check ops', 'Compare the tensor of every op with torch', { type: 'check_ops' }),
+        button('find-error', 'Find error', 'Search the op that is wrong, stage by stage; where all are right, say which format costs most', { type: 'find_error' })));
       made.push(button('run', 'Run', 'Compile and run again', { type: 'start' }));
     }
     this.buttons.replaceChildren(...made);

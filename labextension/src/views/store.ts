@@ -100,6 +100,8 @@ export class Store {
   session = '';
   /** Runs pause behind the first op that differs from torch. */
   breaks = false;
+  /** Messages that this session cannot honour, each with why: their buttons are off. */
+  off: Readonly<Record<string, string>> = {};
 
   private readonly revisions = new Map<string, number>();
   private readonly assembler = new Assembler();
@@ -316,6 +318,7 @@ export class Store {
     } else if (message['type'] === 'status') {
       this.status = message['status'] as Status;
       this.breaks = message['breaks'] === true;
+      this.off = (message['off'] as Record<string, string> | undefined) ?? {};
       if (typeof message['session'] === 'string') this.session = message['session'];
       this.emit('status', '');
     } else if (message['type'] === 'edited') {

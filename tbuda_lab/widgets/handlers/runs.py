@@ -15,10 +15,12 @@ import numpy as np
 from tbuda_lab.core.epochsim import EpochTrace, Trace
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import Frame, fills_frame, flows_frame, moment_frame, slice_frame, tile_frame, trace_frame
+from tbuda_lab.core.frames.frame import Strings
 from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.frames.run_frames import checks_frame, live_frame, queues_frame, tensor_frame
 from tbuda_lab.core.run_control import wait_for
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.find_error import ErrorReport
 from tbuda_lab.core.session.op_checks import OpChecks
 from tbuda_lab.core.session.runs import LiveStep
 from tbuda_lab.core.session.training import TrainingProgress, TrainingStep
@@ -114,6 +116,8 @@ class RunController:
     def _discard_results(self) -> None:
         """What was run and compared belongs to another placement."""
         self._timeline = self._computing = None
+        if self._hub.frame("errors") is not None:
+            self._hub.publish([Frame("errors", {}, {})])
         if self.checks is not None:
             self.checks = None
             self._hub.publish([checks_frame(OpChecks((), (), {}))])
@@ -139,6 +143,28 @@ def training_frame(steps: Sequence[TrainingStep], progress: TrainingProgress) ->
         "running": progress.running, "paused": progress.paused, "done": progress.done, "total": progress.total,
     }  # fmt: skip
     return Frame("training", meta, columns)
+
+
+def errors_frame(report: ErrorReport) -> Frame:
+    """What a search for the wrong op found. `error_*`, one row per op of the run: op, relative L2 error for its inputs
+    as they came (`isolated`) and against the reference (`accumulated`), what its format explains (`expected`), pcc.
+    meta: text (the report in a sentence), stage ("" where all are right), op, location, tile, error (of the outputs),
+    costs: [[op, format, share of the error, format instead], ...], largest first."""
+    strings = Strings()
+    ops = report.ops
+    columns = {
+        "error_op": strings.column(o.op for o in ops),
+        "error_isolated": np.array([o.isolated.relative_l2 for o in ops], dtype="<f8"),
+        "error_accumulated": np.array([o.accumulated.relative_l2 for o in ops], dtype="<f8"),
+        "error_expected": np.array([o.expected for o in ops], dtype="<f8"),
+        "error_pcc": np.array([o.accumulated.pcc for o in ops], dtype="<f8"),
+    }
+    meta = {
+        "text": str(report), "stage": report.stage, "op": report.op, "location": report.location,
+        "tile": None if report.tile is None else list(report.tile), "error": report.error,
+        "costs": [[c.op, c.df, c.share, c.instead] for c in report.costs],
+    }
+    return Frame("errors", meta, columns, strings.table)
 
 
 @answers("pause")
@@ -178,6 +204,11 @@ def _break_on_failure(hub: Hub, _view: Listener, content: Mapping[str, Any]) -> 
 @answers("check_ops")
 def _check(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
     hub.check()
+
+
+@answers("find_error")
+def _find_error(hub: Hub, _view: Listener, _content: Mapping[str, Any]) -> None:
+    hub.find_error()
 
 
 @answers("need_tensor")

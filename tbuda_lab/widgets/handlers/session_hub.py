@@ -22,7 +22,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import MIN_PCC, Comparison
 from tbuda_lab.widgets.handlers.edit_controller import EditController
 from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
-from tbuda_lab.widgets.handlers.runs import RunController
+from tbuda_lab.widgets.handlers.runs import RunController, errors_frame
 from tbuda_lab.widgets.protocol import CHUNK, LABELS, FramePacket, StatusBoard, answers, same
 
 STATUS_INTERVAL = 0.1
@@ -96,8 +96,20 @@ class Hub:
         self._last_report = 0.0
         self._verifying = False
         self.break_on_failure = False
+        self._searching = threading.Event()  # set to stop a search for the wrong op
         self.own_run: Callable[[], object] | None = None  # what a run is, where it is not the session's
         self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
+
+    @property
+    def off(self) -> dict[str, str]:
+        """Messages that this session cannot honour, each with why; pages show their buttons as off."""
+        off = {}
+        if self.session.options.training is not None or self.own_run is not None:
+            off["find_error"] = "The wrong op is searched for inference; session.check_gradients judges training."
+        if self.own_run is not None:
+            for what in ("check_ops", "break_on_failure"):
+                off[what] = "A run is a step of the host program; ops are compared in a session of the model."
+        return off
 
     # -- work ------------------------------------------------------------------------------------------------
     def start(self, verify: bool = True, *, run: bool = True) -> None:
@@ -149,6 +161,28 @@ class Hub:
             self._tell(force=True)
             self._thread.start()
 
+    def find_error(self) -> None:
+        """Search the op that is wrong, in a thread (see `Session.find_error`); does nothing while one is at work."""
+
+        def work() -> None:
+            report = self.session.find_error(cancel=self._searching)
+            self.publish([errors_frame(report)])
+            self.tell_all({"type": "edited", "ok": report.right, "text": str(report)})
+
+        with self._lock:
+            if self.busy:
+                return
+            self.error = None
+            self._searching = threading.Event()
+            self.board.begin("verify")
+            self.board.step("verify", 0.0)
+            self.board.text = "Searching the op that is wrong, stage by stage …"
+            self._thread = threading.Thread(
+                target=lambda: self._run_guarded(work), name="tbuda-find-error", daemon=True)
+            self._at_work = True
+            self._tell(force=True)
+            self._thread.start()
+
     @property
     def has_views(self) -> bool:
         """Whether any view is there."""
@@ -169,6 +203,7 @@ class Hub:
         """Stop the work at its next safe point; what was shown stays. No further step of the work begins: not the run
         either, where the compile ended a moment before."""
         self.board.cancelling = self.board.running
+        self._searching.set()
         self.session.cancel()
         self._tell(force=True)
 
@@ -440,7 +475,7 @@ class Hub:
 
     def status(self) -> dict[str, Any]:
         """The message that says how the work goes."""
-        message = {"type": "status", "status": self.board.message(), "session": self.id}
+        message = {"type": "status", "status": self.board.message(), "session": self.id, "off": self.off}
         return message | ({"breaks": True} if self.break_on_failure else {})
 
     def tell_all(self, message: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers import exports, frames, queries, runs
 from tbuda_lab.widgets.handlers.session_hub import Hub, cell_number, hub_of
 from tbuda_lab.widgets.pictures import fragments, plots
-from tbuda_lab.widgets.protocol import HANDLERS
+from tbuda_lab.widgets.protocol import dispatch
 
 HANDLER_MODULES = (queries, exports, frames, runs, plots)
 """Imported for the messages that they answer."""
@@ -122,9 +122,7 @@ class View(anywidget.AnyWidget):
         self.selection = selection
 
     def receive(self, _widget: object, content: Mapping[str, Any], _buffers: object) -> None:
-        what = content.get("type")
-        if isinstance(what, str) and what in HANDLERS:  # others may come from a newer page
-            HANDLERS[what](self.hub, self, content)
+        dispatch(self.hub, self, content)
 
     def _on_selected(self, change: Mapping[str, Any]) -> None:
         new = change["new"]

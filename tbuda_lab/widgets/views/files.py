@@ -26,10 +26,13 @@ from tbuda_lab.widgets.pictures.fragments import table_html
 from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.pictures.grid import epoch_svg
 from tbuda_lab.widgets.pictures.svg import short
-from tbuda_lab.widgets.protocol import StatusBoard
+from tbuda_lab.widgets.protocol import HANDLERS, StatusBoard
 from tbuda_lab.widgets.views.base import StaticView, View
 
 ROWS = 60       # of a table of the static picture
+NO_SESSION = "A file is shown as it is: there is no model to compile, edit or run."
+OF_FILES = ("hello", "resync", "want", "need_more", "start", "cancel", "plots", "need_links", "need_pass", "profile")
+"""Messages that a file answers; those of them that it has nothing for it refuses in words of their own."""
 PICTURES = 24   # grids of the static picture
 
 
@@ -58,6 +61,11 @@ class FileHub(Hub):
         if key != "memory" or self._memory is None:
             return []
         return [self.frame(key) or self._memory()]
+
+    @property
+    def off(self) -> dict[str, str]:
+        """All that would need a model: a file is read, and shown as it is."""
+        return {what: NO_SESSION for what in HANDLERS if what not in OF_FILES}
 
     def start(self, verify: bool = True, *, run: bool = True) -> None:
         """A file has no work to do."""

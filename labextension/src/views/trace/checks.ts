@@ -74,6 +74,31 @@ export function compareCard(store: Store, op: string): HTMLElement | null {
     h('dl', { class: 'tb-facts' }, ...rows.flatMap(([term, text]) => [h('dt', {}, term), h('dd', {}, text)])), link);
 }
 
+/** What the search for the wrong op says of one op: its errors, and the verdict with a link to the op it found. */
+export function errorCard(store: Store, op: string): HTMLElement | null {
+  const frame = store.frames.get('errors');
+  const at = frame?.has('error_op') ? frame.text('error_op').indexOf(op) : -1;
+  const [text, found, stage] = ['text', 'op', 'stage'].map(k => frame?.meta[k] as string | undefined);
+  if (!frame || !text) return null;
+  const read = (column: string) => frame.column(`error_${column}`)[at]!.toPrecision(3);
+  const wrong = Boolean(stage) && found === op;
+  const costs = (frame.meta['costs'] as [string, string, number, string][] | undefined) ?? [];
+  const cost = costs.find(([name]) => name === op);
+  const rows: [string, string][] = at < 0 ? [] : [
+    ['of its own', `${read('isolated')} relative; its format explains ${read('expected')}`],
+    ['accumulated', `${read('accumulated')} relative, PCC ${frame.column('error_pcc')[at]!.toFixed(6)}`]
+  ];
+  if (cost) rows.push(['its format', `${cost[1]} makes ${cost[2].toPrecision(2)} of the outputs' ${Number(frame.meta['error']).toPrecision(2)}${cost[3] ? `; ${cost[3]} would help` : ''}`]);
+  const target = stage ? found : (costs[0]?.[0] ?? '');
+  return h('div', { class: `tb-compare ${wrong ? 'tb-bad' : 'tb-good'}`, 'data-tb-error': op, 'data-tb-verdict': wrong ? 'fail' : 'pass' },
+    h('h4', {}, wrong ? `✕ First wrong at ${stage}` : 'Error'),
+    rows.length ? h('dl', { class: 'tb-facts' }, ...rows.flatMap(([term, text]) => [h('dt', {}, term), h('dd', {}, text)])) : '',
+    h('p', { class: 'tb-error-text' }, text),
+    target && target !== op ? h('button', {
+      class: 'tb-link', 'data-tb-action': 'error-op', title: target, onclick: () => store.select([target], 'inspector')
+    }, stage ? 'The op that is wrong' : 'The op that costs most') : '');
+}
+
 /** Whether a node of a stage agrees with torch, null where that is not known. */
 export type Badges = (stage: string, node: string) => boolean | null;
 

@@ -23,7 +23,7 @@ from tbuda_lab.core.session.state import live_sessions
 from tbuda_lab.dialects.program import read_programs
 from tbuda_lab.widgets.handlers.lab import Comm
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of, hubs
-from tbuda_lab.widgets.protocol import HANDLERS
+from tbuda_lab.widgets.protocol import dispatch
 from tbuda_lab.widgets.views.files import FileHub, image_frames, netlist_hub
 from tbuda_lab.widgets.views.program import Programs, move
 
@@ -61,8 +61,8 @@ class CommView:
             names = value.get("names") if isinstance(value, Mapping) else None
             if value and isinstance(names, list) and all(isinstance(n, str) for n in names):
                 self.hub.select(names, str(value.get("source", "page")), str(value.get("kind", "op")))
-        elif isinstance(what, str) and what in HANDLERS:
-            HANDLERS[what](self.hub, self, content)
+        else:
+            dispatch(self.hub, self, content)
 
 
 def unseen() -> dict[str, Session]:
