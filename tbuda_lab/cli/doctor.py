@@ -15,7 +15,7 @@ import tbuda_lab
 from tbuda_lab._version import __version__
 
 # (distribution, what works without it, what it is needed for); the first group is required
-REQUIRED = ("torch", "numpy", "scipy", "networkx", "PyYAML", "threadpoolctl")
+REQUIRED = ("torch", "numpy", "scipy", "networkx", "PyYAML")
 OPTIONAL = (
     ("jupyterlab", "notebooks in JupyterLab", "compile, run and report on the command line work without it"),
     ("anywidget", "the BringUp widget", "compile, run and report on the command line work without it"),
