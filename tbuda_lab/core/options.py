@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import numbers
-import re
-from collections.abc import Iterator
-from typing import Any, get_type_hints
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_type_hints
 
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
+from tbuda_lab.core.files.codec import fields_of, to_plain
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.name_patterns import name_pattern
 
@@ -75,6 +76,44 @@ class PrecisionRule:
         """Raises `InputError` where the name is not a pattern."""
         if self.name is not None and (fault := pattern_fault(self.name)):
             raise InputError(f"the name of a precision rule is a pattern: {fault}")
+        if any(bits not in (8, 4, 2) for _, bits in self.weight_bits):
+            raise InputError(f"weight_bits of a precision rule are 8, 4 or 2, not {self.weight_bits!r}")
+
+
+OBJECTIVES = ("auto", "latency", "throughput")
+"""auto: cycles of the batch (`microbatch` inputs) by the simulator of epochs; latency: cycles from end to end of one
+input alone, whatever the batch; throughput: as auto, but with a batch of one as if one input followed the other, so
+that nothing is ever filled."""
+
+FALLBACKS = ("automatic", "named", "none")
+"""automatic: the host runs what the device has no form for, and what `cpu_fallback_ops` names; named: that alone; none:
+nothing, and such a model is refused."""
+
+
+class Stage(enum.IntEnum):
+    """The first stage of a compile that reads an option. What earlier stages made stays when it changes."""
+
+    PASSES = 0
+    LOWERING = 1
+    BALANCER = 2
+    PLACER = 3  # it chooses among candidates: tables are the same whatever it says, but for `streams_parameters`
+    SEARCH = 4  # it goes on from a placement
+
+
+def _option(
+    default: Any,
+    stage: Stage = Stage.PASSES,
+    *,
+    least: float | None = None,
+    most: float = math.inf,
+    whole: bool = False,
+    choices: tuple[str, ...] = (),
+    patterns: bool = False,
+) -> Any:
+    """A field with what is known of the option: who reads it first, the range of a number (whole: no fraction), the
+    words that it may be, or that its names are patterns. Where the default is None, None is a value."""
+    known = {"stage": stage, "least": least, "most": most, "whole": whole, "choices": choices, "patterns": patterns}
+    return dataclasses.field(default=default, metadata=known)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,67 +124,80 @@ class CompileOptions:
     default_accumulate_df: DataFormat | None = None
     default_math_fidelity: MathFidelity = MathFidelity.HiFi3
     fp32_fallback: DataFormat = DataFormat.Float16_b
-    balancer_policy: str = "default"
-    scheduler_policy: str = "ModuleInputsBFS"
-    enable_t_streaming: bool = True
-    manual_t_streaming: bool = False
+    balancer_policy: str = _option("default", Stage.PLACER)
+    scheduler_policy: str = _option("ModuleInputsBFS", Stage.PLACER)
+    enable_t_streaming: bool = _option(True, Stage.BALANCER)
+    manual_t_streaming: bool = _option(False, Stage.BALANCER)
     enable_consteval: bool = True
-    enable_enumerate_u_kt: bool = True
+    enable_enumerate_u_kt: bool = _option(True, Stage.BALANCER)
     enable_stable_softmax: bool = True
     enable_conv_prestride: bool = True
-    enable_auto_fusing: bool = True                 # chains of element-wise ops as one op
-    op_names_dont_fuse: tuple[str, ...] = ()
-    op_names_manual_fuse: tuple[str, ...] = ()      # patterns: where there are any, only ops that match are fused
-    fuse_outputs: bool = False                      # also an output's ops, which a nop then untilizes, as PyBuda does
-    number_fused_ops: bool = False                  # fused ops have numbers for names, as PyBuda's, not their last op's
-    fuse_reduces: bool = False                      # sums and means join chains of element-wise ops
+    enable_auto_fusing: bool = _option(True, Stage.LOWERING)  # chains of element-wise ops as one op
+    op_names_dont_fuse: tuple[str, ...] = _option((), Stage.LOWERING)
+    # patterns: where there are any, only ops that match are fused
+    op_names_manual_fuse: tuple[str, ...] = _option((), Stage.LOWERING, patterns=True)
+    # also an output's ops, which a nop then untilizes, as PyBuda does
+    fuse_outputs: bool = _option(False, Stage.LOWERING)
+    # fused ops have numbers for names, as PyBuda's, not their last op's
+    number_fused_ops: bool = _option(False, Stage.LOWERING)
+    fuse_reduces: bool = _option(False, Stage.LOWERING)  # sums and means join chains of element-wise ops
     fuse_biases: bool = True                        # added row vectors are operands of the matmul before them
     fill_tiles_on_host: bool = True                 # weights with a size of 1 are stored with full tiles; else ops fill
-    enable_conv_splitting: bool = True              # slow depthwise convolutions share their kernel positions
-    enable_matmul_splitting: bool = True            # pairs of matmuls whose weights fit L1 in parts alone; batches
-    op_parts: tuple[tuple[str, int], ...] = ()      # convolutions and second matmuls of pairs, cut into so many parts
-    enable_row_padding: bool = True                 # tile rows with few divisors are padded to more
-    op_names_pad: tuple[str, ...] = ()              # ops of the lowered graph whose rows are padded in any case
-    op_names_dont_pad: tuple[str, ...] = ()         # and those whose rows are not
-    op_rows: tuple[tuple[str, int], ...] = ()       # and those that have so many tile rows
-    enable_fork_join_buffering: bool = True         # nops, queues and cuts where an epoch would not flow
-    enable_auto_transposing_placement: bool = False
-    place_on_one_row: bool = False                  # every op on cores of one row
-    enable_single_buffer_fallback: bool = False
-    default_dram_parameters: bool | None = None     # None: `Optimal` weighs it; else at microbatch 1 they stay in DRAM
+    # slow depthwise convolutions share their kernel positions
+    enable_conv_splitting: bool = _option(True, Stage.LOWERING)
+    # pairs of matmuls whose weights fit L1 in parts alone; batches
+    enable_matmul_splitting: bool = _option(True, Stage.LOWERING)
+    # convolutions and second matmuls of pairs, cut into so many parts
+    op_parts: tuple[tuple[str, int], ...] = _option((), Stage.LOWERING)
+    enable_row_padding: bool = _option(True, Stage.LOWERING)  # tile rows with few divisors are padded to more
+    # ops of the lowered graph whose rows are padded in any case
+    op_names_pad: tuple[str, ...] = _option((), Stage.LOWERING)
+    op_names_dont_pad: tuple[str, ...] = _option((), Stage.LOWERING)  # and those whose rows are not
+    op_rows: tuple[tuple[str, int], ...] = _option((), Stage.LOWERING)  # and those that have so many tile rows
+    # nops, queues and cuts where an epoch would not flow
+    enable_fork_join_buffering: bool = _option(True, Stage.PLACER)
+    enable_auto_transposing_placement: bool = _option(False, Stage.PLACER)
+    place_on_one_row: bool = _option(False, Stage.BALANCER)  # every op on cores of one row
+    enable_single_buffer_fallback: bool = _option(False, Stage.BALANCER)
+    # None: `Optimal` weighs it; else at microbatch 1 they stay in DRAM
+    default_dram_parameters: bool | None = _option(None, Stage.BALANCER)
     input_queues_on_host: bool = True
     output_queues_on_host: bool = True
-    dram_placement_algorithm: str = "ROUND_ROBIN"
-    chip_placement_policy: str = "MMIO_LAST"
-    microbatch: int = 1
-    objective: str = "auto"                         # what Optimal minimises: see OBJECTIVES
-    target_cycles: int | None = None                # None: the policy's own target
-    epoch_switch_cycles: int = 20_000               # what Optimal charges for an epoch: for switching to it,
-    epoch_fill_cycles: int | None = None            # and per op of its longest chain for filling it (None: simulated)
-    schedule_swaps: int = 16                        # trials of Optimal's search over other schedules; 0: none
-    time_budget: float | None = None                # seconds after which Optimal searches no more; None: by steps
-    optimise_steps: int = 0                         # steps of the search that goes on from a placement
-    optimise_seconds: float | None = None           # or as many as these seconds allow (then results depend on time)
-    cpu_fallback: str = "automatic"                 # what the host runs between the device's ops: see FALLBACKS
+    dram_placement_algorithm: str = _option("ROUND_ROBIN", Stage.PLACER)
+    chip_placement_policy: str = _option("MMIO_LAST", Stage.PLACER)
+    microbatch: int = _option(1, least=1, most=1 << 16, whole=True)
+    objective: str = _option("auto", Stage.BALANCER, choices=OBJECTIVES)  # what Optimal minimises: see OBJECTIVES
+    target_cycles: int | None = _option(None, Stage.PLACER, least=0)  # None: the policy's own target
+    # what Optimal charges for an epoch: for switching to it
+    epoch_switch_cycles: int = _option(20_000, Stage.PLACER, least=0)
+    # and per op of the longest chain for filling it (None: simulated)
+    epoch_fill_cycles: int | None = _option(None, Stage.PLACER, least=0)
+    # trials of Optimal's search over other schedules; 0: none
+    schedule_swaps: int = _option(16, Stage.PLACER, least=0, whole=True)
+    # seconds after which Optimal searches no more; None: by steps
+    time_budget: float | None = _option(None, Stage.PLACER, least=0)
+    # steps of the search that goes on from a placement
+    optimise_steps: int = _option(0, Stage.SEARCH, least=0, whole=True)
+    # or as many steps as these seconds allow (then results depend on time)
+    optimise_seconds: float | None = _option(None, Stage.SEARCH, least=0)
+    # what the host runs between the device's ops: see FALLBACKS
+    cpu_fallback: str = _option("automatic", choices=FALLBACKS)
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)  # types of ops that it runs in any case
-    seed: int = 0
+    seed: int = _option(0, Stage.PLACER, least=0, whole=True)
     fracture_groups: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()  # (name, dims, parts along each)
     precision: tuple[PrecisionRule, ...] = ()       # mixed precision, in order: the last wins
     training: TrainingOptions | None = None         # None: inference
-    loaded_once: bool = False                       # epochs are loaded before the first run and stay: no run switches
+    loaded_once: bool = _option(False, Stage.PLACER)  # epochs are loaded before the first run and stay: no run switches
 
     def __post_init__(self) -> None:
         """Raises `InputError` with a diagnostic for each value that no compile could use. Lists of names become tuples,
         and so does mappings of names."""
-        for name in ("op_names_dont_fuse", "op_names_manual_fuse", "op_names_pad", "op_names_dont_pad",
-                     "cpu_fallback_ops"):
-            names = getattr(self, name)
-            if isinstance(names, list | set | frozenset):
-                object.__setattr__(self, name, tuple(names) if isinstance(names, list) else tuple(sorted(names)))
-        for name in _NUMBERS_OF_OPS:
-            numbers = getattr(self, name)
-            if isinstance(numbers, dict) and all(isinstance(op, str) for op in numbers):
-                object.__setattr__(self, name, tuple(sorted(numbers.items())))
+        for name, kind in _types().items():
+            value = getattr(self, name)
+            if kind == _NAMES and isinstance(value, list | set | frozenset):
+                object.__setattr__(self, name, tuple(value) if isinstance(value, list) else tuple(sorted(value)))
+            if kind == _NUMBERS_OF_OPS and isinstance(value, dict) and all(isinstance(op, str) for op in value):
+                object.__setattr__(self, name, tuple(sorted(value.items())))
         wrong = [Diagnostic("error", name, "option-value", *fault) for name, fault in _faults(self)]
         if wrong:
             raise InputError(f"illegal value of {quantity(len(wrong), 'option')}", wrong)
@@ -176,50 +228,25 @@ class CompileOptions:
         return self.inputs_counted == 1 and not counts_loads
 
 
-OBJECTIVES = ("auto", "latency", "throughput")
-"""auto: cycles of the batch (`microbatch` inputs) by the simulator of epochs; latency: cycles from end to end of one
-input alone, whatever the batch; throughput: as auto, but with a batch of one as if one input followed the other, so
-that nothing is ever filled."""
+_NAMES = tuple[str, ...]
+_NUMBERS_OF_OPS = tuple[tuple[str, int], ...]
 
-FALLBACKS = ("automatic", "named", "none")
-"""automatic: the host runs what the device has no form for, and what `cpu_fallback_ops` names; named: that alone; none:
-nothing, and such a model is refused."""
 
-_LEAST = {
-    "microbatch": 1, "schedule_swaps": 0, "seed": 0, "epoch_switch_cycles": 0, "epoch_fill_cycles": 0,
-    "target_cycles": 0, "time_budget": 0, "optimise_steps": 0, "optimise_seconds": 0,
-}  # fmt: skip
-_MOST = {"microbatch": 1 << 16}
-_WHOLE = ("microbatch", "schedule_swaps", "seed", "optimise_steps")
-_OPEN = (
-    "epoch_fill_cycles", "target_cycles", "time_budget", "optimise_seconds", "default_df_override",
-    "default_accumulate_df",
-)  # fmt: skip
-_NUMBERS_OF_OPS = ("op_parts", "op_rows")
-_TEXTS = ("balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy")
-_KINDS: dict[str, type[enum.Enum]] = {
-    "default_df_override": DataFormat, "default_accumulate_df": DataFormat, "fp32_fallback": DataFormat,
-    "default_math_fidelity": MathFidelity,
-}  # fmt: skip
+@functools.cache
+def _types() -> dict[str, Any]:
+    """Option -> the type of its field."""
+    return get_type_hints(CompileOptions)
 
 
 def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
     """Of every option whose value has no meaning: its name, what is wrong, what would work."""
-    for name, least in _LEAST.items():
-        value: Any = getattr(options, name)
-        number = isinstance(value, numbers.Integral if name in _WHOLE else numbers.Real)
-        most = _MOST.get(name, math.inf)
-        good = number and least <= value <= most and value < math.inf  # no NaN
-        if not good and not (value is None and name in _OPEN):
-            what = "a whole number" if name in _WHOLE else "a number"
-            upto = f" to {most}" if name in _MOST else ""
-            shown = "a huge number" if isinstance(value, int) and value.bit_length() > 200 else repr(value)
-            yield name, (f"it is {shown}", f"{what} from {least}{upto}{', or None' if name in _OPEN else ''}")
-    for name, names in _KINDS.items():
-        value = getattr(options, name)
-        if not isinstance(value, names) and not (value is None and name in _OPEN):
-            allowed = ", ".join(member.name for member in names)
-            yield name, (f"{value!r} is not a {names.__name__}", f"a {names.__name__}: {allowed}")
+    for field in dataclasses.fields(options):
+        value, kind = getattr(options, field.name), _types()[field.name]
+        if value is None and field.default is None:
+            continue
+        fault = _fault(value, kind, field.metadata)
+        if fault is not None:
+            yield field.name, fault
     chosen = options.default_df_override
     if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
         why = "is a format of transfers" if chosen is DataFormat.Lf8 else "holds integers"
@@ -227,28 +254,43 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
         yield "default_df_override", (f"{chosen.name} {why}; activations and weights are calculated with",
                                       "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
                                       "single tensors are quantised by pybuda.op.Quantize")
-    if options.objective not in OBJECTIVES:
-        yield "objective", (f"{options.objective!r} is not an objective", f"known: {', '.join(OBJECTIVES)}")
-    if options.cpu_fallback not in FALLBACKS:
-        yield "cpu_fallback", (f"{options.cpu_fallback!r} is not a way to fall back", f"known: {', '.join(FALLBACKS)}")
-    for name in _TEXTS:
-        if not isinstance(getattr(options, name), str):
-            yield name, (f"{getattr(options, name)!r} is not a name", "a string; the compile lists the names")
-    for name in ("op_names_dont_fuse", "op_names_manual_fuse", "cpu_fallback_ops"):
-        value = getattr(options, name)
-        if not (isinstance(value, tuple) and all(isinstance(n, str) for n in value)):
-            yield name, (f"{value!r} is not a tuple of names", "a tuple of names")
-        elif name == "op_names_manual_fuse":
-            yield from ((name, (fault, "patterns of whole op names")) for fault in map(pattern_fault, value) if fault)
 
 
-    for name in _NUMBERS_OF_OPS:
-        value = getattr(options, name)
-        if not (isinstance(value, tuple) and all(
-            isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and type(pair[1]) is int
-            and pair[1] > 0 for pair in value
-        )):  # fmt: skip
-            yield name, (f"{value!r} has no positive number for each of several ops", "{name of an op: 2}")
+def _fault(value: Any, kind: Any, known: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What is wrong with a value that is not None, and what would work; None where nothing is."""
+    members = next((k for k in (kind, *get_args(kind)) if isinstance(k, type) and issubclass(k, enum.Enum)), None)
+    if members is not None and not isinstance(value, members):
+        allowed = ", ".join(member.name for member in members)
+        return f"{value!r} is not a {members.__name__}", f"a {members.__name__}: {allowed}"
+    if known.get("least") is not None:
+        return _fault_of_number(value, known, type(None) in get_args(kind))
+    if known.get("choices") and value not in known["choices"]:
+        return f"{value!r} is none of its words", f"known: {', '.join(known['choices'])}"
+    if kind is str and not isinstance(value, str):
+        return f"{value!r} is not a name", "a string; the compile lists the names"
+    if kind == _NAMES and not (isinstance(value, tuple) and all(isinstance(name, str) for name in value)):
+        return f"{value!r} is not a tuple of names", "a tuple of names"
+    if known.get("patterns") and (fault := next(filter(None, map(pattern_fault, value)), "")):
+        return fault, "patterns of whole op names"
+    if kind == _NUMBERS_OF_OPS and not (isinstance(value, tuple) and all(map(_is_number_of_op, value))):
+        return f"{value!r} has no positive number for each of several ops", "{name of an op: 2}"
+    return None
+
+
+def _fault_of_number(value: Any, known: Mapping[str, Any], optional: bool) -> tuple[str, str] | None:
+    number = isinstance(value, numbers.Integral if known["whole"] else numbers.Real)
+    if number and known["least"] <= value <= known["most"] and value < math.inf:  # no NaN
+        return None
+    shown = "a huge number" if isinstance(value, int) and value.bit_length() > 200 else repr(value)
+    upto = "" if known["most"] == math.inf else f" to {known['most']}"
+    what = "a whole number" if known["whole"] else "a number"
+    return f"it is {shown}", f"{what} from {known['least']}{upto}{', or None' if optional else ''}"
+
+
+def _is_number_of_op(pair: Any) -> bool:
+    if not (isinstance(pair, tuple) and len(pair) == 2):
+        return False
+    return isinstance(pair[0], str) and type(pair[1]) is int and pair[1] > 0
 
 
 def pattern_fault(text: object) -> str:
@@ -263,21 +305,16 @@ def pattern_fault(text: object) -> str:
     return ""
 
 
-BACK_END = (
-    "balancer_policy", "scheduler_policy", "enable_t_streaming", "manual_t_streaming", "enable_enumerate_u_kt",
-    "enable_auto_transposing_placement", "enable_single_buffer_fallback", "default_dram_parameters",
-    "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed", "enable_fork_join_buffering",
-    "schedule_swaps", "time_budget", "place_on_one_row", "epoch_switch_cycles", "epoch_fill_cycles",
-    "objective", "optimise_steps", "optimise_seconds", "loaded_once",
-)  # fmt: skip
+def read_from(first: Stage, last: Stage = Stage.SEARCH) -> tuple[str, ...]:
+    """The options that are read first by one of these stages."""
+    return tuple(f.name for f in dataclasses.fields(CompileOptions)
+                 if first <= f.metadata.get("stage", Stage.PASSES) <= last)  # fmt: skip
+
+
+BACK_END = read_from(Stage.BALANCER)
 """Options that neither passes nor lowering read."""
 
-
-LOWERING = (
-    "enable_auto_fusing", "op_names_dont_fuse", "op_names_manual_fuse", "fuse_outputs", "number_fused_ops",
-    "fuse_reduces", "enable_conv_splitting", "enable_matmul_splitting", "op_parts", "enable_row_padding",
-    "op_names_pad", "op_names_dont_pad", "op_rows",
-)  # fmt: skip
+LOWERING = read_from(Stage.LOWERING, Stage.LOWERING)
 """Options of lowering that decide which ops there are, and not what one of them costs; no pass reads them."""
 
 
@@ -295,46 +332,10 @@ def options_changed(before: CompileOptions, after: CompileOptions) -> dict[str, 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 def plain_value(value: Any) -> Any:
-    """A value of an option as JSON has it."""
-    if isinstance(value, (DataFormat, MathFidelity)):
-        return value.name
+    """A value of an option as JSON has it; of a rule of precision what it says, without what it leaves open."""
     if isinstance(value, PrecisionRule):
-        plain = {f.name: plain_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {name: item for name, item in plain.items() if item not in (None, [])}
-    return [plain_value(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _rule_from_json(fields: Any) -> PrecisionRule:
-    """A rule from plain data. Raises `InputError`."""
-    hints = get_type_hints(PrecisionRule)
-    if not isinstance(fields, dict) or not set(fields) <= set(hints) or not isinstance(fields.get("reason"), str):
-        raise InputError(f"a precision rule has a reason and some of {', '.join(hints)}, not {fields!r}")
-    values: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name in ("reason", "name", "op_type") and isinstance(value, str):
-            values[name] = value
-        elif name == "math_fidelity" or name.endswith("_df"):
-            values[name] = _member(MathFidelity if name == "math_fidelity" else DataFormat, name, value)
-        elif name == "inputs" and isinstance(value, list):
-            rows = [row for row in value if isinstance(row, list) and len(row) == 3 and type(row[0]) is int]
-            if len(rows) != len(value):
-                raise InputError(f"inputs of a precision rule are (operand, format, whether), not {value!r}")
-            values[name] = tuple((row[0], _member(DataFormat, name, row[1]), bool(row[2])) for row in rows)
-        elif name == "weight_bits" and isinstance(value, list) and all(
-            isinstance(row, list) and len(row) == 2 and all(type(n) is int for n in row) and row[1] in (8, 4, 2)
-            for row in value
-        ):
-            values[name] = tuple((row[0], row[1]) for row in value)
-        else:
-            raise InputError(f"{name} of a precision rule does not take {value!r}")
-    return PrecisionRule(**values)
-
-
-def _member(kind: type[enum.Enum], name: str, value: Any) -> Any:
-    members = {member.name: member for member in kind}
-    if not isinstance(value, str) or value not in members:
-        raise InputError(f"{name} is one of {', '.join(members)}, not {value!r}")
-    return members[value]
+        return {name: item for name, item in to_plain(value).items() if item not in (None, [])}
+    return [plain_value(item) for item in value] if isinstance(value, tuple) else to_plain(value)
 
 
 def options_to_json(options: CompileOptions) -> dict[str, Any]:
@@ -345,33 +346,7 @@ def options_to_json(options: CompileOptions) -> dict[str, Any]:
 
 
 def options_from_json(fields: Any) -> dict[str, Any]:
-    """Options from plain data, each checked against the type of its field."""
-    if not isinstance(fields, dict):
-        raise InputError("options are an object of names and values")
-    hints = get_type_hints(CompileOptions)
-    values: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name not in hints:
-            raise InputError(f"unknown option {name!r}; known: {', '.join(hints)}")
-        hint = str(hints[name])
-        enum = DataFormat if "DataFormat" in hint else MathFidelity if "MathFidelity" in hint else None
-        if name == "precision" and isinstance(value, list):
-            values[name] = tuple(_rule_from_json(rule) for rule in value)
-        elif name in _NUMBERS_OF_OPS and isinstance(value, list) and all(isinstance(pair, list) for pair in value):
-            values[name] = tuple(tuple(pair) for pair in value)
-        elif name == "training":
-            raise InputError("training is not an option of a file; Session.for_training makes a session that trains")
-        elif value is None and "None" in hint:
-            values[name] = None
-        elif enum is not None:
-            members = {member.name: member for member in enum}
-            if not isinstance(value, str) or value not in members:
-                raise InputError(f"{name} is one of {', '.join(members)}, not {value!r}")
-            values[name] = members[value]
-        elif "tuple" in hint and isinstance(value, list) and all(isinstance(v, str) for v in value):
-            values[name] = tuple(value)
-        elif type(value).__name__ in re.findall(r"\w+", hint):
-            values[name] = value
-        else:
-            raise InputError(f"{name} does not take {value!r}")
-    return values
+    """Options from plain data, each checked against the type of its field. Raises `InputError`."""
+    if isinstance(fields, dict) and "training" in fields:
+        raise InputError("training is not an option of a file; Session.for_training makes a session that trains")
+    return fields_of(CompileOptions, fields, "options", partly=True)

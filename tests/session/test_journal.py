@@ -258,7 +258,7 @@ HEAD = '"format": "tbuda-session 1", "device": "n150"'
         ('{"do": "resize", "op": "a", "size": [1, 1]},\n{"do": "import os"}', 3, "unknown command"),
         ('{"do": "resize", "op": "a"}', 2, "lacks size"),
         ('{"do": "resize", "op": "a", "size": [1, 1], "eval": "1"}', 2, "no field 'eval'"),
-        ('{"do": "resize", "op": ["a"], "size": [1, 1]}', 2, "name"),
+        ('{"do": "resize", "op": ["a"], "size": [1, 1]}', 2, "resize.op is text"),
         ('{"do": "resize", "op": "a", "size": [0, 1]}', 2, "size"),
         ('{"do": "override", "kind": "shell", "target": "a", "value": 1}', 2, "unknown override"),
         ('{"do": "options", "set": {"seed": "x"}}', 2, "seed"),

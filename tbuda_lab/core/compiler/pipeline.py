@@ -42,7 +42,7 @@ from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.fuse import inner_names, inner_targets
 from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
-from tbuda_lab.core.options import LOWERING, CompileOptions, front_end
+from tbuda_lab.core.options import LOWERING, CompileOptions, Stage, front_end, read_from
 from tbuda_lab.core.overrides import Override, frozen, refuse_malformed
 from tbuda_lab.core.passes import Pass, Report
 from tbuda_lab.core.placer import (
@@ -60,13 +60,9 @@ from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps, share_netlis
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.run_control import no_collections
 
-CHOOSING = (
-    "balancer_policy", "scheduler_policy", "dram_placement_algorithm", "chip_placement_policy", "target_cycles", "seed",
-    "enable_fork_join_buffering", "schedule_swaps", "time_budget", "epoch_switch_cycles", "epoch_fill_cycles",
-    "enable_auto_transposing_placement", "optimise_steps", "optimise_seconds", "loaded_once",
-)  # fmt: skip
+CHOOSING = read_from(Stage.PLACER)
 """Options that choose among candidates: tables are the same whatever they say, but for `streams_parameters`."""
-_SEARCHING = ("optimise_steps", "optimise_seconds")
+_SEARCHING = read_from(Stage.SEARCH)
 
 T = TypeVar("T")
 _FREE = Choice()

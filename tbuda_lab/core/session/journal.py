@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.files import atomic_text, bounded_text, parse_json, unique_names
+from tbuda_lab.core.files.codec import fields_of
 from tbuda_lab.core.options import CompileOptions, options_from_json, options_to_json, plain_value
 from tbuda_lab.core.overrides import Override, Resolve, from_json, to_json
 from tbuda_lab.core.session.command import Command
@@ -215,19 +216,10 @@ def command_of(what: str, fields: dict[str, Any]) -> Command:
         if set(fields) != {"set"}:
             raise InputError('options has one field, "set"')
         return SetOptions(**options_from_json(fields["set"]))
-    fields_of = {f.name: f for f in dataclasses.fields(kind)}
-    for name in fields:
-        if name not in fields_of:
-            raise InputError(f"{what} has no field {name!r}; it has: {', '.join(fields_of)}")
-    missing = [n for n, f in fields_of.items() if f.default is dataclasses.MISSING and n not in fields]
-    if missing:
-        raise InputError(f"{what} lacks {', '.join(missing)}")
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    values = fields_of(kind, fields, what)
     for name in ("op", "queue"):
-        if name in values and not (isinstance(values[name], str) and values[name]):
-            raise InputError(f"{name} is a name, not {values[name]!r}")
-    if "on" in values and not isinstance(values["on"], bool):
-        raise InputError("on is true or false")
+        if values.get(name) == "":
+            raise InputError(f"{what}.{name} is a name, not an empty text")
     return kind(**values)
 
 

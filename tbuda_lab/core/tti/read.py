@@ -17,6 +17,7 @@ from tbuda_lab.core.compiler.sections import SENT
 from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import Budget, shape_text
+from tbuda_lab.core.files.codec import of_plain
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM, Graph, GraphError, NodeKind, parse_graph
 from tbuda_lab.core.graph.phases import PHASE, WRITES, direction_of, is_part
@@ -31,7 +32,7 @@ from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.options import CompileOptions, TrainingOptions, options_from_json
 from tbuda_lab.core.overrides import from_json
 from tbuda_lab.core.tti.loaded_image import LoadedImage, LoadedSection, ModuleFacts, in_order
-from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION, of_plain
+from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 
 T = TypeVar("T")

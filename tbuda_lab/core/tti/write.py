@@ -18,11 +18,12 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device.descriptor import cluster_text, device_text
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import atomic_file, file_stem
+from tbuda_lab.core.files.codec import to_plain
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.text import array_digest, array_table
 from tbuda_lab.core.tti.loaded_image import LoadedImage
-from tbuda_lab.core.tti.manifest import BUILD, FOLDER, ImageFacts, manifest_of, to_plain
+from tbuda_lab.core.tti.manifest import BUILD, FOLDER, ImageFacts, manifest_of
 from tbuda_lab.core.tti.tensors import DUMP_FORMATS, node_of, stored_bytes
 from tbuda_lab.core.tti.weights import without_weights
 

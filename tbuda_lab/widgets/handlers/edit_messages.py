@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files.codec import fields_of
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.overrides import Override, override_python, value_text
 from tbuda_lab.core.overrides.candidates import InputBuffers
@@ -210,32 +211,11 @@ def message_of(command: Command) -> dict[str, Any]:
 def read_gesture(kind: type[Gesture], fields: Mapping[str, Any]) -> Gesture:
     """A gesture from the fields of its message. Raises `InputError` for a field that is missing, unknown or of another
     type."""
-    hints = typing.get_type_hints(kind)
-    fields_by_name = {f.name: f for f in dataclasses.fields(kind)}
-    unknown = [name for name in fields if name not in fields_by_name]
-    missing = [n for n, f in fields_by_name.items() if f.default is dataclasses.MISSING and n not in fields]
-    if unknown or missing:
-        problem = f"lacks {', '.join(missing)}" if missing else f"has no field {unknown[0]!r}"
-        raise InputError(f"{kind.name!r} {problem}; its fields: {', '.join(fields_by_name)}")
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    values = fields_of(kind, fields, kind.name)
     for name, value in values.items():
-        if not is_of(value, hints[name]):
-            raise InputError(f"{name} of {kind.name!r} is {type_text(hints[name])}, not {fields[name]!r}")
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise InputError(f"{kind.name}.{name} is a name, not an empty text")
     return kind(**values)
-
-
-def is_of(value: Any, hint: Any) -> bool:
-    """Whether a value has the type of a field: str, int, bool, tuples of them, or None. A bool is not a number."""
-    if isinstance(hint, types.UnionType):
-        return any(is_of(value, part) for part in typing.get_args(hint))
-    if typing.get_origin(hint) is tuple:
-        parts = typing.get_args(hint)
-        if not isinstance(value, tuple):
-            return False
-        if parts[1:] == (...,):
-            return all(is_of(v, parts[0]) for v in value)
-        return len(value) == len(parts) and all(map(is_of, value, parts))
-    return type(value) is hint and value != ""
 
 
 def type_text(hint: Any) -> str:
