@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core import ops
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.fuse import MAX_INPUTS
@@ -22,6 +24,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import ResizeOp, Session
 from tests.e2e.references import eager, pcc
+from tests.frontend.ops_zoo import Fn
 from tests.lowering.reference import run
 
 SHAPE = (1, 1, 64, 96)
@@ -222,6 +225,20 @@ class Gated(torch.nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         h = self.up(x) * self.scale + self.shift
         return self.down(torch.relu(torch.tanh(h) * torch.sigmoid(y) - torch.exp(-y.abs())))
+
+
+@pytest.mark.parametrize("picked", [
+    lambda x: x.transpose(-1, -2)[..., :1, :1], lambda x: x.transpose(-1, -2)[..., 2:3, 1:2],
+], ids=["a corner", "an element"])  # fmt: skip
+def test_fills_of_what_is_turned_are_ops_of_their_own(picked: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """A matmul turns its operand 1 as it reads, a fused op none; the strict check would say so."""
+    def both(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x) + picked(torch.exp(x))
+
+    x = torch.randn(1, 1, 40, 40, generator=torch.Generator().manual_seed(0))
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(Fn(both), (x,), options=options)
+    torch.testing.assert_close(session.run(mode="exact")[0][0], both(x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", ["n150", "e150"])

@@ -154,6 +154,8 @@ def _filled_before(graph: Graph, node: Node, users: Users, apart: Collection[str
     first = graph[edge.source]
     if first.op != HwMatmul() or first.attrs.get(SPREADS) in (None, node.attrs[SPREADS]) or first.name in apart:
         return None
+    if any(tm.name == "transpose" for edge in first.inputs for tm in edge.tms):
+        return None  # legal on a matmul's operand 1, not on a fused op's
     alone = len(users[first.name]) == 1 and not edge.tms and _alike(first, node)
     return first if alone and not any(graph[u].kind is NodeKind.OUTPUT for u, _ in users[node.name]) else None
 

@@ -352,7 +352,7 @@ class Flattener:
 
         def fill() -> None:
             self.run_ops(graph._ops, inner)
-            for one, own in zip(looped, graph._outputs, strict=True):
+            for one, own in zip(looped, graph._outputs[:results], strict=True):
                 one.after = self.place(own, inner).get()
             for number, (one, root) in written.items():
                 if number >= results:
@@ -389,7 +389,7 @@ class Flattener:
             def fill(graph: Graph = graph, inner: Frame = inner, first: int = first) -> None:
                 self.run_ops(graph._ops, inner)
                 own = {first + k: t for k, t in enumerate(graph._inputs)}
-                self.block.results += [self.place(t, inner).get() for t in graph._outputs]
+                self.block.results += [self.place(t, inner).get() for t in graph._outputs[: len(op.outputs)]]
                 self.block.results += [inner[own[k]].get() if k in own else befores[k] for k in modified]
 
             branches.append(self._inside(fill))

@@ -225,13 +225,10 @@ class _Maker:
 
     def _total(self, t: Tensor) -> Tensor:
         """The gradient by a tensor: the sum of what its readers give."""
-        from tbuda_lab.popxl.ops.utils import one
-
-        parts = self.grads[t]
-        if len(parts) > 1:
-            inputs = {f"g{k}": p for k, p in enumerate(parts)}
-            self.grads[t] = [one("Sum", inputs, t.shape, t.dtype, name=f"Gradient___{t.name}")]
-        return self.grads[t][0]
+        total = _sum_of(self.grads[t], f"Gradient___{t.name}")
+        assert total is not None
+        self.grads[t] = [total]
+        return total
 
     def _of(self, op: Op, grads: list[Tensor | None], needs: list[bool]) -> Sequence[Tensor | None]:
         if op.kind == "Call":
@@ -239,9 +236,7 @@ class _Maker:
         if op.kind == "If":
             return self._of_if(op, grads, needs)
         if op.kind == "Loop":
-            raise not_supported(
-                f"the gradient of {op.where()}", "call the graph as often as it is repeated, and differentiate that"
-            )
+            return self._of_loop(op, grads, needs)
         kind = calculates_as(op.kind)
         return RULES.get(kind, generic)(Backward(op, grads, needs, self.fetch))
 
@@ -272,29 +267,126 @@ class _Maker:
         required = [t for t, n in zip(called._inputs, needs, strict=True) if n]
         info = self._grads_of(called, provided, required)
         by_tensor = dict(zip(called._outputs, grads, strict=False))
-        operands = self._operands(info, CallSiteInfo(op), by_tensor)
-        made = call_with_info(info.graph, *operands).outputs
-        found = dict(zip(info.outputs, made, strict=True))
+        found = _call_backward(info, CallSiteInfo(op), by_tensor, self.fetch)
         return [found.get(t) for t in called._inputs]
 
-    def _operands(self, info: GradGraphInfo, site: Any, by_tensor: Mapping[Tensor, Tensor | None]) -> list[Tensor]:
-        from tbuda_lab.popxl.ops.moves import init
-
-        operands = []
-        for c in info.expected_inputs:
-            t = c.fwd_tensor
-            if c.connection_type is ExpectedConnectionType.Fwd:
-                operands.append(self.fetch(site.graph_to_parent(t)))
-            else:
-                operands.append(by_tensor.get(t) or init(t.shape, t.dtype))
-        return operands
+    def _of_loop(self, op: Op, grads: list[Tensor | None], needs: list[bool]) -> Sequence[Tensor | None]:
+        """The turns are calculated again, one call each, and their gradient graphs called from the last to the first:
+        what goes on from turn to turn takes the gradient with it, of the other operands the gradients are summed."""
+        body, turns, results = op.calls[0], int(op.attrs["count"]), len(op.outputs)
+        _refuse_effects(op, self.forward)
+        if turns > MOST_TURNS:
+            raise not_supported(f"the gradient of {op.where()} over {turns} turns",
+                                f"repeat at most {MOST_TURNS} times, or nest two repeats")  # fmt: skip
+        carried = list(grads)
+        others: dict[int, list[Tensor]] = {}
+        sites: list[CallSiteInfo] = []
+        operands = [self.fetch(t) for t in op.inputs[2:]] if turns else []
+        state = list(operands)
+        for _ in range(turns):
+            ends = constant(0, body._inputs[0].dtype, "turn"), constant(True, body._inputs[1].dtype, "keep_going")
+            sites.append(call_with_info(body, *ends, *state))
+            state = [*sites[-1].outputs[:results], *operands[results:]]
+        wanted = [t for t in body._inputs[2:] if t.dtype.is_floating_point]
+        provided = [t for t in body._outputs[:results] if t.dtype.is_floating_point]
+        for site in reversed(sites):
+            info = self._grads_of(body, provided, wanted)
+            found = _call_backward(info, site, dict(zip(body._outputs, carried, strict=False)), lambda t: t)
+            made = [found.get(t) for t in body._inputs[2:]]
+            carried = made[:results]
+            for k, grad in enumerate(made[results:], results):
+                if grad is not None:
+                    others.setdefault(k, []).append(grad)
+        summed = (_sum_of(others.get(k, []), "gradient") for k in range(results, len(op.inputs) - 2))
+        return [None, None, *carried, *summed]
 
     def _of_if(self, op: Op, grads: list[Tensor | None], needs: list[bool]) -> Sequence[Tensor | None]:
-        """A conditional of both gradient graphs; each gives zeros for the operands of the other one."""
-        raise not_supported(
-            f"the gradient of {op.where()}",
-            "differentiate both graphs, and call the gradient graphs in a conditional of your own",
-        )
+        """A conditional of two graphs, each of which calculates its own branch again and then its gradients; it gives
+        zeros for the operands of the other one."""
+        from tbuda_lab.popxl.ops.conditional import conditional
+
+        _refuse_effects(op, self.forward)
+        first = 1 + len(op.calls[0]._inputs)
+        of_branch = [list(range(1, first)), list(range(first, len(op.inputs)))]
+        wanted = [k for k in range(1, len(op.inputs)) if needs[k]]
+        flowing = [(k, g) for k, g in enumerate(grads) if g is not None]
+        first_branch, second_branch = (self._branch(op, n, own, wanted, flowing) for n, own in enumerate(of_branch))
+        ins, others = ([g for _, g in flowing] + [self.fetch(op.inputs[k]) for k in own] for own in of_branch)
+        made = conditional(self.fetch(op.inputs[0]), first_branch, second_branch, ins, others)
+        found = dict(zip(wanted, made, strict=True))
+        return [found.get(k) for k in range(len(op.inputs))]
+
+    def _branch(
+        self, op: Op, number: int, own: list[int], wanted: list[int], flowing: list[tuple[int, Tensor]]
+    ) -> Graph:
+        """The graph that takes the gradients of a conditional's results and the operands of one branch, and gives the
+        gradients by `wanted` operands of both."""
+        from tbuda_lab.popxl.ops.moves import init
+
+        forward = op.calls[number]
+        info = self._grads_of(forward, [forward._outputs[k] for k, _ in flowing],
+                              [t for t in forward._inputs if t.dtype.is_floating_point])  # fmt: skip
+        graph = self.forward.ir._new_graph(f"{forward.id}_bwd_branch")
+        with graph:
+            taken = [(g.shape, g.dtype, f"g{k}") for k, g in flowing]
+            taken += [(t.shape, t.dtype, t.name) for t in forward._inputs]
+            graph._inputs += [graph._new_tensor(*form, kind="input") for form in taken]
+            site = call_with_info(forward, *graph._inputs[len(flowing) :])
+            arriving = {forward._outputs[k]: t for (k, _), t in zip(flowing, graph._inputs, strict=False)}
+            found = _call_backward(info, site, arriving, lambda t: t)
+            by_operand = {k: found.get(t) for k, t in zip(own, forward._inputs, strict=True)}
+            for k in wanted:
+                t = op.inputs[k]
+                graph._outputs.append(by_operand.get(k) or init(t.shape, t.dtype))
+        return graph
+
+
+def _sum_of(parts: Sequence[Tensor], name: str) -> Tensor | None:
+    """One Sum of several tensors; None of none."""
+    from tbuda_lab.popxl.ops.utils import one
+
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    inputs = {f"g{k}": p for k, p in enumerate(parts)}
+    return one("Sum", inputs, parts[0].shape, parts[0].dtype, name=name)
+
+
+MOST_TURNS = 256
+"""Of a repeat whose gradient is made: each is two calls in the gradient graph."""
+_EFFECTS = frozenset(("HostLoad", "HostStore", "RemoteLoad", "RemoteLoadInplace", "RemoteStore", "PrintTensor",
+                      "MultiExchange"))  # fmt: skip
+
+
+def _refuse_effects(op: Op, forward: Graph) -> None:
+    """Raises `NotSupported` where what a repeat or conditional calls cannot be calculated again: it loads, stores or
+    prints; `popart_exception` where it changes an operand."""
+    if op.modifies:
+        raise popart_exception(f"autodiff of graph {forward.id!r}: {op.where()} modifies a tensor")
+    todo, seen = list(op.calls), set(op.calls)
+    while todo:
+        for inner in todo.pop()._ops:
+            if inner.kind in _EFFECTS:
+                fix = f"move {inner.where()} out of what it calls, which is calculated twice"
+                raise not_supported(f"the gradient of {op.where()}", fix)
+            todo += [g for g in inner.calls if g not in seen]
+            seen.update(inner.calls)
+
+
+def _call_backward(
+    info: GradGraphInfo, site: CallSiteInfo, arriving: Mapping[Tensor, Tensor | None], fetch: Any
+) -> dict[Tensor, Tensor]:
+    """Call a gradient graph for a call of its forward graph; by input of that the gradient. arriving: by output of the
+    forward graph its gradient; fetch: from a tensor at that call to one of the current graph."""
+    from tbuda_lab.popxl.ops.moves import init
+
+    operands = []
+    for c in info.expected_inputs:
+        t = c.fwd_tensor
+        if c.connection_type is ExpectedConnectionType.Fwd:
+            operands.append(fetch(site.graph_to_parent(t)))
+        else:
+            operands.append(arriving.get(t) or init(t.shape, t.dtype))
+    return dict(zip(info.outputs, call_with_info(info.graph, *operands).outputs, strict=True))
 
 
 def give(graph: Graph, t: Tensor) -> None:
