@@ -214,9 +214,9 @@ def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
     """Raise `ModelError` for flags that say how to compile what is compiled already."""
     names = ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break", "seed",
              "microbatch", "policy", "objective", "set", "chips", "cluster")
-    message = [name for name in names if getattr(arguments, name, None) not in (None, [])]
-    if message:
-        flags = ", ".join("--" + name.replace("_", "-") for name in message)
+    names_set = [name for name in names if getattr(arguments, name, None) not in (None, [])]
+    if names_set:
+        flags = ", ".join("--" + name.replace("_", "-") for name in names_set)
         raise ModelError(f"{arguments.target}: {why}; leave {flags} out, or compile FILE.py:FUNCTION")
 
 

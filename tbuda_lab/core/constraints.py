@@ -272,8 +272,8 @@ class _Resolution:
     def _note_unmatched(self, wish: _Wish) -> None:
         missing: list[str] = []
         if isinstance(wish.target, tuple) and wish.target:
-            existing = {*self.ops, *self.queues}
-            missing = [n for n in wish.target if n not in existing]
+            names = {*self.ops, *self.queues}
+            missing = [n for n in wish.target if n not in names]
         elif not wish.ops and not names_meant(wish.target, self.queues):
             missing = [target_text(wish.target)]
         for name in missing:

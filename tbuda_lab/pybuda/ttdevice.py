@@ -195,9 +195,9 @@ class TTDevice(SubgraphDevice):
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
         self._batch = microbatch_of(sample) * microbatch_size
         write_files(self._result, self.modules[-1].get_name(), settings)
-        for message in self._result.diagnostics:
-            if message.rule in ("override-unmatched", "whole-numbers"):
-                warnings.warn(f"{message.where}: {message.message}; {message.fix}", UserWarning, stacklevel=2)
+        for diagnostic in self._result.diagnostics:
+            if diagnostic.rule in ("override-unmatched", "whole-numbers"):
+                warnings.warn(f"{diagnostic.where}: {diagnostic.message}; {diagnostic.fix}", UserWarning, stacklevel=2)
         return self._result
 
     def compile_in_sections(self, graph: Graph, options: CompileOptions, settings: Any) -> CompileResult:

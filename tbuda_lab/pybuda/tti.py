@@ -71,10 +71,10 @@ class TTDeviceImage:
     """
 
     def __init__(self, loaded: LoadedImage, facts: ImageFacts, manifest: dict[str, Any] | None = None) -> None:
-        message = manifest if manifest is not None else loaded.manifest
+        record = manifest if manifest is not None else loaded.manifest
         self.loaded = loaded
         self.facts = facts
-        self.version = str(message["version"])
+        self.version = str(record["version"])
         self.device_image_name = loaded.name
         self.arch = BackendDevice[ARCHS[loaded.device.arch]]
         self.devtype = BackendType.__members__.get(facts.devtype, BackendType.Golden)
@@ -90,11 +90,11 @@ class TTDeviceImage:
         self.harvested_rows = [loaded.device.harvesting_mask(i) for i in range(len(self.chip_ids))]
         self.verify_cfg = facts.verify_cfg
         self.compiler_cfg = dict(facts.compiler_cfg)
-        self.compiled_graph_state = CompiledGraphState(message["compiled_graph_state"])
-        self.module_name_to_metadata = dict(message["module_name_to_metadata"])
-        self.pybuda_pip_version_id = str(message.get("pybuda_pip_version_id", ""))
-        self.pybuda_commit_hash = str(message.get("pybuda_commit_hash", ""))
-        self.budabackend_commit_hash = str(message.get("budabackend_commit_hash", ""))
+        self.compiled_graph_state = CompiledGraphState(record["compiled_graph_state"])
+        self.module_name_to_metadata = dict(record["module_name_to_metadata"])
+        self.pybuda_pip_version_id = str(record.get("pybuda_pip_version_id", ""))
+        self.pybuda_commit_hash = str(record.get("pybuda_commit_hash", ""))
+        self.budabackend_commit_hash = str(record.get("budabackend_commit_hash", ""))
 
     # -- making ------------------------------------------------------------------------------------------------
     @staticmethod

@@ -95,10 +95,10 @@ def _operands(
     wider = result.placement.input_buffers.get(op, ())
     operands = []
     for port, (operand, edge) in enumerate(zip(profile.operands, result.lowered[op].inputs, strict=True)):
-        fed, retained = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
+        fed, parameter = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
         if port < len(wider):  # a short branch of a fork waits here
             fed = max(fed, wider[port] * tile_bytes(operand.df, align=align))
-        operands += [("parameter", port, edge.source, retained), ("input", port, edge.source, fed)]
+        operands += [("parameter", port, edge.source, parameter), ("input", port, edge.source, fed)]
     if isinstance(profile.op, HwSparseMatmul):
         tiles, encoding = picker_bytes(profile, rows, align)
         operands.append(("parameter", -1, f"lc.sparse_tiles.{op}", tiles))

@@ -291,25 +291,25 @@ def link_map(result: CompileResult, epoch: int, noc: str = "both") -> LinkMap:
     chip = _epoch(result, epoch).chip
     if noc not in NOCS:
         raise InputError(f"no NoC {noc!r}; there are {', '.join(NOCS)}")
-    matches, size = transfers_of(result, epoch), result.device.noc_size
-    ways = [hops(n, matches.source, matches.target[n], size) for n in (0, 1)]
-    second = ways[1] < ways[0] if noc == "both" else np.full(len(matches.bytes), noc == "1")
-    count = max(1, len(matches.flows))
+    transfers, size = transfers_of(result, epoch), result.device.noc_size
+    ways = [hops(n, transfers.source, transfers.target[n], size) for n in (0, 1)]
+    second = ways[1] < ways[0] if noc == "both" else np.full(len(transfers.bytes), noc == "1")
+    count = max(1, len(transfers.flows))
     parts = []
     for number, mine in enumerate((~second, second)):
         parts.append(
             link_bytes(
-                number, matches.source[mine], matches.target[number][mine], matches.bytes[mine], size,
-                    matches.flow[mine], count
+                number, transfers.source[mine], transfers.target[number][mine], transfers.bytes[mine], size,
+                    transfers.flow[mine], count
             )
         )
-    by_flow = np.stack(parts, axis=1)[: len(matches.flows)]
+    by_flow = np.stack(parts, axis=1)[: len(transfers.flows)]
     report = result.placement.report
     cycles = result.placement.epoch_cycles[epoch] if report is None else report.epochs[epoch].limiter_cycles
     return LinkMap(
-        epoch, chip, noc, matches.flows, by_flow,
-        np.bincount(matches.flow, weights=matches.bytes, minlength=len(matches.flows)), int(cycles),
-        float(result.device.noc_bytes_per_cycle), matches.left_out,
+        epoch, chip, noc, transfers.flows, by_flow,
+        np.bincount(transfers.flow, weights=transfers.bytes, minlength=len(transfers.flows)), int(cycles),
+        float(result.device.noc_bytes_per_cycle), transfers.left_out,
     )  # fmt: skip
 
 

@@ -297,9 +297,9 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     l1_input = np.zeros(len(rows), dtype=np.int64)
     l1_param = np.zeros(len(rows), dtype=np.int64)
     for port in range(len(profile.operands)):
-        fed, retained = operand_bytes(profile, port, rows, multiplier, align)
+        fed, parameter = operand_bytes(profile, port, rows, multiplier, align)
         l1_input += fed
-        l1_param += retained
+        l1_param += parameter
 
     if isinstance(profile.op, HwSparseMatmul):
         tiles, resident = picker_bytes(profile, rows, align)

@@ -249,8 +249,8 @@ class Pipeline:
         def choose_fusing() -> Fusion:
             return decide(front.passed, front.lowered, self.device, options, start)
 
-        arguments = front.passed, front.lowered, self.device, options
-        fusion = choose_fusing() if self.cache is None else self.cache.fusion(*arguments, choose_fusing)
+        problem = front.passed, front.lowered, self.device, options
+        fusion = choose_fusing() if self.cache is None else self.cache.fusion(*problem, choose_fusing)
         if fusion.start is None:
             key = (front.key, "fused") if fusion.ends else front.key
             return FrontEndResult(key, front.passed, fusion.lowered, fusion=fusion, chain=front.chain)
@@ -400,9 +400,9 @@ class Pipeline:
 
     def take_over(self, before: Request, same: Request) -> None:
         """What is known of a request without edits also holds for another one, which comes to the same placement."""
-        for retained in (self._placed, self._anchors):
-            if before.key in retained:
-                retained.store(same.key, retained[before.key])
+        for store in (self._placed, self._anchors):
+            if before.key in store:
+                store.store(same.key, store[before.key])
 
     def _whole(
         self,
@@ -413,16 +413,16 @@ class Pipeline:
     ) -> Outcome:
         with clock.stage("balance"):
             models = self.models(front, request, clock)
-        arguments = front.lowered, models, self.device, request.options, self.constraints(front, request)
+        problem = front.lowered, models, self.device, request.options, self.constraints(front, request)
         costs = self._cost(request.options)
 
         def place() -> Outcome:
             return place_and_repair(
-                *arguments, cancel=clock.cancel, on_progress=self._progress(clock), costs=costs, begun=begun
+                *problem, cancel=clock.cancel, on_progress=self._progress(clock), costs=costs, begun=begun
             )
 
         with clock.stage("place"):
-            return place() if self.cache is None else self.cache.outcome(*arguments, place, costs)
+            return place() if self.cache is None else self.cache.outcome(*problem, place, costs)
 
     def with_insertions(self, front: FrontEndResult, anchor: IncrementalPlacer) -> FrontEndResult:
         """The front with the nops and queues that the placer inserted."""
@@ -527,14 +527,14 @@ class Pipeline:
         def check(netlist: Netlist) -> list[Diagnostic]:
             first = front.key not in self._netlists
             share_netlist(netlist, self._netlists.get_or(front.key, lambda: netlist))
-            arguments = front.lowered, placement, self.device, request.options, constraints
+            placed = front.lowered, placement, self.device, request.options, constraints
 
             def find() -> list[Diagnostic]:
                 findings = check_netlist(netlist, self.device, self._checks.get_or(front.key, CheckCache))
-                return [*findings, *objective_notes(*arguments)]
+                return [*findings, *objective_notes(*placed)]
 
             # after an edit most of a netlist is known to be good: the rest takes less than the text of all
-            return self.cache.findings(netlist, *arguments, find) if self.cache is not None and first else find()
+            return self.cache.findings(netlist, *placed, find) if self.cache is not None and first else find()
 
         return finish(
             graph,

@@ -201,8 +201,8 @@ def cluster_frame(result: Any, rev: int = 0) -> Frame:
     `link_*`: the two chips, links between them, bytes per input forth and back, share of the bandwidth asked.
     `move_*`: bytes per input from a chip to another, however many links apart.
     """
-    matches = cluster_map(result)
-    chips, links, moves = list(matches.chips.values()), matches.links, list(matches.moves.items())
+    cluster = cluster_map(result)
+    chips, links, moves = list(cluster.chips.values()), cluster.links, list(cluster.moves.items())
     columns = {
         "chip_id": np.array([c.chip for c in chips], dtype="<u2"),
         "chip_stage": np.array([c.stage for c in chips], dtype="<u2"),
@@ -216,12 +216,12 @@ def cluster_frame(result: Any, rev: int = 0) -> Frame:
         "link_count": np.array([k.links for k in links], dtype="<u2"),
         "link_forth": np.array([k.forth for k in links], dtype="<f8"),
         "link_back": np.array([k.back for k in links], dtype="<f8"),
-        "link_load": np.array([matches.load(k) for k in links], dtype="<f4"),
+        "link_load": np.array([cluster.load(k) for k in links], dtype="<f4"),
         "move_from": np.array([k[0] for k, _ in moves], dtype="<u2"),
         "move_to": np.array([k[1] for k, _ in moves], dtype="<u2"),
         "move_bytes": np.array([v for _, v in moves], dtype="<f8"),
     }
-    return Frame("cluster", {"rev": rev, "slowest": matches.slowest, "capacity": matches.capacity}, columns)
+    return Frame("cluster", {"rev": rev, "slowest": cluster.slowest, "capacity": cluster.capacity}, columns)
 
 
 USERS = 4

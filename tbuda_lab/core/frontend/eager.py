@@ -68,9 +68,9 @@ def _tensor_copy(tensor: torch.Tensor) -> torch.Tensor:
     else:
         clone.requires_grad_(tensor.requires_grad and tensor.is_leaf)
     for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-        existing = getattr(tensor, hooks, None)
-        if existing:
-            setattr(clone, hooks, existing)
+        hooks_of_tensor = getattr(tensor, hooks, None)
+        if hooks_of_tensor:
+            setattr(clone, hooks, hooks_of_tensor)
     return clone
 
 

@@ -249,10 +249,10 @@ class _Editor:
         dest = _names(value.get("dest"))
         inner = starts - set(dest or ())  # nops of the chain itself, unless one of them is meant
         named = self.graph.nodes if dest is None else [n for n in dict.fromkeys(dest) if n in self.graph]
-        matches = self._readers(starts, [name for name in named if name not in inner])
-        readers = list(dict.fromkeys(name for name, _ in matches))
+        edges = self._readers(starts, [name for name in named if name not in inner])
+        readers = list(dict.fromkeys(name for name, _ in edges))
         if dest is None:
-            return matches or ("nothing reads it", "choose an op that feeds another")
+            return edges or ("nothing reads it", "choose an op that feeds another")
         for name in dest:
             if name in readers:
                 continue
@@ -267,7 +267,7 @@ class _Editor:
                 )
             readers = list(dict.fromkeys(r for r, _ in self._readers(starts, self.graph.nodes) if r not in inner))
             return f"{name} does not read it", f"its readers: {', '.join(readers) or 'none'}"
-        return [e for name in dest for e in matches if e[0] == name]
+        return [e for name in dest for e in edges if e[0] == name]
 
     def _readers(self, sources: Collection[str], names: Iterable[str]) -> list[tuple[str, int]]:
         """Edges from any of these sources to nodes of these names, in graph order of the sources, then of `names`."""

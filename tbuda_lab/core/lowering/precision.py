@@ -68,9 +68,9 @@ def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: Compil
             if not _in_part(node, rule, part.get(name, FORWARD), name in summed):
                 continue
             if _selects(node, passed, rule, pattern):
-                message = tuple(_apply(graph, device, options, node, rule))
-                if message:
-                    line = f"{rule.reason}: {', '.join(message)}"
+                changes = tuple(_apply(graph, device, options, node, rule))
+                if changes:
+                    line = f"{rule.reason}: {', '.join(changes)}"
                     node.attrs[_SAID] = (*node.attrs.get(_SAID, ()), line)
 
 

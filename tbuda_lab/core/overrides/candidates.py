@@ -328,8 +328,8 @@ class Prologue(Kind):
         return tuple(sorted({**dict(before), **self.value}.items()))
 
     def python(self, target: str | list[str]) -> str:
-        message = [f"{'preload' if on else 'stream'} operand {port}" for port, on in self.operands]
-        return python_comment(f"{', '.join(message)} of {target}")
+        wishes = [f"{'preload' if on else 'stream'} operand {port}" for port, on in self.operands]
+        return python_comment(f"{', '.join(wishes)} of {target}")
 
     from_json = staticmethod(ports_from_json)
 

@@ -145,14 +145,14 @@ def assemble(
     parts = parts if parts is not None else Parts()
     check(0.92, "placing queues")
     chips = chips_of(problem, segments) if chips is None else chips
-    message = [*diagnostics, *pipeline_note(problem, segments, chips)]
+    notes = [*diagnostics, *pipeline_note(problem, segments, chips)]
     ops, epochs = rectangles(problem, segments, chips) if places is None else places
     check_reach(problem.graph, ops, problem.device)
     placed = place_queues(problem, segments, ops) if queues is None else dict(queues)
     check(0.98, "reporting")
     epoch_parts = [parts.of(problem, segment) for segment in segments]
     for index, part in enumerate(epoch_parts):
-        message += [dataclasses.replace(d, where=f"epoch {index}") for d in part.buffering.diagnostics]
+        notes += [dataclasses.replace(d, where=f"epoch {index}") for d in part.buffering.diagnostics]
     blocked = blocked_reasons(problem, segments, problem.refusals)
     costs = [part.cost for part in epoch_parts]
     summary = report(problem, costs, policy, blocked, bounds(problem, costs) if limits is None else limits)
@@ -166,7 +166,7 @@ def assemble(
         tuple(e.kernel_cycles for e in summary.epochs),
         problem.orders,
         summary,
-        tuple(message),
+        tuple(notes),
         input_buffers(problem, segments, epoch_parts),
     )
 

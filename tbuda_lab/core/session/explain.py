@@ -147,7 +147,7 @@ def reasons_of(placed: PlacedOps, op: str, table: LegalTable, time_after: TimeAf
     """The answer for a placed op; `table` is that of `legal`, `fused` what there is to say about fusing it."""
     placement = placed.placement()
     problem = placed.problem
-    message = placer_why(placement, op, problem.cores)
+    why = placer_why(placement, op, problem.cores)
     times = time_of(placed)
     number = placement.ops[op].epoch
     epoch, first = times.epochs[number], times.epochs[number].limiting
@@ -158,23 +158,23 @@ def reasons_of(placed: PlacedOps, op: str, table: LegalTable, time_after: TimeAf
     routes = _route_texts(table)
     return Reasons(
         op,
-        message.epoch,
-        message.grid,
-        message.kernel_cycles,
-        message.limiter_cycles,
-        message.limiter,
+        why.epoch,
+        why.grid,
+        why.kernel_cycles,
+        why.limiter_cycles,
+        why.limiter,
         int(row["l1_total"]),
         int(row["cores"]),
-        message.legal,
-        message.total,
-        message.refused,
+        why.legal,
+        why.total,
+        why.refused,
         _next_best(placed, op, table, times.per_input, time_after),
         limiting,
         epoch.ops[first].bound.value,
         times.per_input,
         spent,
         epoch.bound.value,
-        " ".join([message.text, f"{share}; most of it is {epoch.bound.words}.", *routes]),
+        " ".join([why.text, f"{share}; most of it is {epoch.bound.words}.", *routes]),
         fused,
         routes,
     )

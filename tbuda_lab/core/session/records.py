@@ -54,9 +54,9 @@ def _judge(override: Override, result: CompileResult) -> OverrideRecord:
     }[kind.addresses]  # fmt: skip
     matched = tuple(override.matches(names))
     obtained = {name: kind.obtained_value(_CompileFacts(name, result), override.value) for name in matched}
-    message = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
+    about = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]
     if not matched:
-        because = "; ".join(f"{d.message}; {d.fix}" for d in message) or _absent(override, result)
+        because = "; ".join(f"{d.message}; {d.fix}" for d in about) or _absent(override, result)
         return _record(override, matched, obtained, "unmatched", because)
     targets = matched
     if issubclass(kind, EpochStart) and kind.parse(override.value).stands_once(override.target):
@@ -67,7 +67,7 @@ def _judge(override: Override, result: CompileResult) -> OverrideRecord:
         parts = [f"{name} has {obtained[name]!r}" for name in wrong[:3]]
         because = "; ".join([*parts, *(f"... and {len(wrong) - 3} more" for _ in wrong[3:4])])
     else:
-        because = "; ".join(d.message for d in message)
+        because = "; ".join(d.message for d in about)
     return _record(override, matched, obtained, state, because)
 
 

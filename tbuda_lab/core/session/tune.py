@@ -194,7 +194,7 @@ def tune_formats(
         changes = rank_changes(result, sample)
         request = state.history.state
         graph = session.trace()
-        existing = request.options.precision
+        rules_before = request.options.precision
         steps = 2 + len(changes).bit_length()
         trials = [FrontierPoint(0, cycles_before, first, True)]
 
@@ -204,7 +204,7 @@ def tune_formats(
             if progress is not None:
                 progress(min(len(trials), steps), steps)
             state.events.emit("stage", "tune", min(1.0, len(trials) / steps))
-            rules = (*existing, *_order_rules(changes[:count]))
+            rules = (*rules_before, *_order_rules(changes[:count]))
             compiled = state.pipeline.compile(graph, SetOptions(precision=rules).apply(request), Clock(None, stop))
             error = target.worst(_errors(compiled, sample, expected, stop))
             trials.append(FrontierPoint(count, session.time(compiled).per_input, error, target.holds(error)))
@@ -214,7 +214,7 @@ def tune_formats(
         best = min((t for t in trials if t.holds), key=lambda t: (t.cycles, t.changes))
         state.events.emit("stage", "tune", 1.0)
         if best.changes:
-            edit = SetOptions(precision=(*existing, *_order_rules(changes[: best.changes])))
+            edit = SetOptions(precision=(*rules_before, *_order_rules(changes[: best.changes])))
             name = f"PCC {target.limit:g}" if target.measure == "pcc" else str(target)
             session.edits.attempt(edit, label=f"tune formats for {name}")
     return TunedFormats(

@@ -185,12 +185,12 @@ class Trainer:
         before any is written."""
         result: dict[str, np.ndarray] = {}
         for name, parts in values.items():
-            existing = {s.suffix: s for s in self._weights[name].states} if name in self._weights else {}
+            states = {s.suffix: s for s in self._weights[name].states} if name in self._weights else {}
             for suffix, value in parts.items():
-                if suffix not in existing:
-                    raise InputError(f"weight {name!r} has no state {suffix!r}; it has {', '.join(existing) or 'none'}")
-                array = encode(value, existing[suffix].shape, f"{name} {suffix}")
-                if not np.array_equal(result.setdefault(existing[suffix].queue, array), array):
+                if suffix not in states:
+                    raise InputError(f"weight {name!r} has no state {suffix!r}; it has {', '.join(states) or 'none'}")
+                array = encode(value, states[suffix].shape, f"{name} {suffix}")
+                if not np.array_equal(result.setdefault(states[suffix].queue, array), array):
                     raise InputError(f"{suffix} of {name!r} is shared with other weights, which get other values")
         for queue, array in result.items():
             self.executor.write(queue, array)

@@ -44,8 +44,8 @@ def classes_of(frame: Frame, op: int) -> list[str]:
 
 def sides_of(pair: Pair, mode: str) -> list[tuple[str, int]]:
     """(side, epoch) of the grids that a mode draws: both for "split", else the second, or the one there is."""
-    existing = [(side, epoch) for side, epoch in zip("ab", pair, strict=True) if epoch >= 0]
-    return existing if mode == "split" else existing[-1:]
+    sides = [(side, epoch) for side, epoch in zip("ab", pair, strict=True) if epoch >= 0]
+    return sides if mode == "split" else sides[-1:]
 
 
 def pair_svg(frame: Frame, pair: Pair, mode: str) -> str:
@@ -53,8 +53,8 @@ def pair_svg(frame: Frame, pair: Pair, mode: str) -> str:
     parts, x, height = [f"<g {FONT}>"], 0.0, 0.0
     for side, epoch in sides_of(pair, mode):
         w, h, drawn = _grid(frame, side, epoch, pair, mode)
-        message = escape(caption(frame, side, epoch, mode))
-        head = f"<text x='{LEFT}' y='-4' font-size='11' fill='#17202e'>{message}</text>"
+        heading = escape(caption(frame, side, epoch, mode))
+        head = f"<text x='{LEFT}' y='-4' font-size='11' fill='#17202e'>{heading}</text>"
         parts.append(f"<g transform='translate({x} {CAPTION})'>{head}{''.join(drawn)}</g>")
         x, height = x + w + GAP, max(height, h)
     title = " and ".join(f"{frame.meta[side]}, epoch {epoch}" for side, epoch in sides_of(pair, mode))

@@ -28,12 +28,12 @@ def metrics_html(frames: Mapping[str, Frame]) -> str:
     if "ops" in frames:
         ops = frames["ops"]
         total = model_time(ops)
-        message = time_text(ops)
+        time = time_text(ops)
         count, epochs = ops.columns["op_name"].size, ops.columns["epoch_cycles"].size
         words += [
             f"{count} {'op' if count == 1 else 'ops'}",
             f"{epochs} {'epoch' if epochs == 1 else 'epochs'}",
-            message,
+            time,
         ]
         if total:
             words.append(f"{short(ops.meta['clock_hz'] / total)} inputs/s (estimated)")

@@ -115,11 +115,11 @@ def _words(frame: Frame, edges: list[_Segment]) -> list[str]:
     """The TMs of edges, on the middle of the piece that arrives at the consumer."""
     c = frame.columns
     kind, ref = c["item_kind"].tolist(), c["item_ref"].tolist()
-    message = dict(zip(zip(c["edge_source"].tolist(), c["edge_target"].tolist(), strict=True), frame.text("edge_tms"),
-                    strict=True))
+    ends = zip(c["edge_source"].tolist(), c["edge_target"].tolist(), strict=True)
+    moves_of_edge = dict(zip(ends, frame.text("edge_tms"), strict=True))
     parts = [f"<g {FONT} font-size='8.5' text-anchor='middle' fill='#3d4a5c'>"]
     for net, item, x0, y0, x1, y1 in edges:
-        text = message.get((net, ref[item])) if kind[item] == ITEM_NODE else None
+        text = moves_of_edge.get((net, ref[item])) if kind[item] == ITEM_NODE else None
         if text:
             line = elide(text.replace("\n", " | "), WORDS)
             x, y = (x0 + x1) / 2, (y0 + y1) / 2

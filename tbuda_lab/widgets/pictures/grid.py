@@ -246,14 +246,14 @@ def link_lines(links: Frame, top: dict[int, int], strips: dict[int, int], thresh
         step = -1 if noc else 1
         line = _line(xs, ys, axis, x, y, step)
         to = ((x + step) % len(xs), y) if axis == 0 else (x, (y + step) % len(ys))
-        message = (
+        tip = (
             f"NoC {noc}, ({x}, {y}) to ({to[0]}, {to[1]}): {short(float(c['link_bytes'][k]))}B per input, "
             f"{100 * load:.0f} %; most of it {producers[most]} → {consumers[most]}"
         )
         dash = " stroke-dasharray='6 3'" if noc else ""
         parts.append(
             f"<path d='{line}' stroke='{load_paint(load).edge}' stroke-width='{1 + 4 * min(1.0, load):.1f}'{dash}>"
-            f"<title>{escape(message)}</title></path>"
+            f"<title>{escape(tip)}</title></path>"
         )
     return [*parts, "</g>"]
 

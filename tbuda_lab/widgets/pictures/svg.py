@@ -41,8 +41,8 @@ def short_name(name: str) -> str:
         stem, step = name.split(".dc.", 1)[0], name.rsplit(".dc.", 1)[1]
         words = [part for part in step.split(".") if not part.isdigit()]
         owners = stem.split(".")
-        message = bool(words) and words[0].startswith(owners[-1]) and len(owners) > 1
-        return ".".join([owners[-2] if message else owners[-1], *words])
+        repeats = bool(words) and words[0].startswith(owners[-1]) and len(owners) > 1
+        return ".".join([owners[-2] if repeats else owners[-1], *words])
     return ".".join(name.split(".")[-2:])
 
 

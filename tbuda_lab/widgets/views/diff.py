@@ -64,8 +64,8 @@ class DiffView(View):
         if self._fixed is not None:
             if value != getattr(self._fixed, proposal["trait"].name):
                 raise traitlets.TraitError(f"this view compares {self._fixed.a!r} with {self._fixed.b!r} and no others")
-        elif value not in (existing := states_of(self.session)):
-            raise traitlets.TraitError(f"no checkpoint {value!r}; there are: {', '.join(existing)}")
+        elif value not in (known := states_of(self.session)):
+            raise traitlets.TraitError(f"no checkpoint {value!r}; there are: {', '.join(known)}")
         return value
 
     def __init__(

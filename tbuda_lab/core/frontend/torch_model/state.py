@@ -109,10 +109,10 @@ class _Probe:
         return changed if self._depends(own, first, changed) else None
 
     def _take_buffers(self, source: torch.nn.Module, target: torch.nn.Module) -> None:
-        existing = dict(target.named_buffers())
+        buffers = dict(target.named_buffers())
         for name, buffer in source.named_buffers():
-            if name in existing:
-                existing[name].copy_(buffer)
+            if name in buffers:
+                buffers[name].copy_(buffer)
 
     def _depends(self, own: torch.nn.Module, first: list[torch.Tensor], changed: list[Key]) -> bool:
         """Whether what has changed shows after a call on other inputs, or where numbers are far off."""

@@ -187,12 +187,12 @@ def _look(
     beyond: list[int] = []
     for number, rule in enumerate(rules):
         try:
-            message = tuple(rule.check(near, op))
+            failures = tuple(rule.check(near, op))
         except _Beyond:
             beyond.append(number)
             continue
-        if message:
-            issues.append((number, message))
+        if failures:
+            issues.append((number, failures))
     return OpFindings(op, sources, preloaded, count, tuple(issues), tuple(beyond))
 
 
@@ -274,11 +274,11 @@ def _findings_by_rule(
     of_ops = [rule for rule in rules if rule.scope == "op"]
     findings: list[list[tuple[Where, NetOp, tuple[Issue, ...] | None]]] = [[] for _ in of_ops]
     pairs = list(c.n.ops())
-    for (graph, op), existing in zip(pairs, cache.check(c, of_ops, (op for _, op in pairs)), strict=True):
+    for (graph, op), verdict in zip(pairs, cache.check(c, of_ops, (op for _, op in pairs)), strict=True):
         where = ("graphs", graph.name, op.name)
-        for number in existing.beyond:
+        for number in verdict.beyond:
             findings[number].append((where, op, None))
-        for number, issues in existing.issues:
+        for number, issues in verdict.issues:
             findings[number].append((where, op, issues))
     return {rule.id: rule_findings for rule, rule_findings in zip(of_ops, findings, strict=True)}
 

@@ -318,10 +318,10 @@ def _original_runs(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.
     bounds = _bounds_of(problem)
     if bounds.original_runs is None:
         return {}
-    (existing, changed), bounds.original_runs = bounds.original_runs, None
-    if not np.array_equal(existing.targets, targets):
+    (original, changed), bounds.original_runs = bounds.original_runs, None
+    if not np.array_equal(original.targets, targets):
         return {}
-    at = {name: i for i, name in enumerate(existing.order)}
+    at = {name: i for i, name in enumerate(original.order)}
     count = np.zeros(len(problem.order) + 1, dtype=np.int64)
     count[[op + 1 for op in changed]] = 1
     count = count.cumsum()
@@ -330,8 +330,8 @@ def _original_runs(problem: Problem, targets: np.ndarray) -> dict[int, tuple[np.
         last, old = min(len(problem.order), first + problem.cores + 1), at.get(name)
         if old is None or count[last] > count[first]:
             continue
-        if problem.order[first:last] == existing.order[old : old + problem.cores + 1]:
-            carried[first] = existing.runs[old]
+        if problem.order[first:last] == original.order[old : old + problem.cores + 1]:
+            carried[first] = original.runs[old]
     return carried
 
 

@@ -193,10 +193,10 @@ def _repair_two(
     if not pairs:
         return None
     old_row = book.rows.pop(producer)
-    message = book.refused
+    refused = book.refused
     # the pair whose producer takes the fewest cores has the rows of all others
     alone = {row for row in max((rows for _, _, rows in pairs), key=len) if book.check(op, row)}
-    book.refused = message
+    book.refused = refused
     result: tuple[dict[int, int], int] | None = None
     last: tuple[int, int] | None = None  # a pair passed over after the last refusal
     for other, more, rows in pairs if alone else pairs[-1:]:

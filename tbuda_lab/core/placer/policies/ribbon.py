@@ -176,7 +176,7 @@ class Ribbon:
     def improve(self, epoch: OpenEpoch, ribbon: int) -> Segment:
         """Conservative optimisation: the slow ops get faster candidates of the ribbon's height out of the free cores,
         as long as every op of the epoch still has a place and the epoch becomes faster."""
-        problem, existing = self.problem, self.candidates
+        problem, candidates = self.problem, self.candidates
         best = epoch.segment()
         refused: set[tuple[int, int]] = set()
         bad = 0
@@ -194,7 +194,7 @@ class Ribbon:
                 if cycles[row] <= 0.9 * limiter:
                     continue
                 options = self.pruned[op]
-                data = existing.data(op, options)
+                data = candidates.data(op, options)
                 extra = data["cores"] - int(problem.tables[op].rows["cores"][row])
                 fits = (data["grid_r"] == ribbon) & (extra <= free) & (cycles[options] < cycles[row])
                 for at in np.lexsort((options, data["cores"], cycles[options])):

@@ -387,7 +387,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
         sizes[problem.order[op]] = tuple(
             tiles + extra[op, p] if (op, p) in extra else 0 for p, tiles in enumerate(epoch.tiles[op].inputs)
         )
-    message: list[Diagnostic] = []
+    notes: list[Diagnostic] = []
     where = f"epoch {index}"
     if widened:
         names = sorted(widened)
@@ -395,7 +395,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             f"input buffers of {quantity(len(names), 'op')} enlarged so that the short branch of a fork does not "
             f"stall: {_name_list(names)}"
         )
-        message.append(
+        notes.append(
             Diagnostic("note", where, "fork-join", text, "a larger output buffer of the fork has the same effect")
         )
     if readers:
@@ -403,7 +403,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             f"input buffers of {quantity(len(readers), 'op')} enlarged so that what streams to them need not wait: "
             f"{_name_list(sorted(readers))}"
         )
-        message.append(Diagnostic("note", where, "stream-reader", text, "the L1 was free; nothing is to be done"))
+        notes.append(Diagnostic("note", where, "stream-reader", text, "the L1 was free; nothing is to be done"))
     if unmet:
         missing, pair = max(unmet, key=lambda u: u[0])
         fork, join = problem.order[pair.fork], problem.order[pair.join]
@@ -412,14 +412,14 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             f"{quantity(len(unmet), 'fork')} may stall: {fork} -> {join} waits for {through}; its short branch lacks "
             f"buffer space for {missing} tiles, even with all free L1"
         )
-        message.append(
+        notes.append(
             Diagnostic("warning", where, "fork-join", text, f"an epoch break before {join}, or more cores for it")
         )
     by_branch: dict[tuple[int, int, int], int] = {}
     for missing, pair in unmet:
         branch = pair.fork, pair.join, pair.short.port
         by_branch[branch] = max(missing, by_branch.get(branch, 0))
-    return Buffering(sizes, tuple(message), tuple((fork, missing) for (fork, _, _), missing in by_branch.items()))
+    return Buffering(sizes, tuple(notes), tuple((fork, missing) for (fork, _, _), missing in by_branch.items()))
 
 
 def nop_cores(problem: Problem, segment: Segment) -> int:

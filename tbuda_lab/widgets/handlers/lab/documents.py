@@ -73,12 +73,12 @@ def unseen() -> dict[str, Session]:
 
 def hub_by_id(name: Any) -> Hub:
     """The hub a page means, made at first use; without a name the latest. Raises `InputError` when there is none."""
-    existing, others = hubs(), unseen()
-    if not existing and not others:
+    open_hubs, others = hubs(), unseen()
+    if not open_hubs and not others:
         raise InputError("this kernel has no session: run a cell with BringUp(...) or Session(...)")
     if not name:
-        return existing[-1] if existing else hub_of(list(others.values())[-1])
-    result = next((hub for hub in existing if hub.id == name), None)
+        return open_hubs[-1] if open_hubs else hub_of(list(others.values())[-1])
+    result = next((hub for hub in open_hubs if hub.id == name), None)
     if result is None and name in others:
         return hub_of(others[name])
     if result is None:
