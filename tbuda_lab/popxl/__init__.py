@@ -27,6 +27,7 @@ from tbuda_lab.popxl.context import (
     ipu,
     name_scope,
 )  # fmt: skip
+from tbuda_lab.popxl.custom_op import CustomOp
 from tbuda_lab.popxl.dtypes import (
     bool,
     complex64,

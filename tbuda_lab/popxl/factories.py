@@ -8,9 +8,10 @@ import numpy as np
 
 from tbuda_lab.popxl.context import execution_context, get_current_context
 from tbuda_lab.popxl.dtypes import dtype as DataType
+from tbuda_lab.popxl.environment import log
 from tbuda_lab.popxl.remote_buffer import RemoteBuffer
 from tbuda_lab.popxl.tensorlocation import ExecutionContext
-from tbuda_lab.popxl.utils import downcast_np_dtypes, log, product, to_numpy
+from tbuda_lab.popxl.utils import downcast_np_dtypes, product, to_numpy
 
 if TYPE_CHECKING:
     from tbuda_lab.popxl.graph import Graph

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.popxl.environment import log, take_environment
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.executable import Executable
 from tbuda_lab.popxl.ir import Ir
 from tbuda_lab.popxl.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tbuda_lab.popxl.tensor import Constant, Tensor, Variable
-from tbuda_lab.popxl.utils import DeviceDescription, as_array, log, product, to_device_count, to_numpy
+from tbuda_lab.popxl.utils import DeviceDescription, as_array, product, to_device_count, to_numpy
 
 d2hStreamBufferMaps = dict[DeviceToHostStream, np.ndarray]
 DEVICES = ("cpu", "ipu_model", "ipu_hw")
@@ -33,6 +34,7 @@ class Session:
         self._ir = ir
         self._weights_to_host_on_exit = weights_to_host_on_exit
         self._compiled_for = self._device = self._described(device_desc)
+        take_environment()
         self.executable = Executable(ir)
         ir._frozen = True
         ir._session = self  # type: ignore[attr-defined]

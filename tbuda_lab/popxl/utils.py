@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -76,17 +74,6 @@ def _to_device_info(device: Any, ipus: int = 1) -> Any:
     return DeviceDescription(device, ipus)
 
 
-_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
-
-
-def log(level: str, text: str) -> None:
-    """A line on stderr where POPXL_LOG_LEVEL (or POPART_LOG_LEVEL) lets it pass; WARN is the least by default."""
-    least = os.environ.get("POPXL_LOG_LEVEL") or os.environ.get("POPART_LOG_LEVEL_POPXL") or os.environ.get(
-        "POPART_LOG_LEVEL") or "WARN"
-    if least not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(least):
-        print(f"[popxl] [{level}] {text}", file=sys.stderr)
-
-
 def to_device_count(ipus: int) -> int:
     """The number of IPUs that are taken for so many: the next power of two."""
     return 1 << max(0, (ipus - 1).bit_length())
@@ -102,11 +89,6 @@ def table_to_string(rows: Sequence[Sequence[Any]], delimiter: str = " | ", heade
     return "\n".join(lines)
 
 
-def cache_folder() -> str | None:
-    """Where POPXL_CACHE_DIR asks compiled programs to be kept."""
-    return os.environ.get("POPXL_CACHE_DIR") or os.environ.get("POPART_CACHE_DIR")
-
-
 def product(sizes: Iterable[int]) -> int:
     """1 of nothing."""
     result = 1
@@ -115,5 +97,5 @@ def product(sizes: Iterable[int]) -> int:
     return result
 
 
-__all__ = ["as_array", "cache_folder", "downcast_np_dtypes", "dtypes", "product", "table_to_string", "to_device_count",
+__all__ = ["as_array", "downcast_np_dtypes", "dtypes", "product", "table_to_string", "to_device_count",
            "to_numpy"]  # fmt: skip

@@ -1,0 +1,71 @@
+"""Variables of the environment that PopXL programs are run with (chapter 17 of its guide): those that mean something
+here work, of others a line says once that they do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
+CACHE = "TBUDA_CACHE"
+WORKS = {
+    "POPXL_LOG_LEVEL": "the least level of lines that are written", "POPART_LOG_LEVEL_POPXL": "as POPXL_LOG_LEVEL",
+    "POPART_LOG_LEVEL": "as POPXL_LOG_LEVEL, where that is not set",
+    "POPART_LOG_DEST": "where lines go: stdout, stderr, or a file",
+    "POPART_LOG_CONFIG": "a JSON file with the level of each module, of which popxl's counts",
+    "POPXL_CACHE_DIR": "the folder of placements, where TBUDA_CACHE says nothing",
+    "POPART_CACHE_DIR": "as POPXL_CACHE_DIR",
+}  # fmt: skip
+"""By variable what it says."""
+
+_PREFIXES = ("POPART_", "POPXL_", "POPLAR_", "POPLIBS_", "POPDIST_")
+_warned: set[str] = set()
+
+
+def take_environment() -> None:
+    """Before a program is compiled: keep placements where a variable asks for it, and say what has no meaning here."""
+    folder = os.environ.get("POPXL_CACHE_DIR") or os.environ.get("POPART_CACHE_DIR")
+    if folder:
+        os.environ.setdefault(CACHE, folder)
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIXES) and name not in WORKS and name not in _warned:
+            _warned.add(name)
+            log("WARN", f"{name} has no meaning on the simulated grid")
+
+
+def log(level: str, text: str) -> None:
+    """A line where the variables let it pass; WARN is the least by default."""
+    least = _least()
+    if least in LEVELS and LEVELS.index(level) < LEVELS.index(least):
+        return
+    line, target = f"[popxl] [{level}] {text}", os.environ.get("POPART_LOG_DEST", "stderr")
+    if target in ("stdout", "stderr"):
+        print(line, file=getattr(sys, target))
+        return
+    try:
+        with open(target, "a", encoding="utf-8") as file:
+            print(line, file=file)
+    except OSError as error:
+        print(f"{line} (POPART_LOG_DEST: {error})", file=sys.stderr)
+
+
+def _least() -> str:
+    """The least level of lines that are written."""
+    named = (os.environ.get(name) for name in ("POPXL_LOG_LEVEL", "POPART_LOG_LEVEL_POPXL", "POPART_LOG_LEVEL"))
+    return next(filter(None, named), None) or _configured() or "WARN"
+
+
+def _configured() -> str:
+    """The level that the file of POPART_LOG_CONFIG gives; "" for none, and for a file that cannot be read."""
+    path = os.environ.get("POPART_LOG_CONFIG")
+    if not path:
+        return ""
+    try:
+        with open(path, encoding="utf-8") as file:
+            levels: Any = json.loads(file.read(1 << 16))
+    except (OSError, ValueError):
+        return ""
+    level = levels.get("popxl", levels.get("all", "")) if isinstance(levels, dict) else ""
+    return level if level in LEVELS else ""

@@ -1,0 +1,48 @@
+"""Variables of the environment: where lines go, what is kept, and what means nothing here."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tbuda_lab.popxl import environment
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in os.environ if n.startswith(("POPXL_", "POPART_"))]:
+        monkeypatch.delenv(name)
+
+
+def test_lines_go_where_the_variables_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.log("INFO", "hidden")
+    environment.log("WARN", "shown")
+    assert capsys.readouterr().err == "[popxl] [WARN] shown\n"
+    (tmp_path / "levels.json").write_text(json.dumps({"popart": "OFF", "popxl": "INFO"}))
+    monkeypatch.setenv("POPART_LOG_CONFIG", str(tmp_path / "levels.json"))
+    monkeypatch.setenv("POPART_LOG_DEST", "stdout")
+    environment.log("INFO", "of the file")
+    assert capsys.readouterr().out == "[popxl] [INFO] of the file\n"
+    monkeypatch.setenv("POPXL_LOG_LEVEL", "ERR")  # a variable goes before the file
+    monkeypatch.setenv("POPART_LOG_DEST", str(tmp_path / "lines.txt"))
+    environment.log("WARN", "hidden")
+    environment.log("ERR", "in a file")
+    assert (tmp_path / "lines.txt").read_text() == "[popxl] [ERR] in a file\n"
+
+
+def test_the_cache_is_kept_where_popxl_says_and_others_are_named_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(environment.CACHE, "")
+    monkeypatch.delenv(environment.CACHE)
+    monkeypatch.setenv("POPXL_CACHE_DIR", "/somewhere")
+    monkeypatch.setenv("POPART_PRELOAD_POPEF", "full-preload")
+    environment.take_environment()
+    environment.take_environment()
+    assert os.environ[environment.CACHE] == "/somewhere"
+    assert capsys.readouterr().err.count("POPART_PRELOAD_POPEF has no meaning") == 1
