@@ -4,9 +4,11 @@ exact: nowhere. Formats decide about memory only; arithmetic is float32. Quantiz
 is what the vendor's golden model does unless it is told to quantise.
 
 golden: arithmetic in float32. The host's conversion rounds what is pushed and popped; besides, inputs in a 4- or
-2-bit block format are cut to it again after their TMs, Float32 inputs lose the bits beyond Tf32 on wormhole, outputs in
-a 4- or 2-bit block format are cut to it (bits are dropped, where the host's conversion rounds to nearest), and outputs
-in an integer format are rounded. An op's output counts as of the format of its first input.
+2-bit block format are cut to it again after their TMs (before them, if one is a transpose: its op turns what was cut),
+Float32 inputs lose the bits beyond Tf32 on wormhole, outputs in a 4- or 2-bit block format are cut to it (bits are
+dropped, where the host's conversion rounds to nearest), and outputs in an integer format are rounded. An op's output
+counts as of the format of its first input, and Float32 that was cut as Tf32, which is cut by no further op: so only
+what the host wrote loses bits, where it is read.
 
 device: an approximation of the machine, whose own rules are not published. Tensors are rounded wherever they are
 packed: to `out_df`, and to `intermed_df` where a matmul spills between its `m_k` passes; to `acc_df` first where that
@@ -77,11 +79,14 @@ class Numerics:
         """A generator of its own for an op, the same in every run with the same seed."""
         return np.random.default_rng([self.seed, zlib.crc32(name.encode()), own_seed & 0xFFFFFFFF])
 
-    def unpack(self, op: NetOp, index: int, source_df: DataFormat, tag: DataFormat) -> Convert | None:
-        """What an input goes through before its TMs; `source_df` is the producer's format, `tag` the golden one."""
+    def unpack(self, op: NetOp, index: int, source_df: DataFormat, tag: DataFormat | None) -> Convert | None:
+        """What an input goes through before its TMs; `source_df` is the producer's format, `tag` the golden one, None
+        for Tf32."""
         if not self.device:
             if self.exact or not self.reread:
                 return None
+            if tag in _SMALL_BLOCKS and _turns(op, index):
+                return _cutter(tag)
             return _tf32 if tag is DataFormat.Float32 and self.arch in _TF32_ARCHS else None
         steps: list[Convert] = []
         in_df = op.inputs[index].df
@@ -126,12 +131,12 @@ class Numerics:
         parts = written if isinstance(written, int) and written > 0 else 1
         return lambda x: _beside(x, rest, 3 if index == 0 else 2, parts)
 
-    def after_moves(self, op: NetOp, index: int, tag: DataFormat) -> Convert | None:
+    def after_moves(self, op: NetOp, index: int, tag: DataFormat | None) -> Convert | None:
         """What an input goes through after its TMs; `tag` as for `unpack`."""
         if self.device:
             return self.extend(op, index)
-        cut = self.reread and not self.exact and tag in _SMALL_BLOCKS
-        return (lambda x: cut_blocks(x, tag)) if cut else None
+        cut = self.reread and not self.exact and tag in _SMALL_BLOCKS and not _turns(op, index)
+        return _cutter(tag) if cut else None
 
     def pack(self, op: NetOp, *, moves_only: bool, source_df: DataFormat | None) -> Convert | None:
         """What an output goes through last. moves_only: the op changes no value, so that its first input's format
@@ -176,6 +181,16 @@ class Numerics:
         """The op's generator if its `stoch_rnd_mode` covers `where` ("fpu" or "pack"), in device mode."""
         mode = op.attributes.get("stoch_rnd_mode", "fpu" if op.attributes.get("srnd_fpu_en") else "none")
         return self.generator(op.name) if self.device and str(mode) in (where, "all") else None
+
+
+def _turns(op: NetOp, index: int) -> bool:
+    """Whether an input is transposed on its way."""
+    return any(tm.name == "transpose" for tm in op.inputs[index].tms or ())
+
+
+def _cutter(df: DataFormat | None) -> Convert:
+    assert df is not None
+    return lambda x: cut_blocks(x, df)
 
 
 def _beside(x: Array, rest: Convert, axis: int, parts: int) -> Array:

@@ -29,7 +29,7 @@ from tbuda_lab.sim.arrays import (
 )
 from tbuda_lab.sim.context import GradientOutput, Kernel, OpContext
 from tbuda_lab.sim.fused import hands_on
-from tbuda_lab.sim.io import Entry, Io, QueueIo, RamIo, ViewIo
+from tbuda_lab.sim.io import Entry, Io, QueueIo, RamIo, ViewIo, is_host_fed
 from tbuda_lab.sim.numerics import Convert, Numerics
 from tbuda_lab.sim.sparse import PickedRows
 
@@ -149,7 +149,7 @@ def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo
     name = " + ".join(graphs)
     written = {q.name: op for q in netlist.queues.values() if (op := ops.get(q.input)) is not None}
     order = _topological(ops, netlist, written, name)
-    tags = _tags(order, ops, netlist)
+    tags = _tags(order, netlist)
 
     numbers: dict[str, int] = {}
     for op in order:
@@ -235,23 +235,27 @@ def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, Net
     return order
 
 
-def _tags(order: list[NetOp], ops: dict[str, NetOp], netlist: Netlist) -> dict[str, DataFormat]:
-    """The golden format of every source: a queue's own, an op's that of its first input.
+def _tags(order: list[NetOp], netlist: Netlist) -> dict[str, DataFormat | None]:
+    """The golden format of every source: a queue's own, an op's that of its first input. None: Tf32, that is Float32
+    cut by an op that read it; no op cuts it again. A Float32 queue that an op fills holds such values.
 
     An identity matmul is the exception: its input 0 holds the picker's zeros and ones, usually in Bfp2, and what comes
     out are rows of input 1. Tagged as Bfp2, whatever reads a convolution would see two bits of it, which no machine
     and no reference evaluation does; it counts as of the format of input 1.
     """
-    tags = {name: q.df for name, q in netlist.queues.items()}
+    tags: dict[str, DataFormat | None] = {
+        name: None if q.df is DataFormat.Float32 and not is_host_fed(q) else q.df for name, q in netlist.queues.items()
+    }
     for op in order:
         leading = 1 if op.attributes.get("identity") and len(op.inputs) > 1 else 0
         first = op.inputs[leading].source if op.inputs else None
-        tags[op.name] = tags.get(first, op.out_df) if first is not None else op.out_df
+        tag = tags.get(first, op.out_df) if first is not None else op.out_df
+        tags[op.name] = None if tag is DataFormat.Float32 else tag
     return tags
 
 
 def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, QueueIo | RamIo],
-          numbers: dict[str, int], numerics: Numerics, tags: dict[str, DataFormat]) -> PlanStep:
+          numbers: dict[str, int], numerics: Numerics, tags: dict[str, DataFormat | None]) -> PlanStep:
     ports, source_dfs = [], []
     result = [_source_tile(port.source, ops, netlist) for port in op.inputs]
     turned = [t[::-1] if sum(tm.name == "transpose" for tm in port.tms or ()) % 2 else t

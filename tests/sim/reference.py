@@ -306,8 +306,12 @@ class Reference:
         ins = []
         for port, x in zip(op.inputs, inputs, strict=True):
             tag = self.tag(port.source)
-            if tag is DataFormat.Float32 and self.arch in ("wormhole", "wormhole_b0"):
+            turned = any(m.name == "transpose" for m in port.tms or [])
+            host = port.source in self.net.queues and self.net.queues[port.source].input == "HOST"
+            if tag is DataFormat.Float32 and self.arch in ("wormhole", "wormhole_b0") and host:
                 x = cut_fraction(x, 13)
+            if tag in SMALL and turned:
+                x = cut(x, tag)
             t = to_tiles(x, self.tile_dim(port.source))
             if port.unpad:
                 t = t.cut(port.unpad.get("rt", 0), port.unpad.get("ct", 0))
@@ -315,7 +319,7 @@ class Reference:
             if port.pad:
                 amount = port.pad.get("rt", 0), port.pad.get("ct", 0), port.pad.get("pad_value", 0)
                 t = apply_tm(t, s.Tm("pad", amount))
-            if tag in SMALL:
+            if tag in SMALL and not turned:
                 t = to_tiles(cut(from_tiles(t), tag), t.tiles[0].shape)
             ins.append(t)
         out = self.compute(op, ins)
