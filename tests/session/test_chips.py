@@ -171,8 +171,8 @@ def test_empty_graphs_of_a_training_on_two_chips() -> None:
     """Microbatch 32: the optimizer's graphs run once, empty ones too; the epochs at both ends of each program cover
     both chips, so none of two programs are merged. The step is torch's."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.Tanh(), torch.nn.Linear(96, 32))
-    x, y = torch.randn(32, 32, 64), torch.randn(32, 32, 32)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32))
+    x, y = torch.randn(32, 32, 32), torch.randn(32, 32, 32)
     options = CompileOptions(microbatch=32, default_df_override=DataFormat.Float32)
     session = Session.for_training(model, x, torch.nn.MSELoss(), y, "adam", 0.01, options=options, device="n300")
     net = session.compile().netlist
@@ -192,3 +192,14 @@ def test_empty_graphs_of_a_training_on_two_chips() -> None:
     trained = session.trainer.parameters()
     for name, p in model.named_parameters():
         torch.testing.assert_close(trained[name] - before[name], p.detach() - before[name], rtol=0.05, atol=1e-3)
+
+
+def test_a_training_that_sends_more_than_a_link_carries_is_on_one_chip() -> None:
+    """Weights and gradients of 1024 columns cross an n300's two ethernet cores in more than 14 pipes."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 256))
+    x, y = torch.randn(2, 32, 256), torch.randn(2, 32, 256)
+    session = Session.for_training(model, x, torch.nn.MSELoss(), y, options=CompileOptions(microbatch=2), device="n300")
+    result = session.compile()
+    assert len({e.chip for e in result.placement.epochs}) == 1
+    assert any("pipes would cross a link" in d.message for d in result.diagnostics)

@@ -7,10 +7,12 @@ graph it adds to the edits, and says so in a note.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tbuda_lab.core.errors import OverrideError, PlacementError
+from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
+from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph.phases import by_phase, phases
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.assemble import plan_queues, rectangles
 from tbuda_lab.core.placer.model.chip_stages import chips_of, epoch_cost, slowest_stage
 from tbuda_lab.core.placer.model.problem import Problem
@@ -22,9 +24,11 @@ from tbuda_lab.core.placer.policies.portfolio import Policy, never_worse
 from tbuda_lab.core.placer.policies.preloading import drop_preloads
 from tbuda_lab.core.placer.policies.swaps import improve
 from tbuda_lab.core.placer.search.infeasible_repair import (
+    crossings,
     hops,
     infeasible_notes,
     narrow_crossings,
+    overfull,
     repair_infeasible,
 )
 from tbuda_lab.core.placer.search.large_neighbourhood import search_on
@@ -104,25 +108,26 @@ def _continue_from(begun: StartedPlacement) -> Policy:
 def reach_neighbours(state: PlacementState) -> PlacementState:
     """Nops carry tensors from chip to chip where no link reaches, and narrow what crosses one. Raises as
     `choose_epochs` does where a tensor cannot be carried."""
+    begun = state
     for _ in range(_HOP_ROUNDS * len(state.context.device.chips)):
         problem, segments = state.problem, state.segments
         spots, epochs = rectangles(problem, segments, chips_of(problem, segments))
         added, pins, notes = hops(problem.graph, spots, problem.device)
         narrows = not pins
         if narrows:
-            added, pins, notes = narrow_crossings(problem, spots, epochs)
+            added, pins, notes = narrow_crossings(problem, spots, epochs, _queues(problem, spots))
         if not pins:
             break
         longer = state.context.edited(added, pins)
         try:
             chosen = choose_epochs(longer)
         except (OverrideError, PlacementError):
-            if narrows:  # rule N11 warns
+            if narrows:  # `keep_links` finds another way
                 break
             raise
         edits = (*state.edits, *added)
         state = dataclasses.replace(chosen, edits=edits, needed=len(edits), notes=(*state.notes, *notes))
-    return state
+    return _on_one_chip(state, begun, ())
 
 
 def merge_refused(state: PlacementState) -> PlacementState:
@@ -204,13 +209,58 @@ def drop_refused_preloads(state: PlacementState) -> PlacementState:
     return dataclasses.replace(state, segments=fewer)
 
 
+def keep_links(state: PlacementState) -> PlacementState:
+    """All on one chip where the placement as it has become sends more over a link than it has streams for."""
+    return _on_one_chip(state, state, _FASTER)
+
+
+def _on_one_chip(state: PlacementState, begun: PlacementState, steps: Sequence[Step]) -> PlacementState:
+    """The state; where more would cross a link between chips than it has streams for (rule N11) and no nop narrows it,
+    such as weights that parts of a training on several chips share, all that `begun` has on one chip, after `steps`.
+    Where chips are asked for, or one does not hold it all, the state stays, and the check of the netlist says what
+    crosses."""
+    device, problem = state.problem.device, state.problem
+    if device.arch == "grayskull" or len(device.chips) == 1:
+        return state
+    spots, epochs = rectangles(problem, state.segments, chips_of(problem, state.segments))
+    over = overfull(device, crossings(problem, spots, epochs, _queues(problem, spots)))
+    if not over:
+        return state
+    some = max(over.values(), key=lambda some: sum(c.pipes for c in some))
+    most, home = max(some, key=lambda c: c.pipes), device.mmio_chips[0]
+    pins = [Override("op_placement", op.name, {"chip": home}, "placer") for op in begun.context.graph.ops]
+    try:
+        alone = choose_feasible(begun.context.edited((), pins))
+        for step in steps:
+            alone = step(alone)
+    except (OverrideError, PlacementError):
+        return state
+    text = (
+        f"all ops are on chip {home}: on several, {sum(c.pipes for c in some)} pipes would cross a link between chips "
+        f"at a time, {most.pipes} of them for {most.source}"
+    )
+    fix = "compile for one chip, or pin ops to chips so that less crosses"
+    needed = begun.edits[: begun.needed]
+    return dataclasses.replace(
+        alone, edits=(*needed, *alone.edits), needed=len(needed) + alone.needed,
+        notes=(*alone.notes, Diagnostic("note", most.source, "repair", text, fix)),
+    )  # fmt: skip
+
+
+def _queues(problem: Problem, spots: Mapping[str, OpPlacement]) -> list[QueuePlacement]:
+    """The queues of placed ops, without addresses."""
+    planner = plan_queues(problem, spots)
+    planner.plan()
+    return [q for plans in planner.plans.values() for q in plans]
+
+
 def _time(problem: Problem, segments: Sequence[Segment]) -> float:
     if len(problem.device.chips) > 1:
         return slowest_stage(problem, segments)
     return float(sum(epoch_cost(problem, s) for s in segments))
 
 
-STEPS: tuple[Step, ...] = (
-    reach_neighbours, merge_refused, repair_full_buffers, let_flow, search_further, drop_refused_preloads,
-)  # fmt: skip
+_FASTER: tuple[Step, ...] = (merge_refused, repair_full_buffers, let_flow, search_further)
+
+STEPS: tuple[Step, ...] = (reach_neighbours, *_FASTER, keep_links, drop_refused_preloads)
 """What follows on `choose_feasible`, in this order: first what the chips demand, then what makes epochs faster."""

@@ -360,7 +360,7 @@ def _dram_of(c: CheckContext, op: NetOp) -> list[Queue]:
     return [q for q in queues if q.loc == "dram"]
 
 
-@rule("N11", "netlist", "route", "note")
+@rule("N11", "netlist", "route")
 def ethernet_streams(c: CheckContext) -> Issues:
     """What crosses a link between chips in an epoch, both ways together, takes at most 7 pipes for each ethernet core
     of the link."""

@@ -8,11 +8,12 @@ ethernet a nop of few cores passes on what more pipes would carry than there are
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
 from tbuda_lab.core.balancer.blocks import divisors
-from tbuda_lab.core.balancer.types import Epoch, OpPlacement
+from tbuda_lab.core.balancer.types import Epoch, OpPlacement, QueuePlacement
 from tbuda_lab.core.device import CROSSING_STREAMS, DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError
 from tbuda_lab.core.graph import Graph, NodeKind
@@ -100,51 +101,125 @@ def _first_on(placed: Mapping[str, OpPlacement], chip: int, readers: Sequence[st
     return None
 
 
+@dataclasses.dataclass(frozen=True)
+class Crossing:
+    """What takes `pipes` pipes over a link, (lower chip, higher chip), in a temporal epoch: the value of a node, for
+    readers on one chip; no readers where an op writes an output or a ram elsewhere."""
+
+    temporal: int
+    link: tuple[int, int]
+    source: str
+    readers: tuple[str, ...]
+    pipes: int
+
+
+def crossings(
+    problem: Problem, placed: Mapping[str, OpPlacement], epochs: Sequence[Epoch], queues: Sequence[QueuePlacement]
+) -> list[Crossing]:
+    """All that crosses between chips (rule N11): buffers of queues that ops of other chips fill, and the lists of
+    readers of other chips. Between chips that are no neighbours it counts on every link of every shortest route."""
+    device, graph = problem.device, problem.graph
+    reads: dict[tuple[str, int, int, int], dict[str, int]] = {}  # by source, chips and temporal epoch: pipes by reader
+    result: list[Crossing] = []
+    later = _later_readers(graph, placed)
+    by_source: dict[str, list[QueuePlacement]] = {}
+    for q in queues:
+        by_source.setdefault(q.source, []).append(q)
+        writer = q.writer or (q.source if q.kind == "e2e" else "")
+        if q.location == "dram" and writer in placed and placed[writer].chip != q.chip:
+            readers = tuple(u for u in later.get(q.source, ()) if placed[u].chip == q.chip)
+            temporal = epochs[placed[writer].epoch].temporal
+            result += [Crossing(temporal, link, q.source, () if q.writer else readers, math.prod(q.grid))
+                       for link in _links(device, placed[writer].chip, q.chip)]
+    for name, spot in placed.items():
+        for port, edge in enumerate(graph[name].inputs):
+            maker = placed.get(edge.source)
+            if maker is not None and maker.epoch == spot.epoch and port not in queued_ports(graph[name]):
+                continue
+            chips = [q.chip for q in by_source.get(edge.source, ()) if q.location == "dram"
+                     and (q.kind != "e2e" or q.direction == epochs[spot.epoch].direction)]
+            if chips and spot.chip not in chips:
+                key = edge.source, chips[0], spot.chip, epochs[spot.epoch].temporal
+                pipes = reads.setdefault(key, {})
+                pipes[name] = pipes.get(name, 0) + _lists(problem, name, spot, port)
+    for (source, a, b, temporal), pipes in reads.items():
+        result += [Crossing(temporal, link, source, tuple(pipes), sum(pipes.values())) for link in _links(device, a, b)]
+    return result
+
+
+def overfull(device: DeviceSpec, crossing: Sequence[Crossing]) -> dict[tuple[int, tuple[int, int]], list[Crossing]]:
+    """By temporal epoch and link what crosses, where it takes more pipes than the link has streams."""
+    by_link: dict[tuple[int, tuple[int, int]], list[Crossing]] = {}
+    for c in crossing:
+        by_link.setdefault((c.temporal, c.link), []).append(c)
+    return {key: some for key, some in sorted(by_link.items())
+            if sum(c.pipes for c in some) > _streams(device, key[1])}
+
+
+def _streams(device: DeviceSpec, link: tuple[int, int]) -> int:
+    return CROSSING_STREAMS * (device.neighbours(link[0]).get(link[1], 0) or device.eth_links)
+
+
+def _links(device: DeviceSpec, a: int, b: int) -> list[tuple[int, int]]:
+    """The links of all shortest routes between two chips; themselves where none joins them."""
+    if b in device.neighbours(a) or device.hops(a, b) is None:
+        return [(min(a, b), max(a, b))]
+    length = device.hops(a, b)
+    return [(x, y) for x, y, _ in device.links
+            if any((device.hops(a, p) or 0) + 1 + (device.hops(q, b) or 0) == length for p, q in ((x, y), (y, x)))]
+
+
+def _lists(problem: Problem, name: str, spot: OpPlacement, port: int) -> int:
+    """Lists by which an op takes an operand: one for each row, column or core."""
+    table = problem.models[name]
+    row = table.rows[spot.row]
+    role = table.profile.operands[port].role if table.profile is not None else "elt"
+    rows, cols = int(row["grid_r"]), int(row["grid_c"])
+    return {"in0": rows, "in1": cols}.get(role, rows * cols)
+
+
 def narrow_crossings(
-    problem: Problem, placed: Mapping[str, OpPlacement], epochs: Sequence[Epoch]
+    problem: Problem, placed: Mapping[str, OpPlacement], epochs: Sequence[Epoch], queues: Sequence[QueuePlacement]
 ) -> tuple[tuple[Override, ...], tuple[Override, ...], list[Diagnostic]]:
-    """Nops of few cores that write what chips with ethernet links send each other, where the ops themselves would fill
-    more buffers of the queues in a temporal epoch than there are streams (`CROSSING_STREAMS` for each ethernet core of
-    the link, rule N11); pins that keep them and their readers where they are, and notes. The tensors of a link share
-    its streams evenly; those that need fewer leave the rest to the others."""
+    """Nops of few cores that write what chips with ethernet links send each other, where more pipes would cross in a
+    temporal epoch than there are streams (`CROSSING_STREAMS` for each ethernet core of the link, rule N11); pins that
+    keep them and their readers where they are, and notes. What crosses a link shares its streams evenly; what needs
+    fewer leaves the rest to the others. What no op makes (inputs, weights that are trained) no nop narrows."""
     device, graph = problem.device, problem.graph
     if device.arch == "grayskull" or len(device.chips) == 1:
         return (), (), []
-    crossing: dict[tuple[int, int, int], dict[str, list[str]]] = {}
-    for name, later in _later_readers(graph, placed).items():
-        home = placed[name].chip
-        chips = [placed[reader].chip for reader in later]
-        there = max(chips, key=chips.count)  # the queue lies with most of its readers
-        if there != home:
-            pair = min(home, there), max(home, there)
-            readers = [reader for reader in later if placed[reader].chip == there]
-            crossing.setdefault((epochs[placed[name].epoch].temporal, *pair), {})[name] = readers
-    edits: list[Override] = []
+    edits: dict[tuple[str, tuple[str, ...]], Override] = {}
     pins: list[Override] = []
     notes: list[Diagnostic] = []
-    for (_, a, b), tensors in sorted(crossing.items()):
-        free = CROSSING_STREAMS * (device.neighbours(a).get(b, 0) or device.eth_links)
-        pipes = {name: math.prod(placed[name].size) for name in tensors}
-        for left, name in zip(range(len(pipes), 0, -1), sorted(pipes, key=lambda n: (pipes[n], n)), strict=True):
+    for (_, link), some in overfull(device, crossings(problem, placed, epochs, queues)).items():
+        free = _streams(device, link)
+        for left, c in zip(range(len(some), 0, -1), sorted(some, key=lambda c: (c.pipes, c.source)), strict=True):
             share = max(1, free // left)
-            grid = _largest_grid(graph, name, device, share)
-            free -= min(pipes[name], share)
-            if pipes[name] <= share:
+            free -= min(c.pipes, share)
+            name, home = c.source, placed.get(c.source)
+            if c.pipes <= share or home is None or not c.readers or (name, c.readers) in edits:
                 continue
-            readers = tensors[name]
-            value = {"dest": tuple(readers), "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
-            edits.append(Override("insert_nop", name, value, "placer"))
-            nop = f"buffer_0_{name}_{readers[0]}"
-            pins.append(Override("op_size", nop, grid, "placer"))
-            pins.append(Override("op_placement", (name, nop), {"chip": placed[name].chip}, "placer"))
-            pins.append(Override("op_placement", tuple(readers), {"chip": placed[readers[0]].chip}, "placer"))
+            if _is_narrow_nop(graph, name, share, placed):
+                continue
+            grid, there = _largest_grid(graph, name, device, share), placed[c.readers[0]].chip
+            value = {"dest": c.readers, "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
+            edits[name, c.readers] = Override("insert_nop", name, value, "placer")
+            pins.append(Override("op_size", f"buffer_0_{name}_{c.readers[0]}", grid, "placer"))
+            pair = (name, f"buffer_0_{name}_{c.readers[0]}")
+            pins.append(Override("op_placement", pair, {"chip": home.chip}, "placer"))
+            pins.append(Override("op_placement", c.readers, {"chip": there}, "placer"))
             text = (
-                f"{pipes[name]} cores would send it from chip {placed[name].chip} to chip {placed[readers[0]].chip}; "
+                f"{c.pipes} cores would send it from chip {home.chip} to chip {there}; "
                 f"a nop on {grid[0]}x{grid[1]} cores does, for {CROSSING_STREAMS} streams of each ethernet core are "
                 "shared"
             )
             notes.append(Diagnostic("note", name, "repair", text, f"a size of at most {share} cores needs no nop"))
-    return tuple(edits), tuple(pins), notes
+    return tuple(edits.values()), tuple(pins), notes
+
+
+def _is_narrow_nop(graph: Graph, name: str, share: int, placed: Mapping[str, OpPlacement]) -> bool:
+    """Whether an op is such a nop already, as narrow as it is to be."""
+    return name.startswith("buffer_") and math.prod(placed[name].size) <= share
 
 
 def _later_readers(graph: Graph, placed: Mapping[str, OpPlacement]) -> dict[str, list[str]]:
