@@ -7,12 +7,12 @@ import pytest
 from tests.random_programs.generate import generate
 from tests.random_programs.judge import judge
 
-SEEDS = range(40)
+SEEDS = range(24)  # a slice: the command takes any number
 
 
-@pytest.mark.parametrize("first", range(0, len(SEEDS), 10))
+@pytest.mark.parametrize("first", range(0, len(SEEDS), 12))
 def test_programs_are_torchs_or_refused(first: int) -> None:
-    verdicts = [judge(generate(seed)) for seed in SEEDS[first : first + 10]]
+    verdicts = [judge(generate(seed)) for seed in SEEDS[first : first + 12]]
     assert [v for v in verdicts if v.what in ("differs", "raw")] == []
     assert sum(v.what == "same" for v in verdicts) >= 3
 

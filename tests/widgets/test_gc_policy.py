@@ -44,7 +44,9 @@ def usual() -> Iterator[tuple[int, int, int]]:
     if GC_POLICY.put_off:  # what other tests asked
         GC_POLICY.wait(PATIENCE)
     before = gc.get_threshold()
+    gc.freeze()  # what other tests left is not looked through: a full collection takes milliseconds
     yield before
+    gc.unfreeze()
     gc.enable()
     gc.set_threshold(*before)
 

@@ -251,7 +251,7 @@ def provenance(session: Session, op: str) -> str:
     placed = session.placed()
     if op not in placed.problem.number:
         raise InputError(f"{op!r} is not an op of the placed graph")
-    state = session._state.history.state
+    state = session.request
     current = placed.ops()[op]
     matching = [o for o in session.overrides if o.matches([op])]
     fixed = {o.kind: o for o in matching}

@@ -121,7 +121,7 @@ def _current_row(session: Session, op: str) -> tuple[PlacedOps, np.void]:
 
 def _table(session: Session, op: str, kinds: tuple[str, ...], *extra: Override) -> OpModels:
     """The op's candidates without overrides of these kinds, and with others."""
-    state = session._state.history.state
+    state = session.request
     rest = tuple(o for o in state.overrides if not (o.kind in kinds and o.matches([op])))
     front = session.compiles.front(state)
     return session._state.pipeline.free_table(front, state.options, (*rest, *extra), op)

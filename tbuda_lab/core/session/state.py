@@ -1,7 +1,6 @@
-"""The state that the parts of a session share, the list of sessions of this process,
-and a pause of the garbage collector.
+"""The state that the parts of a session share, its events, and the list of the sessions of this process.
 
-Named events with plain listeners; the one way stages tell views what happens.
+Events have names and plain listeners: the one way in which stages tell views what happens.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.cache import LruCache
@@ -24,7 +23,6 @@ from tbuda_lab.core.session.journal import Journal
 if TYPE_CHECKING:
     from tbuda_lab.core.frontend.pybuda import Module
     from tbuda_lab.core.session.session import Session
-from typing import Any
 
 Listener = Callable[..., None]
 

@@ -202,7 +202,7 @@ def _beside(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[C
 
 def state_after(session: Session, *edits: Command) -> Request:
     """The current state with edits made to it, for `Session.placed`; nothing is done."""
-    state: Request = session._state.history.state
+    state = session.request
     for edit in edits:
         state = edit.apply(state)
     return state

@@ -244,7 +244,7 @@ def pin_of(session: Session, op: str) -> dict[str, Any]:
 
 def changes_nothing(commands: tuple[Command, ...], session: Session) -> bool:
     """Whether edits would be an undo step without effect."""
-    state = session._state.history.state
+    state = session.request
     after = state
     for command in commands:
         after = command.apply(after)

@@ -1,4 +1,4 @@
-/** What lies under the pointer while an op is dragged out of the grid: an epoch of the film strip, or a chip. */
+/** The editor of a grid: an op is picked, dragged, resized and dropped; what is legal and what it costs is shown on the way. */
 import { svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { Geometry } from './geometry.js';
