@@ -10,7 +10,6 @@ import numpy as np
 
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.device import load_device
-from tbuda_lab.core.errors import not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.dialects import host_program as hp
@@ -94,7 +93,6 @@ class Executable:
         if self.parts:
             chosen = CompileOptions(default_df_override=self.settings.df)
             self.result = compile_graph(segmenter.graph, self.settings.device, chosen)
-            self._refuse_lost(self.result)
         self.replicas = [self._replica() for _ in range(ir.replication_factor)]
         executors = [r.executor if r is not None else None for r in self.replicas]
         self.values = [SlotValues(self.slots, e, NUMPY) for e in executors]
@@ -103,18 +101,6 @@ class Executable:
             for _ in self.values
         ]
         self.machine = Machine([r for r in self.replicas if r is not None], slots=self.values, buffers=self.buffers)
-
-    def _refuse_lost(self, result: CompileResult) -> None:
-        """Raises `NotSupported` where a part's result was left out of the netlist: the compiler has no form for the
-        device of something before it, and would leave that to the host."""
-        written = {q.name for q in result.netlist.queues.values() if q.input != "HOST"}
-        for part in self.parts:
-            for slot in part.writes:
-                ram = f"{slot}.p{part.number}"
-                if ram not in written:
-                    ops = ", ".join(sorted({i.op.where() for i in part.instrs if i.op is not None})[:4])
-                    raise not_supported(f"{slot!r} on the grid", f"one of {ops} has no form there with these operands; "
-                                        "ops on float64 run on the host")
 
     def _replica(self) -> Replica | None:
         return None if self.result is None else Replica(self.result, self.settings.mode)

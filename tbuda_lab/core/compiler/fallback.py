@@ -57,6 +57,7 @@ def compile_with_fallback(
     while True:
         whole = graph if options.training is not None else with_grid_integers(graph, spec, refused)
         cut = cut_graph(whole, options, automatic, sections_of_host(refused))
+        cut.refuse_lost_writes()
         compiled: list[Section] = []
         try:
             for part in cut.sections:

@@ -123,6 +123,7 @@ def chain_of(cut: CutGraph) -> HostChain | None:
     the device has no part in it."""
     if cut.whole:
         return None
+    cut.refuse_lost_writes()
     cut.refuse_host_alone()
     parts = sum(section.place == "device" for section in cut.sections)
     joint, stages, number = Graph(cut.graph.name), [], 0

@@ -240,9 +240,8 @@ def is_float(node: Node) -> bool:
 
 def fallback_note(node: Node, reason: str) -> Diagnostic:
     """A note that the host runs an op, or gives an output, and why."""
-    where = ", ".join(p for p in (node.origin.module or node.name, node.origin.source_op, node.origin.location) if p)
     kind = node.op.type if node.op is not None else node.kind.value
-    return Diagnostic("note", where, "cpu-fallback", f"{kind} {node.name!r} runs on the host: {reason}")
+    return Diagnostic("note", node.where, "cpu-fallback", f"{kind} {node.name!r} runs on the host: {reason}")
 
 
 __all__ = [

@@ -31,7 +31,7 @@ from tbuda_lab.core.compiler.result import (
     host_parameters,
     objective_notes,
 )
-from tbuda_lab.core.compiler.sections import CutGraph, cut_graph
+from tbuda_lab.core.compiler.sections import CutGraph, cut_graph, refuse_unwritten
 from tbuda_lab.core.constraints import FREE, Constraints, choices, resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory
@@ -158,6 +158,7 @@ class Pipeline:
                     with clock.stage("lower"):
                         self._count("lower")
                         front = FrontEndResult(key, passed, lower(passed, self.device, options), chain=chain)
+                        refuse_unwritten(graph, front.lowered)
                         break
                 except UnsupportedOp as error:
                     self._refuse_more(cut, options, error, refused)

@@ -21,9 +21,9 @@ from tbuda_lab.core.compiler.integer_outputs import (
     is_float,
     value_dtypes,
 )
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import TRAINABLE
+from tbuda_lab.core.graph.phases import TRAINABLE, writes_by_parameter
 from tbuda_lab.core.ops import Cast
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE
@@ -96,11 +96,33 @@ class CutGraph:
             raise UnsupportedOp("no op of the model runs on the device; run it in torch, or place the module on a "
                                 "CPUDevice", self.notes)
 
+    def refuse_lost_writes(self) -> None:
+        """Raises `UnsupportedOp` where programs write rams and the host runs a part: sections run apart from each
+        other, so a ram that one of them writes would keep its old contents for the others."""
+        writes = writes_by_parameter(self.graph)
+        if self.whole or not writes:
+            return
+        rams = ", ".join(map(repr, writes))
+        findings = [Diagnostic("error", self.graph[name].where, "rams", f"the host would have to run it: {reason}",
+                               HOST_FIX) for name, reason in self.why.items()]  # fmt: skip
+        raise UnsupportedOp(f"programs of {self.graph.name!r} write {rams}, so the device has to run all of its ops",
+                            findings, tuple(self.why))  # fmt: skip
+
     def host_reasons(self, error: UnsupportedOp) -> dict[str, str]:
         """By op of the model that a stage refuses, and that the host does not run yet, the reason."""
         refused = originals(self.graph, error.ops) - set(self.why)
         reasons = {name: finding.message for name, finding in zip(error.ops, error.diagnostics, strict=False)}
         return {name: reasons.get(name, "no device op implements it") for name in sorted(refused)}
+
+
+def refuse_unwritten(graph: Graph, lowered: Graph) -> None:
+    """Raises `UnsupportedOp` where a ram that programs of a graph write is not written by the ops made of it."""
+    kept = writes_by_parameter(lowered)
+    lost = [graph[node.sources[0]] for name, node in writes_by_parameter(graph).items() if name not in kept]
+    if lost:
+        findings = [Diagnostic("error", node.where, "rams", "no program would write its result", HOST_FIX)
+                    for node in lost]  # fmt: skip
+        raise UnsupportedOp(f"rams of {graph.name!r} would not be written", findings, [n.name for n in lost])
 
 
 def cut_graph(
@@ -302,5 +324,5 @@ def originals(graph: Graph, refused: Collection[str]) -> set[str]:
 
 __all__ = [
     "SENT", "CutGraph", "Place", "Section", "cut_graph", "gradients_into", "host_ops", "partition", "places_report",
-    "value_dtypes",
+    "refuse_unwritten", "value_dtypes",
 ]

@@ -74,6 +74,12 @@ class Node:
     def sources(self) -> tuple[str, ...]:
         return tuple([edge.source for edge in self.inputs])
 
+    @property
+    def where(self) -> str:
+        """Where it comes from, for a message: module or name, call and line of the model, as far as known."""
+        origin = self.origin
+        return ", ".join(p for p in (origin.module or self.name, origin.source_op, origin.location) if p)
+
     def clone(self) -> Node:
         """A copy that can be edited. Each field by itself: a third of the time of copy.copy."""
         return Node(

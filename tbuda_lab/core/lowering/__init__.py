@@ -177,13 +177,11 @@ def _check_canonical(graph: Graph) -> None:
         return
     findings = []
     for node in missing:
-        origin = node.origin
-        where = ", ".join(p for p in (origin.module or node.name, origin.source_op, origin.location) if p)
         kind = node.op.type if node.op else "?"
         findings.append(
             Diagnostic(
                 "error",
-                where,
+                node.where,
                 "lowering",
                 f"{kind} has no hardware form",
                 f"{HOST_FIX}; CPU fallback (add_cpu_fallback_ops) does the latter",

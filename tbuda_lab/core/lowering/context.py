@@ -65,8 +65,7 @@ class LoweringContext:
 
     def fail(self, message: str, fix: str) -> UnsupportedOp:
         """The typed error for the nD node at work."""
-        origin = self.node.origin
-        where = ", ".join(p for p in (origin.module or self.node.name, origin.source_op, origin.location) if p)
+        where = self.node.where
         kind = self.node.op.type if self.node.op else self.node.kind.value
         return UnsupportedOp(
             f"cannot lower {self.node.name!r} ({kind})", [Diagnostic("error", where, "lowering", message, fix)],

@@ -144,7 +144,7 @@ def _refuse_without_rule(graph: Graph, names: Collection[str]) -> None:
             continue
         refused.append(name)
         kind = node.op.type if node.op is not None else "?"
-        where = ", ".join(p for p in (node.origin.module or name, node.origin.source_op, node.origin.location) if p)
+        where = node.where
         findings.append(
             Diagnostic(
                 "error",
