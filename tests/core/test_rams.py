@@ -14,10 +14,10 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Origin
-from tbuda_lab.core.graph.phases import CACHE, PHASE, RAM, ROLE, WRITES, forward_part
-from tbuda_lab.core.ops.conv import Conv2d
+from tbuda_lab.core.graph.phases import CACHE, PHASE, ROLE, WRITES, forward_part
 from tbuda_lab.core.ops.binary import Add, Multiply
 from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.conv import Conv2d
 from tbuda_lab.core.ops.host import HostCall
 from tbuda_lab.core.ops.tm import Index, Reshape
 from tbuda_lab.core.ops.unary import Buffer, Exp
@@ -89,7 +89,7 @@ def test_an_op_that_is_named_is_the_hosts_or_refused() -> None:
     graph = _graph(KEPT["a sum with what it held"][0], 1)
     named = CompileOptions(default_df_override=DataFormat.Float32, cpu_fallback_ops=("add",))
     for door in ("a graph", "sections"):
-        with pytest.raises(UnsupportedOp, match="'ram'.*\\n.*cpu_fallback_ops names it"):
+        with pytest.raises(UnsupportedOp, match=r"'ram'.*\n.*cpu_fallback_ops names it"):
             DOORS[door](graph, named)
 
 

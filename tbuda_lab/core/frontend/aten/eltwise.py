@@ -249,6 +249,14 @@ def leaky_relu(c: Call) -> str:
     return c.op(LeakyRelu(float(c.get("negative_slope"))), c.x())
 
 
+@maps("aten.rrelu")
+def rrelu(c: Call) -> str:
+    """In eval mode, where the slope is the mean of its bounds."""
+    if c.get("training"):
+        raise CannotMap("slopes are random numbers in training mode; call .eval() on the layer")
+    return c.op(LeakyRelu((float(c.get("lower")) + float(c.get("upper"))) / 2), c.x())
+
+
 @maps("aten.gelu")
 def gelu(c: Call) -> str:
     return c.op(Gelu(c.get("approximate", "none")), c.x())

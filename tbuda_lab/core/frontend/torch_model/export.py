@@ -16,7 +16,7 @@ from torch.export import _trace as _export_trace
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError
+from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError, UnsupportedOp, quantity
 from tbuda_lab.core.frontend.aten import lookup
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
@@ -27,7 +27,7 @@ from tbuda_lab.core.frontend.torch_model.gradients import (
     own_mode,
     parameters_hooked,
 )
-from tbuda_lab.core.frontend.torch_model.provenance import raised_at
+from tbuda_lab.core.frontend.torch_model.provenance import origin_of, raised_at
 
 LOG = logging.getLogger("tbuda_lab.frontend")
 _ONE = threading.RLock()
@@ -75,6 +75,15 @@ def set_evaluation(module: torch.nn.Module) -> torch.nn.Module:
     with contextlib.suppress(NotImplementedError):
         module.eval()
     return module
+
+
+def traced_mode(
+    module: torch.nn.Module, trains: bool = False, keeps_dropouts: bool = False
+) -> contextlib.AbstractContextManager[None]:
+    """The mode in which a module is traced: its own; where dropouts stand for what they do in training, eval mode."""
+    if trains:
+        return own_mode(module)
+    return evaluation(module) if keeps_dropouts else contextlib.nullcontext()
 
 
 _CHATTY = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor")
@@ -204,8 +213,8 @@ def export(
     One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
     that cannot be traced, `InputError` for inputs that the model refuses; both name the user's line. progress: is
     called with how far it is, and may raise `Cancelled`. keeps_dropouts: dropouts are calls that stay (`KeepDropouts`).
-    trains: in the module's own mode (`own_mode`), with what its code says about gradients (`KeepGradients`); dropouts
-    stay.
+    The module is in the mode of `traced_mode`. trains: with what its code says about gradients
+    (`KeepGradients`); dropouts stay.
     """
     register_outputs()
     with _ONE, torch.set_grad_enabled(trains), quiet():
@@ -234,8 +243,7 @@ def _as_it_is_traced(
     """The mode of the module, and the modes of torch that look at its calls."""
     gradients = KeepGradients() if trains else None
     contexts: list[contextlib.AbstractContextManager[Any]] = [
-        own_mode(module) if trains else evaluation(module), tensors_only(module, gradients),
-        reported_calls(module, progress),
+        traced_mode(module, trains, keeps_dropouts), tensors_only(module, gradients), reported_calls(module, progress),
     ]  # fmt: skip
     if trains or keeps_dropouts:
         contexts.append(KeepDropouts(not trains))
@@ -265,6 +273,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     for module in modules:
         _drop_checks(module.graph)
+        _refuse_recurrent_dropouts(module.graph)
     if len(modules) == 1:
         graph = program.graph_module.graph
         if _writing(graph):
@@ -301,6 +310,27 @@ def functional(program: ExportedProgram) -> ExportedProgram:
                 table[target] = decompositions[target]
     decomposed: ExportedProgram = program.run_decompositions(table)
     return decomposed
+
+
+RECURRENT = {f"aten::{name}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+
+
+def _refuse_recurrent_dropouts(graph: torch.fx.Graph) -> None:
+    """Raises `UnsupportedOp` for recurrent layers that drop values between their layers: what torch decomposes them to
+    leaves that out."""
+    findings = []
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in RECURRENT:
+            names = [argument.name for argument in node.target._schema.arguments]
+            given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+            if given["train"] and given["dropout"] and given["num_layers"] > 1:
+                origin = origin_of(node.meta, node.target)
+                where = f"{origin.module or '(root module)'} ({origin.location})"
+                text = f"{node.target}: the dropout between its layers draws random numbers"
+                fix = "dropout=0, or .eval() on the layer"
+                findings.append(Diagnostic("error", where, "unsupported op", text, fix))
+    if findings:
+        raise UnsupportedOp(f"{quantity(len(findings), 'recurrent layer')} of the model drops values", findings)
 
 
 def _drop_checks(graph: torch.fx.Graph) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -20,8 +21,16 @@ from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
-from tbuda_lab.core.frontend.torch_model.export import IGNORED, ITEM, SIZE, VALUE_FREE, evaluation, export, quiet
-from tbuda_lab.core.frontend.torch_model.gradients import own_mode
+from tbuda_lab.core.frontend.torch_model.export import (
+    IGNORED,
+    ITEM,
+    SIZE,
+    VALUE_FREE,
+    evaluation,
+    export,
+    quiet,
+    traced_mode,
+)
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.state import refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
@@ -63,7 +72,7 @@ def from_torch(
     trains: bool = False,
     whole: bool = False,
 ) -> Graph:
-    """The nD graph of a torch module, traced in eval mode on one element of the microbatch.
+    """The nD graph of a torch module, traced in the mode that it is in on one element of the microbatch.
 
     Dim 0 of the inputs is the microbatch, unless the model mixes along it (see `elementwise_in_batch`).
 
@@ -86,9 +95,15 @@ def from_torch(
         )
     bound = bind(module.forward, sample_inputs, kwargs)
     with quiet():  # it calls the module a few times: what that warns of is not said as often
-        refuse_state(module, bound, own_mode if trains else evaluation)
+        refuse_state(module, bound, functools.partial(traced_mode, trains=trains, keeps_dropouts=drops is not None))
     with classes_kept(module):  # the trace calls a copy: what forward writes stays out of the user's module
-        graph, found = _trace(own_copy(module, shares=True) or module, bound, name, progress, drops, trains, whole)
+        try:
+            graph, found = _trace(own_copy(module, shares=True) or module, bound, name, progress, drops, trains, whole)
+        except (UnsupportedOp, ModelError) as error:
+            if trains or not any(layer.training for layer in module.modules()):
+                raise
+            hint = f"{str(error).splitlines()[0]}; the model is in training mode: call .eval() on it for inference"
+            raise type(error)(hint, error.diagnostics) from error
     if dropouts is not None:
         dropouts += found
     return graph
@@ -113,23 +128,27 @@ def _trace(
     drops: Callable[[Origin], bool] | None, trains: bool, whole: bool,
 ) -> tuple[Graph, list[Origin]]:  # fmt: skip
     """The graph, and the places of dropouts; see `from_torch`."""
-    if not whole and bound.microbatch > 1 and elementwise_in_batch(module, bound):
+    mode = evaluation if trains else functools.partial(traced_mode, keeps_dropouts=drops is not None)
+    if not whole and bound.microbatch > 1 and elementwise_in_batch(module, bound, mode):
         bound = bound.cut()
     importer = _TorchImporter(export(module, bound, progress, drops is not None, trains), bound, name, progress)
     importer.emit.drops, importer.emit.keeps_stops = drops, trains
     return importer.run(), importer.emit.dropouts
 
 
-def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs) -> bool:
+def elementwise_in_batch(
+    module: torch.nn.Module, bound: BoundInputs, mode: Callable[[torch.nn.Module], Any] = traced_mode
+) -> bool:
     """Whether dim 0 is a microbatch: the first and the last element alone give those elements of every output, and the
     elements in another order give the outputs in that order.
 
     A model that mixes along dim 0 is traced on all of it. The last one is looked at too because running sums along
     dim 0 leave the first as it is; the order because what is done to one place of dim 0 leaves both. Positive numbers
-    are tried beside those of the sample, for among the latter two places may have the same result by chance.
+    are tried beside those of the sample, for among the latter two places may have the same result by chance. mode: a
+    context in which a copy of the module is called.
     """
     module = own_copy(module) or module
-    with evaluation(module), torch.no_grad(), quiet():
+    with mode(module), torch.no_grad(), quiet():
         try:
             return all(_by_elements(module, inputs) for inputs in (bound, bound.positive()))
         except Exception:

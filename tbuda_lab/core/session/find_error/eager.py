@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.graph import Graph, NodeKind
 
 Tensor = torch.Tensor
@@ -71,14 +72,11 @@ def _core(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def run_eagerly(module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[list[Tensor], Fingerprints]:
-    """Outputs of the module in eval mode, in the order of `torch.utils._pytree`, and all values on the way."""
-    prints, training = Fingerprints(), module.training
-    try:
-        module.eval()
-        with torch.no_grad(), _Recorder(prints):
-            returned = module(*args, **kwargs)
-    finally:
-        module.train(training)
+    """Outputs of the module in the mode that it is in, in the order of `torch.utils._pytree`, and all values on the
+    way."""
+    prints, own = Fingerprints(), own_copy(module)
+    with torch.no_grad(), classes_kept(module), _Recorder(prints):
+        returned = (module if own is None else own)(*args, **kwargs)
     return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)], prints
 
 
