@@ -140,9 +140,11 @@ class OutputBinding(_Binding):
 
 def as_type(value: torch.Tensor, dtype: str) -> torch.Tensor:
     """Whole numbers and truth values, which the device has as floats, in their own type; floats as they are."""
-    if dtype.startswith(("float", "bfloat", "complex")) or not value.is_floating_point():
+    if dtype.startswith(("float", "bfloat", "complex")):
         return value
-    return value != 0 if dtype == "bool" else value.round().to(getattr(torch, dtype))
+    if dtype == "bool":
+        return value != 0
+    return (value.round() if value.is_floating_point() else value).to(getattr(torch, dtype))
 
 
 def unstack(array: np.ndarray, tm: TM) -> np.ndarray:

@@ -163,15 +163,25 @@ class Call:
             return value.name
         if isinstance(value, bool | int | float):
             if isinstance(value, int) and self.counts():
-                return self.emit.constant(torch.tensor([int(value)]))
+                return self.emit.constant(torch.tensor([int(value)]).to(self._number_type()))
             return self.emit.constant(float(value))
         raise CannotMap(f"an operand of type {type(value).__name__} is not a tensor")
 
-    def counts(self) -> bool:
-        """Whether the call works on whole numbers: those beyond 2^24 are none that float32 holds."""
+    def _dtypes(self) -> list[torch.dtype]:
+        """The types of the tensors that the call reads."""
         leaves = pytree.tree_leaves(list(dict.values(self.arguments)))
         dtypes = [v.dtype for v in leaves if isinstance(v, AtenValue)]
-        dtypes += [v.tensor.dtype for v in leaves if isinstance(v, FoldedValue)]
+        return dtypes + [v.tensor.dtype for v in leaves if isinstance(v, FoldedValue)]
+
+    def _number_type(self) -> torch.dtype:
+        """The type that torch gives a whole number beside whole tensors: theirs, in which it wraps; beside truth values
+        alone int64."""
+        common = functools.reduce(torch.promote_types, self._dtypes(), torch.bool)
+        return torch.int64 if common == torch.bool else common
+
+    def counts(self) -> bool:
+        """Whether the call works on whole numbers: those beyond 2^24 are none that float32 holds."""
+        dtypes = self._dtypes()
         first = self.out[0] if isinstance(self.out, tuple | list) else self.out
         if any(d.is_floating_point or d.is_complex for d in (*dtypes, first.dtype)):
             return False

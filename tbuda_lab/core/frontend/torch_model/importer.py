@@ -452,11 +452,14 @@ class _TorchImporter:
             raise ModelError(
                 f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}"
             )
+        known = self.emit.made.get(name, meta.dtype)
+        if known != meta.dtype and _is_whole(meta.dtype) and (_is_whole(known) or known == torch.bool):
+            name = self.emit.op(Cast(dtype_name(meta)), name)  # a sum of one number, say, has another type than it
         made = self.graph[name]
         if made.kind is NodeKind.OP:
             if isinstance(made.op, MOVES):
                 self.emit.made.setdefault(name, self.emit.made.get(made.sources[0], meta.dtype))
-            if not (meta.dtype.is_floating_point or meta.dtype.is_complex or meta.dtype == torch.bool):
+            if _is_whole(meta.dtype):
                 made.attrs.setdefault(WHOLE_TYPE, str(meta.dtype).removeprefix("torch."))
         self.emit.made.setdefault(name, meta.dtype)
         return AtenValue(name, meta.dtype)
@@ -528,6 +531,10 @@ def _why_unmapped(node: torch.fx.Node, target: Any) -> str:
     if any(known_shape(t) is None for t in made):
         return VALUES_DECIDE
     return RANDOM if _is_random(target) else "Unsupported op"
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def _is_random(target: Any) -> bool:
