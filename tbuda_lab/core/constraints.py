@@ -33,6 +33,7 @@ from tbuda_lab.core.overrides import (
     Override,
     Target,
     names_meant,
+    parts_of,
     target_text,
 )
 from tbuda_lab.core.overrides.candidates import InputBuffers, OpSize
@@ -196,10 +197,24 @@ class _Resolution:
     def _read(self, record: Override) -> _Wish | None:
         kind, target, value = record.kind, record.target, record.value
         if kind in KINDS:
-            return _Wish(KINDS[kind], target, value, names_meant(target, self.ops))
+            ops = names_meant(target, self.ops)
+            return None if self._refuse_parts(KINDS[kind], target, ops) else _Wish(KINDS[kind], target, value, ops)
         text, fix = f"unknown override {kind!r}", f"known: {', '.join(OVERRIDE_KINDS)}"
         self.unknown.append(Diagnostic("error", target_text(target), "override-kind", text, fix))
         return None
+
+    def _refuse_parts(self, kind: type[Kind], target: Target, ops: Sequence[str]) -> bool:
+        """Whether a name that means several ops, made of one by passes, is refused: only one of them can have it."""
+        refused = kind.of_parts == "one" and self._means_parts(target) and len(ops) > 1
+        if refused:
+            text = f"{target} is {quantity(len(ops), 'op')} after the passes, and only one can have it"
+            self.malformed.append(Diagnostic("error", str(target), f"override-{kind.kind}", text,
+                                             f"name one of {', '.join(ops)}"))  # fmt: skip
+        return refused
+
+    def _means_parts(self, target: Target) -> bool:
+        """Whether a target is the name of an op that passes have made others of."""
+        return isinstance(target, str) and target not in self.ops
 
     def _profiles_of(self, names: set[str]) -> Mapping[str, OpProfile]:
         if self._profiles is not None or not names:
@@ -216,12 +231,13 @@ class _Resolution:
             self.malformed.append(Diagnostic("error", where, rule, *error.fault))
             return
         if start.on and wish.ops:
-            once = start.stands_once(wish.target)
+            once = start.stands_once(wish.target) or self._means_parts(wish.target)
             self.breaks.append(Break(frozenset(wish.ops), once, issubclass(kind, ChipStart)))
 
     def _order(self, wish: _Wish) -> None:
         listed = isinstance(wish.target, tuple)
-        names = wish.target if isinstance(wish.target, tuple) else tuple(wish.ops)
+        named = wish.target if isinstance(wish.target, tuple) else tuple(wish.ops)
+        names = tuple(part for n in named for part in ([n] if n in self.ops else parts_of(n, self.ops) or [n]))
         missing = [n for n in names if n not in self.ops]
         if not missing and 1 < len(names) == len(set(names)):
             self.orders.append(RunOrder(names, not listed))
@@ -256,7 +272,7 @@ class _Resolution:
         return pins, faults
 
     def _queue(self, wish: _Wish) -> None:
-        for name in names_meant(wish.target, self.queues):
+        for name in self._queues_meant(wish.target):
             try:
                 pin = QueuePin.parse(wish.value)
             except MalformedValue as error:
@@ -268,13 +284,18 @@ class _Resolution:
             else:
                 self.bad_places.append(Diagnostic("error", name, f"queue-{fault[0]}", *fault[1]))
 
+    def _queues_meant(self, target: Target) -> list[str]:
+        """The queues that a target means. The name of an op that passes have made others of means no queue: theirs are
+        those of their constants."""
+        return [] if isinstance(target, str) and target not in self.queues else names_meant(target, self.queues)
+
     # -- nothing of that name --------------------------------------------------------------------------------
     def _note_unmatched(self, wish: _Wish) -> None:
         missing: list[str] = []
         if isinstance(wish.target, tuple) and wish.target:
             names = {*self.ops, *self.queues}
-            missing = [n for n in wish.target if n not in names]
-        elif not wish.ops and not names_meant(wish.target, self.queues):
+            missing = [n for n in wish.target if n not in names and not parts_of(n, self.ops)]
+        elif not self._queues_meant(wish.target) and (not wish.ops or wish.kind.addresses == "queues"):
             missing = [target_text(wish.target)]
         for name in missing:
             near = difflib.get_close_matches(name, [*self.ops, *self.queues], n=1, cutoff=0.5)

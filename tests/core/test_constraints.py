@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.constraints import Constraints, queue_names, resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import OverrideError
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_any
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering import lower
+from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.hw_ops import HwUnary
 from tbuda_lab.core.netlist import dumps
 from tbuda_lab.core.options import CompileOptions
@@ -137,3 +143,58 @@ def test_a_value_that_is_no_plain_data_is_refused_at_the_door(kind: str, mlp: Gr
         with pytest.raises(OverrideError) as caught:
             compile_graph(mlp, "n150", overrides=(Override(kind, "0.matmul", value),))
         assert [d.rule for d in caught.value.diagnostics] == [f"override-{kind}"]
+
+
+# -- names of ops that passes have made others of ----------------------------------------------------------------------
+MEANINGS = {
+    "op_size": ("all", (1, 1)), "t_stream_dir": ("all", "n"), "t_stream_shape": ("all", (1, 1)), "u_kt": ("all", 1),
+    "output_buffer_multiplier": ("all", 2), "dram_parameters": ("all", True), "prologue": ("all", True),
+    "data_format": ("all", "Float16_b"), "math_fidelity": ("all", "LoFi"),
+    "input_buffer_multiplier": ("refused", {0: 2}), "op_placement": ("refused", {"start": (0, 0)}),
+    "epoch_break": ("before the first", True), "chip_break": ("before the first", True),
+    "insert_nop": ("behind the last", {"dest": "2.matmul"}), "insert_queue": ("behind the last", {"dest": "2.matmul"}),
+    "schedule_constraint": ("in its place", True), "queue_channel": ("no queue", {"channel": 1}),
+}  # fmt: skip
+
+
+@functools.cache
+def gelu_in_parts() -> tuple[Graph, tuple[str, ...]]:
+    """Two layers with a gelu in Float32 between them, lowered, and the ops that the gelu is."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64)).eval()
+    options = CompileOptions(default_df_override=DataFormat.Float32, enable_auto_fusing=False)
+    graph = lower(passes.run(from_any(model, (torch.zeros(1, 64, 64),)), options).graph, DEVICE, options)
+    return graph, tuple(node.name for node in graph.ops if node.name.startswith("1.gelu"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_name_of_an_op_that_is_several_means_something_for_every_kind(kind: str) -> None:
+    graph, parts = gelu_in_parts()
+    assert len(parts) > 5 and "1.gelu" not in parts
+    meaning, value = MEANINGS[kind]
+    target = ("1.gelu", "2.matmul") if kind == "schedule_constraint" else "1.gelu"
+    record = Override(kind, target, value)
+    constraints = asked(record, graph=graph)
+    faults = [fault.where for fault in constraints.faults]
+    order = [node.name for node in graph.ops]
+    if KINDS[kind].turn:
+        edited = edit(graph, DEVICE, OPTIONS, (record,)).graph
+        changed = {n.name for n in edited.ops if n.name in graph.nodes and (n.df, n.attrs, n.inputs) != (
+            graph[n.name].df, graph[n.name].attrs, graph[n.name].inputs)}  # fmt: skip
+        assert changed == ({"2.matmul"} if meaning == "behind the last" else set(parts))
+    elif meaning == "all":
+        assert {*constraints.choices, *faults} == set(parts)
+    elif meaning == "refused":
+        assert faults == ["1.gelu"] and all(part in constraints.faults[0].fix for part in parts)
+    elif meaning == "before the first":
+        assert constraints.epoch_starts(order) == {parts[0]}
+    elif meaning == "in its place":
+        assert constraints.orders[0].ops == (*parts, "2.matmul")
+    assert bool(constraints.unmatched) == (meaning == "no queue")
+
+
+def test_readers_may_be_named_by_an_op_that_is_several() -> None:
+    graph, parts = gelu_in_parts()
+    edited = edit(graph, DEVICE, OPTIONS, (Override("insert_nop", "0.matmul", {"dest": "1.gelu"}),)).graph
+    nop = next(node.name for node in edited.ops if node.name not in graph.nodes)
+    reading = {n for n in parts if "0.matmul" in graph[n].sources}
+    assert {node.name for node in edited.ops if nop in node.sources} == reading and edited[nop].sources == ("0.matmul",)

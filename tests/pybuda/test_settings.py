@@ -158,7 +158,6 @@ def test_a_chip_break_needs_another_chip() -> None:
     assert {op.chip for op in two.get_compiled_results().result.placement.ops.values()} == {0, 1}
 
 
-@pytest.mark.xfail(reason="a break before an op that passes decompose addresses no op", strict=True, raises=UserWarning)
 def test_a_chip_break_before_an_op_that_is_decomposed() -> None:
     """Gelu in Float32 is several ops; the name that the user gave it means the first of them."""
     pybuda.set_chip_break("act")

@@ -19,7 +19,7 @@ from tbuda_lab.core.graph import TM, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.data_formats import FORMAT_KINDS, assign_op, mismatches, set_fidelity, set_format
 from tbuda_lab.core.lowering.legalise import MAX_READERS, insert_nop
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.overrides import EDIT_KINDS, Override
+from tbuda_lab.core.overrides import EDIT_KINDS, KINDS, Override, parts_of
 
 QUEUED = "queued"
 """Attribute of an op: the operands that it reads from a DRAM queue although their producers are ops."""
@@ -152,7 +152,13 @@ class _Editor:
         value = record.value if isinstance(record.value, Mapping) else {}
         # names may be those of nops inserted before; patterns and predicates mean the model's own ops
         named = isinstance(record.target, (str, tuple))
-        for source in record.matches(list(self.graph.nodes) if named else self.existing):
+        if isinstance(record.target, str) and record.target not in self.graph:  # ops, not the constants beside them
+            sources = record.matches([node.name for node in self.graph.ops])
+        else:
+            sources = record.matches(list(self.graph.nodes) if named else self.existing)
+        if KINDS[record.kind].of_parts == "last" and isinstance(record.target, str):
+            sources = sources[-1:]  # several are what passes made of one op
+        for source in sources:
             if record.kind == "data_format":
                 fault = set_format(self.graph, self.device, self.options, source, record.value)
             elif record.kind == "math_fidelity":
@@ -167,7 +173,7 @@ class _Editor:
 
     def of_a_nop(self, record: Override) -> bool:
         """Whether a format is asked for a nop that is to be inserted."""
-        return record.kind in FORMAT_KINDS and isinstance(record.target, str) and record.target not in self.existing
+        return record.kind in FORMAT_KINDS and isinstance(record.target, str) and not record.matches(self.existing)
 
     # -- nops ------------------------------------------------------------------------------------------------
     def _nops(self, source: str, value: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -246,7 +252,7 @@ class _Editor:
         starts = {source}
         if through_nops:
             starts |= set(nops_between(self.graph, source))
-        dest = _names(value.get("dest"))
+        dest = self._readers_meant(starts, value)
         inner = starts - set(dest or ())  # nops of the chain itself, unless one of them is meant
         named = self.graph.nodes if dest is None else [n for n in dict.fromkeys(dest) if n in self.graph]
         edges = self._readers(starts, [name for name in named if name not in inner])
@@ -268,6 +274,18 @@ class _Editor:
             readers = list(dict.fromkeys(r for r, _ in self._readers(starts, self.graph.nodes) if r not in inner))
             return f"{name} does not read it", f"its readers: {', '.join(readers) or 'none'}"
         return [e for name in dest for e in edges if e[0] == name]
+
+    def _readers_meant(self, sources: Collection[str], value: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """The names of readers that are asked for; of an op that passes have made others of, those that read it."""
+        dest = _names(value.get("dest"))
+        if dest is None:
+            return None
+        meant: list[str] = []
+        for name in dest:
+            parts = [] if name in self.graph else parts_of(name, self.graph.nodes)
+            reading = {reader for reader, _ in self._readers(sources, parts)}
+            meant += [part for part in parts if part in reading] or [name]
+        return tuple(meant)
 
     def _readers(self, sources: Collection[str], names: Iterable[str]) -> list[tuple[str, int]]:
         """Edges from any of these sources to nodes of these names, in graph order of the sources, then of `names`."""

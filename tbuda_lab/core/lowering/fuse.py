@@ -440,5 +440,5 @@ def inner_targets(inner: Sequence[str], overrides: Sequence[Override]) -> frozen
         named.update(names_meant(record.target, inner))
         value = record.value if isinstance(record.value, Mapping) else {}
         readers = value.get("dest") or ()
-        named.update({readers} if isinstance(readers, str) else readers)
+        named.update(names_meant((readers,) if isinstance(readers, str) else tuple(readers), inner))
     return frozenset(named & set(inner))

@@ -15,7 +15,7 @@ from tbuda_lab.core.overrides.forms import (
     value_text,
 )
 from tbuda_lab.core.overrides.kind import CompileFacts, Fault, Kind, MalformedValue, OpLimits
-from tbuda_lab.core.overrides.record import FIRST, Each, Override, Target, frozen, names_meant, target_text
+from tbuda_lab.core.overrides.record import FIRST, Each, Override, Target, frozen, names_meant, parts_of, target_text
 
 __all__ = [
     "EDIT_KINDS",
@@ -38,6 +38,7 @@ __all__ = [
     "names_meant",
     "override_python",
     "parse",
+    "parts_of",
     "refuse_malformed",
     "target_text",
     "to_json",

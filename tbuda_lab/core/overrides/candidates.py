@@ -192,6 +192,7 @@ class InputBuffers(Kind):
     kind: ClassVar[str] = "input_buffer_multiplier"
     choice: ClassVar[str] = "input_multiplier"
     call: ClassVar[str] = "override_input_buffer_multiplier"
+    of_parts: ClassVar[str] = "one"
 
     @classmethod
     def parse(cls, value: Any) -> Self:

@@ -26,6 +26,7 @@ class _OnEdge(Kind):
     """Kinds on the edges from an op to readers (`dest`); the value True is all of them."""
 
     dest: tuple[str, ...] | None
+    of_parts: ClassVar[str] = "last"
 
     @classmethod
     def met(cls, value: Any, got: Any) -> bool:

@@ -94,7 +94,9 @@ class Kind:
     judges it, and can say what is legal for the op). choice: the field of `balancer.enumerate.Choice` that it fixes.
     turn: its turn among the kinds that change the lowered graph (0: it changes none). addresses: what its targets name:
     "ops", "queues", "nodes" (of the lowered graph) or "schedule". in_one_call: whether one call takes a list of names.
-    call: PyBuda's function.
+    call: PyBuda's function. of_parts: what it means for the name of an op that passes have made several of ("all": each
+    of them; "first": before whichever is scheduled first; "last": the one that gives its result; "one": it is refused,
+    for it can be had by one alone).
     """
 
     kind: ClassVar[str] = ""
@@ -104,6 +106,7 @@ class Kind:
     addresses: ClassVar[str] = "ops"
     in_one_call: ClassVar[bool] = False
     call: ClassVar[str] = ""
+    of_parts: ClassVar[str] = "all"
 
     @classmethod
     def parse(cls, value: Any) -> Self:

@@ -31,6 +31,7 @@ class OpPin(Kind):
     kind: ClassVar[str] = "op_placement"
     early: ClassVar[bool] = True
     call: ClassVar[str] = "override_op_placement"
+    of_parts: ClassVar[str] = "one"
 
     @classmethod
     def parse(cls, value: Any) -> Self:
@@ -105,6 +106,7 @@ class EpochStart(Kind):
     addresses: ClassVar[str] = "schedule"
     in_one_call: ClassVar[bool] = True
     call: ClassVar[str] = "set_epoch_break"
+    of_parts: ClassVar[str] = "first"
 
     @classmethod
     def parse(cls, value: Any) -> Self:

@@ -64,16 +64,23 @@ class Override:
 
 
 def names_meant(target: Target, names: Iterable[str]) -> list[str]:
-    """The names of `names` that a target means, in their order. A pattern means those that it matches whole; a
-    predicate is given the name."""
-    if isinstance(target, str):
-        return [n for n in names if n == target]
-    if isinstance(target, tuple | Each):
-        targets = set(target if isinstance(target, tuple) else target.names)
+    """The names of `names` that a target means, in their order. A name that is not there means the ops that passes made
+    of the op of that name (`parts_of`). A pattern means those that it matches whole; a predicate is given the name."""
+    if isinstance(target, str | tuple | Each):
+        names = list(names)
+        targets = {target} if isinstance(target, str) else set(target if isinstance(target, tuple) else target.names)
+        missing = targets.difference(names)
+        if missing and not isinstance(target, Each):
+            targets.update(part for name in missing for part in parts_of(name, names))
         return [n for n in names if n in targets]
     if isinstance(target, re.Pattern):
         return [n for n in names if target.fullmatch(n)]
     return [n for n in names if target(n)]
+
+
+def parts_of(name: str, names: Iterable[str]) -> list[str]:
+    """The ops that passes made of the op of that name: theirs are `<name>.dc.<op>.<k>` (see `ops.builder`)."""
+    return [n for n in names if n.startswith(f"{name}.dc.")]
 
 
 def frozen(value: Any) -> Any:
