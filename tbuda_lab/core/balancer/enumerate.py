@@ -28,6 +28,9 @@ from tbuda_lab.core.lowering.hw_ops import HwFused, HwMatmul, HwReduce, HwSparse
 from tbuda_lab.core.options import CompileOptions
 
 _MAX_STREAM_FACTOR = 256
+_LARGE_SLICE = 64
+"""Tiles of a slice above which more slices than `_MAX_STREAM_FACTOR` are tried as well: a prime goes into single
+tiles, or not at all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,9 +98,11 @@ def _stream_factors(profile: OpProfile, options: CompileOptions, choice: Choice)
             if choice.stream_dir is not None and direction != choice.stream_dir:
                 continue
             extent = cols if direction == "c" else rows
-            for f in divisors(extent):
-                if 1 < f <= _MAX_STREAM_FACTOR:
-                    factors.append((direction, 1, f) if direction == "c" else (direction, f, 1))
+            numbers = [f for f in divisors(extent) if f > 1]
+            usual = [f for f in numbers if f <= _MAX_STREAM_FACTOR]
+            few = choice.stream_shape is None and extent // max((1, *usual)) <= _LARGE_SLICE
+            for f in usual if few else numbers:
+                factors.append((direction, 1, f) if direction == "c" else (direction, f, 1))
     if choice.stream_shape is not None:
         factors = [s for s in factors if (s[1], s[2]) == choice.stream_shape]
     elif choice.stream_dir not in (None, "n"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
@@ -56,6 +57,8 @@ def op_models(
         if not len(table.legal()):
             counts = table.histogram()
             text, fix = _sentence(profile, len(table.rows), counts), remedies(counts)
+            if not len(table.rows) and choice != Choice():
+                text, fix = _no_such_shape(profile, choice, device, options)
             if not len(table.rows) and not options.enable_t_streaming and _asks_to_stream(choice):
                 text = "an override asks for t-streaming, which the option enable_t_streaming switches off"
                 fix = "switch enable_t_streaming on, or take the override away"
@@ -70,6 +73,35 @@ def op_models(
 
 def _asks_to_stream(choice: Choice) -> bool:
     return choice.stream_dir not in (None, "n") or choice.stream_shape not in (None, (1, 1))
+
+
+def _no_such_shape(profile: OpProfile, choice: Choice, device: DeviceSpec, options: CompileOptions) -> tuple[str, str]:
+    """What is wrong and what would work where an override asks for a shape that divides the op's tiles nowhere."""
+    z, rt, ct = profile.out
+    shapes = [(f"grid {choice.grid[0]} x {choice.grid[1]}", dataclasses.replace(choice, grid=None))] if choice.grid \
+        else []  # fmt: skip
+    if choice.stream_shape is not None or choice.stream_dir is not None:
+        asked = "x".join(map(str, choice.stream_shape)) if choice.stream_shape else str(choice.stream_dir)
+        shapes.append((f"t-stream {asked}", dataclasses.replace(choice, stream_shape=None, stream_dir=None)))
+    if choice.u_kt is not None:
+        shapes.append((f"u_kt {choice.u_kt}", dataclasses.replace(choice, u_kt=None)))
+    text = (f"{profile.kind} with output of {z} x {rt} x {ct} tiles has no candidate with "
+            f"{' and '.join(asked for asked, _ in shapes) or 'what is asked for'}")  # fmt: skip
+    fixes = []
+    for asked, free in shapes:
+        rows = enumerate_candidates(profile, device, options, free)
+        rows = rows[rows["reason"] == Reason.LEGAL]
+        kind = asked.split()[0]
+        names = {"grid": ("grid_r", "grid_c"), "t-stream": ("stream_r", "stream_c"), "u_kt": ("u_kt",)}[kind]
+        found = sorted({tuple(int(row[name]) for name in names) for row in rows[list(names)]})
+        if found:
+            listed = ", ".join("x".join(map(str, shape)) for shape in found[:_LISTED])
+            fixes.append(f"{kind}: {listed}{' ...' * (len(found) > _LISTED)}")
+    return text, "; ".join(fixes) or "take the override away"
+
+
+_LISTED = 12
+"""Shapes that a refusal names, at most."""
 
 
 def _sentence(profile: OpProfile, count: int, histogram: Mapping) -> str:  # type: ignore[type-arg]

@@ -30,6 +30,7 @@ from tbuda_lab.core.passes.fold_scale import FoldScale, FuseBias
 from tbuda_lab.core.passes.fracture import Fracture
 from tbuda_lab.core.passes.fuse_gelu import FuseGelu
 from tbuda_lab.core.passes.host import HostMoves, HostPrologue
+from tbuda_lab.core.passes.long_rows import LongRows
 from tbuda_lab.core.passes.prestride import FusePadConv, Prestride
 from tbuda_lab.core.passes.rows_layout import ExpandRows, FlatRows, RowsLayout
 from tbuda_lab.core.passes.tms import SimplifyMoves
@@ -68,6 +69,9 @@ PIPELINE: tuple[Pass, ...] = (
     FuseBias(),
     WidenHeads(),
     Prestride(),
+    ConstEval(),
+    HostMoves(),
+    LongRows(),
     ConstEval(),
     HostMoves(),
     NameParameters(),

@@ -1,0 +1,100 @@
+"""Rows that no grid divides are cut into pieces; what comes out is what torch has, whatever stands in the padding."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from tbuda_lab.core import passes
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.passes.long_rows import Pieces, tiles
+from tbuda_lab.core.session import Session
+
+LONG = 67 * 32 - 5  # a prime number of tiles, the last one not full
+FLOAT32 = CompileOptions(default_df_override=DataFormat.Float32)
+
+
+class Head(torch.nn.Module):
+    """The product that makes the row, and the softmax over it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log_softmax(self.linear(x), -1)
+
+
+class Root(torch.nn.Module):
+    """A mean of squares, and a largest element that an output and the row read."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        largest = x.amax(-1, keepdim=True)
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) - largest, largest
+
+
+class Scale(torch.nn.Module):
+    """A stored row and a stored column."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        self.weight = torch.nn.Parameter(torch.randn(size, generator=generator))
+        self.bias = torch.nn.Parameter(torch.randn(3, 1, generator=generator))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * self.weight + self.bias) - x.mean(-1, keepdim=True)
+
+
+MODELS = {
+    "softmax": torch.nn.Softmax(-1), "log_softmax": torch.nn.LogSoftmax(-1), "relu": torch.nn.ReLU(),
+    "layernorm": torch.nn.LayerNorm(LONG), "root": Root(), "scale": Scale(LONG), "head": Head(LONG),
+}  # fmt: skip
+CASES = [
+    ("softmax", (1,), 0.0), ("softmax", (40,), -90.0), ("softmax", (2, 3, 5), 0.0), ("log_softmax", (3,), -500.0),
+    ("relu", (1,), 0.0), ("layernorm", (1,), -70.0), ("layernorm", (2, 40), 5.0), ("root", (3,), 2.0),
+    ("root", (33,), -2.0), ("scale", (3,), 0.0), ("scale", (2, 3), 0.0), ("head", (1,), 0.0), ("head", (40,), 0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "lead", "offset", "device"), [
+    (*case, ("grayskull", "wormhole_b0", "blackhole")[k % 3]) for k, case in enumerate(CASES)
+])  # fmt: skip
+def test_a_long_row_agrees_with_torch(name: str, lead: tuple[int, ...], offset: float, device: str) -> None:
+    model = MODELS[name]
+    x = torch.randn(*lead, 64 if name == "head" else LONG, generator=torch.Generator().manual_seed(0)) * 3 + offset
+    session = Session(model, [x], device, FLOAT32, name="long")
+    (found,) = session.run()
+    wanted = copy.deepcopy(model).double()(x.double())
+    for have, want in zip(found, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        assert have.shape == want.shape
+        torch.testing.assert_close(have.double(), want, rtol=1e-4, atol=1e-5 * float(want.detach().abs().max()))
+    assert session.result is not None
+    assert not any(node.shape[-1] == LONG for node in session.result.lowered.ops)
+
+
+@pytest.mark.parametrize("size", [50257, 51865, 128256, 151936, 256000])
+def test_vocabularies_are_cut_with_little_padding(size: int) -> None:
+    graph = from_torch(torch.nn.Softmax(-1), (torch.zeros(1, size),), name="vocabulary")
+    result = passes.run(graph)
+    report = next(r for r in result.reports if r.name == "long_rows")
+    rows, cols = result.graph.inputs[0].shape[-2:]
+    assert report.rewrites and report.notes and rows * cols >= size
+    assert rows % 32 == cols % 32 == 0 and rows * cols <= 1.15 * 1024 * tiles(tiles(size))
+
+
+def test_what_else_reads_the_row_leaves_it_whole() -> None:
+    model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(LONG, 8))  # sums the row against weights
+    report = next(r for r in passes.run(from_torch(model, (torch.zeros(1, LONG),), name="whole")).reports
+                  if r.name == "long_rows")  # fmt: skip
+    assert report.rewrites == 0
+
+
+def test_shapes_of_pieces() -> None:
+    matrix, slices = Pieces("matrix", 100, 4, 32), Pieces("slices", 100, 4, 32)
+    assert matrix.shape((2, 100)) == (1, 2, 4, 32) and matrix.shape((1, 1, 2, 1)) == (1, 2, 1, 1)
+    assert slices.shape((2, 100)) == (1, 4, 2, 32) and slices.shape((100,)) == (1, 4, 1, 32)
