@@ -3,7 +3,7 @@ import { nextStart } from '../src/views/grid/keys.js';
 import { wrapName } from '../src/views/grid/draw.js';
 import { Geometry } from '../src/views/grid/geometry.js';
 import { Legal, type Size } from '../src/views/grid/legal.js';
-import { coresOf, Group } from '../src/views/grid/pictures.js';
+import { coresOf, Group, groupPlaced } from '../src/views/grid/pictures.js';
 import { GridView } from '../src/views/grid/view.js';
 import { actionOf, chord, chordsOf, KEYS } from '../src/views/keys.js';
 import { bringBy } from '../src/views/lazyview.js';
@@ -210,9 +210,23 @@ describe('gestures of the grid', () => {
     const seq = Number(host.sent.at(-1)!['seq']);
     store.put(legalFrame(ops.name[wide]!, [at.rows, at.cols], [at.row, at.col], [[at.rows, at.cols]], seq));
     window.dispatchEvent(key('t'));
-    expect(tag().textContent).toContain('transposed');
+    expect(tag().textContent).toContain('turned');
     fire(plane, 'pointerup', at.col * 74 + 40, 50);
     expect(host.sent.at(-1)).toMatchObject({ type: 'edit', do: 'move', op: ops.name[wide], transposed: true });
+    store.put(store.frames.get('ops')!); // a picture of something else, before the answer: it proves nothing
+    expect(store.answer.text).toBe('');
+    host.say({ type: 'edited', ok: true, text: 'moved' });
+    expect(store.answer.text).toContain('moved. It stands at row');
+    host.say({ type: 'edited', ok: true, text: 'another' });
+    expect(store.answer.text).toBe('another');
+  });
+
+  it('says of a refusal what stays, not what would land', () => {
+    const members = ops.byEpoch[0]!;
+    const group = new Group(ops, members, 0);
+    const picture = groupPlaced(ops, group, coresOf(ops, members[0]!), 0, 90);
+    expect(picture.edit === null).toBe(picture.note.includes('stay where they are'));
+    expect(groupPlaced(ops, group, coresOf(ops, members[0]!), 0, 0).note).toBe('');
   });
 
   it('drops an op on an epoch of the film strip, and on a chip', () => {

@@ -101,7 +101,7 @@ describe('Rows', () => {
       const body = picture.querySelector('.tb-body')!;
       const strips = [...picture.querySelectorAll('[data-tb-harvested] rect')].map(r => [number(r, 'y'), number(r, 'height')]);
       const said = [...picture.querySelectorAll('.tb-tile text')];
-      expect(said.map(t => t.textContent)).toContain('▲ 8.4k');
+      expect(said.map(t => t.textContent)).toContain('8.4k');
       for (const base of said.map(t => number(t, 'y'))) {
         expect(base - 12).toBeGreaterThanOrEqual(number(body, 'y'));
         expect(base + 2).toBeLessThanOrEqual(number(body, 'y') + number(body, 'height'));

@@ -319,7 +319,7 @@ describe('StageBar', () => {
     frames().forEach(f => store.put(f));
     const bar = new StageBar(store);
     const actions = () => [...bar.element.querySelectorAll('[data-tb-action]')].map(e => e.getAttribute('data-tb-action'));
-    expect(actions()).toEqual(['run-more', 'run-break', 'run-step-op', 'run-step-input', 'run-step-epoch', 'check-ops', 'run']);
+    expect(actions()).toEqual(['run-more', 'run-break', 'run-step-op', 'run-step-input', 'run-step-epoch', 'check-ops', 'find-error', 'run']);
     bar.element.querySelector<HTMLElement>('[data-tb-action=run-step-epoch]')!.click();
     expect(sent.at(-1)).toEqual({ type: 'step', of: 'epoch' });
     store.status = { running: true, message: '', done: 1, total: 9, cancellable: true, failed: false, stages: [] };

@@ -57,14 +57,17 @@ describe('Store', () => {
 });
 
 describe('GridView', () => {
-  it('draws every op of the epoch once, marks the slowest, hatches harvested rows', () => {
+  it('draws every op of the epoch once, marks what is worth enlarging, hatches harvested rows', () => {
     const { store } = filled();
     const { element } = new GridView(store);
     const ops = frame('ops');
     const epochs = [...ops.column('op_epoch')];
     expect(element.querySelectorAll('.tb-tile')).toHaveLength(epochs.filter(e => e === 0).length);
     expect(element.querySelectorAll('[data-tb-action=epoch]')).toHaveLength(ops.column('epoch_cycles').length);
-    expect(element.querySelectorAll('.tb-limits').length).toBeGreaterThan(0);
+    expect(element.querySelectorAll('.tb-limits')).toHaveLength(0); // filling takes most of the time: nothing is worth it
+    expect(element.querySelector('[data-tb-action=select-bottleneck]')!.textContent).toContain('slowest op');
+    store.put(ops.patched('ops', [{ column: 'epoch_limiting', at: 0, value: epochs.indexOf(0) }]));
+    expect([...element.querySelectorAll<HTMLElement>('.tb-limits')].map(e => e.dataset['tbOp'])).toEqual([ops.text('op_name')[epochs.indexOf(0)]]);
     expect([...element.querySelectorAll('[data-tb-harvested]')].map(e => e.getAttribute('data-tb-harvested'))).toEqual(['3', '8']);
   });
 

@@ -23,6 +23,7 @@ from tbuda_lab.core.files import temporary_folder
 
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.epochsim import BatchTime
 
 
 def _refusal(path: Path, error: OSError) -> OutputError:
@@ -141,18 +142,22 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def epoch_table(result: CompileResult) -> str:
-    """One line per epoch: when it runs, chip, ops, cores used, slowest op and its modelled cycles per input."""
+def epoch_table(result: CompileResult, times: BatchTime | None = None) -> str:
+    """One line per epoch: when it runs, chip, ops, cores used, cycles per input, what bounds it, and its slowest op.
+    times: of a batch; by default of the one that it is compiled for, simulated."""
+    from tbuda_lab.core.epochsim import batch_time, epoch_limits
+
     placement, device = result.placement, result.device
+    times = batch_time(result, result.options.microbatch) if times is None else times
     total = device.rows * device.cols
-    header = f"{'epoch':>5s} {'runs':>5s} {'chip':>4s} {'ops':>4s} {'cores':>9s} {'cycles':>10s}  slowest op"
+    numbers = f"{'epoch':>5s} {'runs':>5s} {'chip':>4s} {'ops':>4s} {'cores':>9s} {'cycles':>10s}"
+    header = f"{numbers}  {'bound by':20s} slowest op"
     lines = [header, "-" * len(header)]
-    for epoch in placement.epochs:
+    for epoch, time, limit in zip(placement.epochs, times.epochs, epoch_limits(placement, times), strict=True):
         cores = sum(int(np.prod(placement.ops[op].size)) for op in epoch.ops)
-        slowest = max(epoch.ops, key=lambda op: int(placement.candidate(op)["cycles"]))
         lines.append(
             f"{epoch.index:5d} {epoch.temporal:5d} {epoch.chip:4d} {len(epoch.ops):4d} {cores:4d}/{total:<4d} "
-            f"{placement.epoch_cycles[epoch.index]:10,d}  {slowest}"
+            f"{time.cycles / times.batch:10,.0f}  {limit.bound.words:20s} {limit.slowest}"
         )
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ import torch
 
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
-from tbuda_lab.core.epochsim import simulate
+from tbuda_lab.core.epochsim import epoch_limits, simulate
 from tbuda_lab.core.epochsim.batch_time import Bound
 from tbuda_lab.core.errors import Cancelled, InputError, OverrideError, PlacementError
 from tbuda_lab.core.frames import total_cycles
@@ -333,7 +333,9 @@ def test_why_names_the_limiter_and_counts_refusals(shared):
         table = shared.result.placement.models[op]
         assert sum(n for _, n, _, _ in why.refused) + why.legal == why.total == len(table.rows)
         epoch = times.epochs[why.epoch]
-        assert why.limiter_op == placement.epochs[why.epoch].ops[epoch.limiting] and op in why.text
+        limit = epoch_limits(placement, times)[why.epoch]
+        assert (why.limiter_op, why.limiter, why.limits) == (limit.slowest, limit.op_bound, limit.text)
+        assert why.limiter_op == placement.report.epochs[why.epoch].limiter_op and op in why.text
         assert (why.time, why.epoch_time) == (times.per_input, epoch.cycles / times.batch)
         assert f"most of it is {epoch.bound.words}." in why.text
         for other in why.next_best:

@@ -226,7 +226,7 @@ def times(placement: Placement) -> BatchTime:
             for at, (c, k) in enumerate(zip(cycles, kernels, strict=True))
         )
         steady = cycles[slow]
-        result.append(EpochTime(steady + 24_000, steady, 3_500, 500, 20_000, Bound.SWITCH, slow, ops))
+        result.append(EpochTime(steady + 24_000, steady, 3_500, 500, 20_000, Bound.SWITCH, slow, slow, ops))
     return BatchTime(1, sum(e.cycles for e in result), tuple(result))
 
 

@@ -17,8 +17,8 @@ export function numbers(ops: Ops, op: number): [string, string][] {
   const t = ops.get('t', op);
   const list: [string, string][] = [
     ['epoch', `${epoch}, chip ${ops.get('chip', op)}`],
-    ['place', `${ops.where(op)}${ops.get('transposed', op) ? ', transposed' : ''}`],
-    ['grid', `${ops.get('rows', op)} × ${ops.get('cols', op)}, ${quantity(ops.get('cores', op), 'core')}`],
+    ['place', ops.where(op)],
+    ['grid', `${ops.shapeText(op)}, ${quantity(ops.get('cores', op), 'core')}`],
     ['kernel', `${withThousands(ops.get('cycles', op))} cycles / input`],
     ...withData(ops, op),
     ['mblock', `${ops.get('mblock_m', op)} × ${ops.get('mblock_n', op)}`],
@@ -148,7 +148,7 @@ export class Inspector {
         ['epochs', epochs.length > 12 ? `${epochs.length}` : epochs.join(', ')],
         ['cores', withThousands(sum('cores'))],
         ['cycles × cores', short(chosen.reduce((n, op) => n + ops.get('cycles', op) * ops.get('cores', op), 0))],
-        ['limit their epoch', String(chosen.filter(op => ops.isLimiting(op)).length)]
+        ['worth enlarging', String(chosen.filter(op => ops.isLimiting(op)).length)]
       ], 'tb-facts'), this.links(chosen.slice(0, 60)));
     }
     return made;

@@ -130,15 +130,39 @@ export class Ops {
     return slowest > 0 ? this.time(op) / slowest : 0;
   }
 
-  /** Whether it is the op of its epoch to enlarge first. */
-  isLimiting(op: number): boolean {
-    return this.kernelsOnly ? this.load(op) >= 1 : this.limitingOf(this.epochOf(op)) === op;
+  /** Rows and columns of an op's own grid, as overrides and tags count them: those of its rectangle are the other way
+   *  round where it is turned. */
+  shapeText(op: number): string {
+    const size = [this.get('rows', op), this.get('cols', op)];
+    return this.frame.has('op_transposed') && this.get('transposed', op) ? `${size.reverse().join('×')}, turned` : size.join('×');
   }
 
-  /** The op of an epoch to enlarge first, -1 for none. */
+  /** Whether it is worth enlarging: its epoch is faster then. A file does not tell. */
+  isLimiting(op: number): boolean {
+    return this.limitingOf(this.epochOf(op)) === op;
+  }
+
+  /** The op of an epoch that is worth enlarging, -1 for none. */
   limitingOf(epoch: number): number {
-    if (!this.kernelsOnly) return this.frame.column('epoch_limiting')[epoch]!;
-    return (this.byEpoch[epoch] ?? []).find(op => this.isLimiting(op)) ?? -1;
+    return this.kernelsOnly ? -1 : this.frame.column('epoch_limiting')[epoch]!;
+  }
+
+  /** The slowest op of an epoch, -1 where it has none: with its data, or by kernel where that is all that is known. */
+  slowestOf(epoch: number): number {
+    if (!this.kernelsOnly) return this.frame.column('epoch_slowest')[epoch]!;
+    return (this.byEpoch[epoch] ?? []).find(op => this.load(op) >= 1) ?? -1;
+  }
+
+  /** What limits an epoch, in a sentence; "" where only kernels are known. */
+  limitsText(epoch: number): string {
+    return this.kernelsOnly ? '' : this.frame.text('epoch_limits')[epoch]!;
+  }
+
+  /** The slowest op as a line says it: with ▲ where it is worth enlarging. */
+  slowestText(epoch: number): string {
+    const op = this.slowestOf(epoch);
+    if (op < 0) return '';
+    return this.limitingOf(epoch) === op ? `▲ ${this.short(op)} limits it` : `slowest ${this.kernelsOnly ? 'kernel' : 'op'} ${this.short(op)}`;
   }
 
   /** Share of the core cycles of an epoch in which kernels work. */

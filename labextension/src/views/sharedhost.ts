@@ -153,6 +153,10 @@ export class SharedHost extends StaticHost {
       }
       changes.push({ column: 'epoch_cycles', at: epoch, value: legal.value('epoch_kernel_cycles', size) },
         { column: 'epoch_limiter_cycles', at: epoch, value: legal.value('epoch_cycles', size) });
+      // tables do not say what limits it then
+      if (base.has('epoch_limiting')) changes.push({ column: 'epoch_limiting', at: epoch, value: -1 });
+      const nothing = base.strings.indexOf('');
+      if (nothing >= 0 && base.has('epoch_limits')) changes.push({ column: 'epoch_limits', at: epoch, value: nothing });
     }
     this.swap({ label: `${op} ${legal.name(size)} at ${place.join(',')}`, frame: this.withTime(base, changes, after - before, epoch) }, null);
     this.answer(before, after, BY_TABLE);

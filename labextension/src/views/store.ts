@@ -323,6 +323,7 @@ export class Store {
       this.emit('status', '');
     } else if (message['type'] === 'edited') {
       this.say(Boolean(message['ok']), String(message['text']));
+      this.hearers.get('edited')?.forEach(f => f(message, buffers)); // what they say goes beyond the answer
     } else if (message['type'] === 'show') {
       if (typeof message['epoch'] === 'number') this.setEpoch(message['epoch']);
     } else {

@@ -37,6 +37,7 @@ interface Reasons extends Record<string, unknown> {
   time: number;
   epoch_time: number;
   epoch_bound: string;
+  limits: string;
   picked: string;
   overrides: string[];
   refused: [string, number, string, string][];
@@ -111,7 +112,7 @@ export class WhyPanel {
       h('table', { class: 'tb-plain' },
         h('thead', {}, h('tr', {}, ...head.map(([t, title], i) => h('th', { scope: 'col', title, class: i > 0 && i < 6 ? 'tb-right' : '' }, t)))), h('tbody', {}, chosen, ...others)),
       h('p', {}, `${r.picked} `,
-        r.limiter_op === r.op ? `It is the op of epoch ${r.epoch} to enlarge first, bound by ${r.limiter}.` : `The op of epoch ${r.epoch} to enlarge first is ${r.limiter_op}, bound by ${r.limiter}.`),
+        `Epoch ${r.epoch}: ${r.limits}`),
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {
         class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
         onclick: () => store.edit({ do: 'clear', op: r.op })

@@ -171,6 +171,7 @@ class EpochReport:
     balance: float  # sum(kernel cycles * cores) / (limiter_cycles * cores of the device)
     end_reason: str = ""  # why the next op did not join
     no_larger: str = ""  # why `limiter_op` is not on more cores
+    larger: tuple[int, int] | None = None  # a shape of it, rows and columns, with which the epoch would be faster
 
 
 @dataclasses.dataclass(frozen=True)

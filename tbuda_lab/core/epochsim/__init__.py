@@ -4,7 +4,16 @@
 recurrence (`event_graph`, `solve`), and says what every op did and waited for (`run`, `fork_join_stalls`, `trace`).
 """
 
-from tbuda_lab.core.epochsim.batch_time import BatchTime, Bound, EpochTime, OpTime, batch_time, epoch_times
+from tbuda_lab.core.epochsim.batch_time import (
+    BatchTime,
+    Bound,
+    EpochLimit,
+    EpochTime,
+    OpTime,
+    batch_time,
+    epoch_limits,
+    epoch_times,
+)
 from tbuda_lab.core.epochsim.costs import OpCost, cycles_csv, cycles_path, op_costs, write_cycles_csv
 from tbuda_lab.core.epochsim.fills import Fill
 from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
@@ -18,6 +27,7 @@ __all__ = [
     "BatchTime",
     "Bound",
     "EpochConstants",
+    "EpochLimit",
     "EpochTime",
     "EpochTimes",
     "EpochTrace",
@@ -40,6 +50,7 @@ __all__ = [
     "batch_time",
     "cycles_csv",
     "cycles_path",
+    "epoch_limits",
     "epoch_times",
     "op_costs",
     "run_network",

@@ -7,7 +7,7 @@ cycles) are estimates of parts of it and have their own names.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, si
 from tbuda_lab.core.graph.phases import inputs_of_run
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.balancer.types import Epoch
+    from tbuda_lab.core.balancer.types import Epoch, EpochReport, Placement
     from tbuda_lab.core.epochsim.costs import SimulatedCompile
 
 
@@ -46,8 +46,8 @@ _WORDS = {Bound.FILL: "filling the pipeline", Bound.SWITCH: "the epoch switch", 
 
 @dataclasses.dataclass(frozen=True)
 class OpTime:
-    """One op. cycles: per input, of its kernel or its slowest transfer (`limiter` says which); preload: cycles to load
-    parameters into L1 once, which are not part of them; kernel: of the kernel alone.
+    """One op. cycles: per input, of its kernel or its slowest transfer (`limiter` says which), as the placement's
+    report counts them; preload: cycles to load parameters into L1 once; kernel: of the kernel alone.
     compute, wait_input, wait_space, wait_dram, wait_host: what it did in the batch, in cycles, the mean over its cores.
     critical: on the chain of work and waits that decides when the epoch ends."""
 
@@ -69,9 +69,9 @@ class EpochTime:
     """One epoch, in cycles of the batch: `cycles` = switch + fill + steady + stall. steady: inputs x slowest op (one
     input in an epoch of the optimizer).
 
-    limiting: the op to enlarge first, counted from the first of the epoch (-1 without ops): on the critical chain the
-    one with the most work and preloading in the batch.
-    ops: in the order of the epoch. It names no op, so equal epochs may share one.
+    bound: the largest of these parts, for `steady` what bounds the slowest op. slowest: the op with the most cycles per
+    input; longest: on the critical chain the one with the most work and preloading in the batch; both counted from the
+    first of the epoch, -1 without ops. ops: in the order of the epoch. It names no op, so equal epochs may share one.
     """
 
     cycles: int
@@ -80,8 +80,54 @@ class EpochTime:
     stall: int
     switch: int
     bound: Bound
-    limiting: int
+    slowest: int
+    longest: int
     ops: tuple[OpTime, ...]
+
+    @property
+    def paced(self) -> bool:
+        """Whether most of the time is work at the pace of the slowest op; where it is not, no op limits the epoch."""
+        return self.bound not in (Bound.FILL, Bound.STALL, Bound.SWITCH)
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochLimit:
+    """What limits an epoch, for every view, page and command. slowest: its op with the most cycles per input, `cycles`
+    and `op_bound` what those are; bound: what most of the time of the epoch is.
+
+    limiting: the op that is worth enlarging, `larger` a shape (rows, columns) with which the epoch is faster; "" and
+    None where filling, stalls or the switch take most of the time, or where no larger shape of the slowest op helps.
+    text: all that as a sentence.
+    """
+
+    bound: Bound
+    slowest: str
+    cycles: int
+    op_bound: Bound
+    limiting: str
+    larger: tuple[int, int] | None
+    text: str
+
+
+def epoch_limits(placement: Placement, times: BatchTime) -> tuple[EpochLimit, ...]:
+    """By epoch. times: the batch of this placement, simulated."""
+    reports = placement.report.epochs if placement.report is not None else (None,) * len(placement.epochs)
+    return tuple(_limit(*each) for each in zip(placement.epochs, times.epochs, reports, strict=True))
+
+
+def _limit(epoch: Epoch, time: EpochTime, report: EpochReport | None) -> EpochLimit:
+    if time.slowest < 0:
+        return EpochLimit(time.bound, "", 0, Bound.COMPUTE, "", None, f"Bound by {time.bound.words}: it has no ops.")
+    name, op = epoch.ops[time.slowest], time.ops[time.slowest]
+    larger = report.larger if report is not None and time.paced else None
+    if not time.paced:
+        text = f"Bound by {time.bound.words}: no op limits it."
+    elif larger is not None:
+        text = f"{name} limits it, bound by {op.bound.words}: on {larger[0]}x{larger[1]} cores it is faster."
+    else:
+        why = f"; {report.no_larger}" if report is not None and report.no_larger else ""
+        text = f"{name} sets its pace, bound by {op.bound.words}{why}."
+    return EpochLimit(time.bound, name, op.cycles, op.bound, name if larger is not None else "", larger, text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,53 +164,64 @@ def sum_epochs(epochs: tuple[Epoch, ...], batch: int, times: tuple[EpochTime, ..
     return BatchTime(batch, sum(slowest.values()), times)
 
 
-def epoch_times(trace: EpochTrace, result: SimulatedCompile) -> tuple[EpochTime, ...]:
-    """What a simulation says of each epoch."""
+def epoch_times(
+    trace: EpochTrace, result: SimulatedCompile, limiters: Mapping[str, tuple[int, int, str]] | None = None
+) -> tuple[EpochTime, ...]:
+    """What a simulation says of each epoch. limiters: by op kernel cycles, limiter cycles and what limits it, by
+    default those of the placement's report; without either the simulation's own, which count what is loaded once apart.
+    """
     stalled = {s.fork for s in trace.stalls if s.critical}
+    if limiters is None:
+        limiters = result.placement.report.op_limiters if result.placement.report is not None else {}
     epoch_times, first = [], 0
     for epoch, times in zip(result.placement.epochs, trace.epochs, strict=True):
         last = first + len(epoch.ops)
         waits, costs = trace.ops[first:last], trace.costs[first:last]
         inputs = inputs_of_run(epoch.direction, trace.per_run)
-        epoch_times.append(_epoch(times, waits, costs, stalled, inputs))
+        epoch_times.append(_epoch(times, waits, costs, stalled, inputs, limiters))
         first = last
     return tuple(epoch_times)
 
 
 def _epoch(
-    times: EpochTimes, waits: tuple[OpWaits, ...], costs: tuple[OpCost, ...], stalled: set[str], inputs: int
+    times: EpochTimes, waits: tuple[OpWaits, ...], costs: tuple[OpCost, ...], stalled: set[str], inputs: int,
+    limiters: Mapping[str, tuple[int, int, str]],
 ) -> EpochTime:
     critical = set(times.critical)
-    ops = tuple(_op(w, c, w.op in critical, w.op in stalled, inputs) for w, c in zip(waits, costs, strict=True))
+    ops = tuple(
+        _op(w, c, limiters.get(w.op, (c.kernel, c.cycles, c.limiter)), w.op in critical, w.op in stalled)
+        for w, c in zip(waits, costs, strict=True)
+    )
     steady = inputs * times.slowest
-    limiting = -1
+    slowest = longest = -1
     if ops:
-        cycles = np.array([inputs * op.cycles + op.preload for op in ops])
+        slowest = int(np.argmax([op.cycles for op in ops]))
+        cycles = np.array([inputs * c.cycles + c.preload for c in costs])
         chain = np.array([op.critical for op in ops])
-        limiting = int(np.where(chain, cycles, cycles - cycles.max() - 1).argmax())
+        longest = int(np.where(chain, cycles, cycles - cycles.max() - 1).argmax())
     parts = {
         Bound.FILL: times.fill,
         Bound.STALL: times.stall,
         Bound.SWITCH: times.switch,
-        ops[limiting].bound if ops and ops[limiting].bound is not Bound.STALL else Bound.COMPUTE: steady,
+        _bound_of(ops[slowest].limiter) if ops else Bound.COMPUTE: steady,
     }
     bound = max(parts, key=lambda b: (parts[b], b))
-    return EpochTime(times.cycles, steady, times.fill, times.stall, times.switch, bound, limiting, ops)
+    return EpochTime(times.cycles, steady, times.fill, times.stall, times.switch, bound, slowest, longest, ops)
 
 
-def _op(waits: OpWaits, cost: OpCost, critical: bool, stalled: bool, inputs: int) -> OpTime:
+def _bound_of(limiter: str) -> Bound:
     places = {DRAM: Bound.DRAM, NOC: Bound.NOC, HOST: Bound.HOST}
-    bound = next((b for place, b in places.items() if cost.limiter.endswith(place)), Bound.COMPUTE)
-    if cost.preload > inputs * cost.cycles:
-        bound = Bound.DRAM
-    if stalled and waits.wait_space > waits.compute:
-        bound = Bound.STALL
+    return next((b for place, b in places.items() if limiter.endswith(place)), Bound.COMPUTE)
+
+
+def _op(waits: OpWaits, cost: OpCost, limits: tuple[int, int, str], critical: bool, stalled: bool) -> OpTime:
+    kernel, cycles, limiter = limits
     return OpTime(
-        cost.cycles,
+        cycles,
         cost.preload,
-        cost.kernel,
-        cost.limiter,
-        bound,
+        kernel,
+        limiter,
+        Bound.STALL if stalled and waits.wait_space > waits.compute else _bound_of(limiter),
         waits.compute,
         waits.wait_input,
         waits.wait_space,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tbuda_lab.core.balancer.types import CANDIDATE, OpModels, Placement
 from tbuda_lab.core.balancer.types import total_cycles as total_cycles
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.batch_time import BatchTime, OpTime
+from tbuda_lab.core.epochsim.batch_time import BatchTime, OpTime, epoch_limits
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.graph_frame import node_type
@@ -82,7 +82,8 @@ def ops_frame(
 
     With `times`, the simulation of a batch, also these, in cycles per input unless they say otherwise. `epoch_time` =
     `epoch_steady` + `epoch_fill` + `epoch_stall` + `epoch_switch`; `epoch_bound`: what takes the largest part of it;
-    `epoch_limiting`: row of the op to enlarge first, -1 for none. `op_compute`, `op_wait_input`, `op_wait_space`,
+    `epoch_limits`: what limits it, in a sentence; `epoch_slowest`: row of its slowest op, `epoch_limiting`: row of the
+    op that is worth enlarging, -1 for none (see `epochsim.EpochLimit`). `op_compute`, `op_wait_input`, `op_wait_space`,
     `op_wait_dram`, `op_wait_host`: what the op did, the mean over its cores; `op_bound`, `op_critical` (on the chain
     that decides when the epoch ends). meta `time`: of the whole model, `batch`: inputs that it was simulated for,
     `time_parts`: sums over the epochs. meta `curve`, where the placement was searched on from: [[steps,
@@ -159,15 +160,14 @@ def _times(
     """The columns that a simulation adds; see `ops_frame`."""
     row = {name: i for i, name in enumerate(names)}
     ops = [timed[n] for n in names]
-    limiting = [
-        row[epoch.ops[time.limiting]] if time.limiting >= 0 else -1
-        for epoch, time in zip(placement.epochs, times.epochs, strict=True)
-    ]
+    limits = epoch_limits(placement, times)
     columns = {
         "op_bound": strings.column(t.bound.value for t in ops),
         "op_critical": np.array([t.critical for t in ops], dtype="u1"),
         "epoch_bound": strings.column(t.bound.value for t in times.epochs),
-        "epoch_limiting": np.array(limiting, dtype="<i4"),
+        "epoch_limits": strings.column(limit.text for limit in limits),
+        "epoch_slowest": np.array([row.get(limit.slowest, -1) for limit in limits], dtype="<i4"),
+        "epoch_limiting": np.array([row.get(limit.limiting, -1) for limit in limits], dtype="<i4"),
     }
     for field in ("compute", "wait_input", "wait_space", "wait_dram", "wait_host"):
         columns[f"op_{field}"] = np.array([getattr(t, field) for t in ops], dtype="<f8") / times.batch
@@ -227,15 +227,14 @@ def epoch_time(ops: Frame) -> npt.NDArray[np.float64]:
 
 def op_load(ops: Frame) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """By op: cycles per input with its data (a file knows those of the kernel only), that over the same of the slowest
-    op of its epoch, and whether it is the one to enlarge first."""
+    op of its epoch, and whether it is worth enlarging, which a file does not tell."""
     c = ops.columns
     cycles = c.get("op_limiter_cycles", c["op_cycles"])
     slowest = np.zeros(c["epoch_cycles"].size)
     np.maximum.at(slowest, c["op_epoch"], cycles)
     load = np.divide(cycles, slowest[c["op_epoch"]], out=np.zeros(cycles.size), where=cycles > 0)
-    first = load >= 1
+    first = np.zeros(cycles.size, dtype=bool)
     if "epoch_limiting" in c:
-        first = np.zeros(cycles.size, dtype=bool)
         first[c["epoch_limiting"][c["epoch_limiting"] >= 0]] = True
     return cycles, load, first
 
@@ -286,19 +285,22 @@ def op_columns(frame: Frame, per_core: bool = False) -> dict[str, np.ndarray]:
 
 def epoch_totals(frame: Frame) -> list[dict[str, Any]]:
     """One dict per epoch: `epoch`, `temporal`, `chip`, `ops`, `cores`, `time` per input (see `epoch_time`),
-    `cycles` and `limiter_cycles` per input of its slowest op by kernel alone and with its data, `slowest` (that op, by
-    kernel), `balance` (sum of cores x kernel cycles over all cores x `time`)."""
+    `cycles` and `limiter_cycles` per input of its slowest op by kernel alone and with its data, `slowest` (that op with
+    its data, of a file by kernel), `limits` (what limits it, "" of a file), `balance` (sum of cores x kernel cycles
+    over all cores x `time`)."""
     c, names = frame.columns, frame.text("op_name")
     limits = c.get("epoch_limiter_cycles", c["epoch_cycles"])  # a file says nothing of what limits its ops
+    paces = c.get("op_limiter_cycles", c["op_cycles"])
+    texts = frame.text("epoch_limits") if "epoch_limits" in c else None
     times = epoch_time(frame)
     epoch_totals = []
     for epoch in range(len(c["epoch_cycles"])):
         members = np.flatnonzero(c["op_epoch"] == epoch)
-        slowest = names[members[c["op_cycles"][members].argmax()]] if members.size else ""
+        slowest = names[members[paces[members].argmax()]] if members.size else ""
         epoch_totals.append({
             "epoch": epoch, "temporal": int(c["epoch_temporal"][epoch]), "chip": int(c["epoch_chip"][epoch]),
             "ops": int(members.size), "cores": int(c["epoch_cores"][epoch]), "cycles": float(c["epoch_cycles"][epoch]),
             "limiter_cycles": float(limits[epoch]), "slowest": slowest, "time": float(times[epoch]),
-            "balance": float(c["epoch_busy"][epoch]),
+            "limits": "" if texts is None else texts[epoch], "balance": float(c["epoch_busy"][epoch]),
         })  # fmt: skip
     return epoch_totals

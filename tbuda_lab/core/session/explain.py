@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tbuda_lab.core.balancer.types import Reason
+from tbuda_lab.core.epochsim import epoch_limits
 from tbuda_lab.core.errors import InputError, TbudaError, quantity
 from tbuda_lab.core.overrides import Override, target_text
 from tbuda_lab.core.placer import why as placer_why
@@ -112,9 +113,10 @@ class Alternative:
 @dataclasses.dataclass(frozen=True)
 class Reasons:
     """Cycles are per input. `refused`: (reason, candidates, meaning, remedy), most frequent first. time, epoch_time: of
-    the model and of the op's epoch, simulated for the batch of the session; epoch_bound: what bounds the epoch,
-    `limiter_op`: the op of it to enlarge first, `limiter`: what bounds that. `fused`: why it is one op with others, or
-    why not; "" for an op that no other could be fused with. `routes`: per rule that keeps shapes from a neighbour as it
+    the model and of the op's epoch, simulated for the batch of the session; epoch_bound, `limiter_op`, `limiter`,
+    `limits`: what bounds the epoch, its slowest op, what bounds that, and all of it in a sentence (see
+    `epochsim.EpochLimit`). `fused`: why it is one op with others, or why not; "" for an op that no other could be fused
+    with. `routes`: per rule that keeps shapes from a neighbour as it
     stands, that rule and the TM."""
 
     op: str
@@ -135,6 +137,7 @@ class Reasons:
     epoch_time: float
     epoch_bound: str
     text: str
+    limits: str
     fused: str = ""
     routes: tuple[str, ...] = ()
 
@@ -150,8 +153,7 @@ def reasons_of(placed: PlacedOps, op: str, table: LegalTable, time_after: TimeAf
     why = placer_why(placement, op, problem.cores)
     times = time_of(placed)
     number = placement.ops[op].epoch
-    epoch, first = times.epochs[number], times.epochs[number].limiting
-    limiting = placement.epochs[number].ops[first]
+    epoch, limit = times.epochs[number], epoch_limits(placement, times)[number]
     spent = epoch.cycles / times.batch
     share = f"Epoch {number} takes {spent:,.0f} cycles per input, simulated for a batch of {times.batch}"
     row = placement.candidate(op)
@@ -169,12 +171,13 @@ def reasons_of(placed: PlacedOps, op: str, table: LegalTable, time_after: TimeAf
         why.total,
         why.refused,
         _next_best(placed, op, table, times.per_input, time_after),
-        limiting,
-        epoch.ops[first].bound.value,
+        limit.slowest,
+        limit.op_bound.value,
         times.per_input,
         spent,
-        epoch.bound.value,
-        " ".join([why.text, f"{share}; most of it is {epoch.bound.words}.", *routes]),
+        limit.bound.value,
+        " ".join([why.text, f"{share}; most of it is {limit.bound.words}.", *routes]),
+        limit.text,
         fused,
         routes,
     )

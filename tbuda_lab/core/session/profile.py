@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tbuda_lab.core.analysis.memory import dram_map
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.epochsim import BatchTime, EpochTime
+from tbuda_lab.core.epochsim import BatchTime, EpochTime, epoch_limits
 from tbuda_lab.core.epochsim.batch_time import attribute_to_ops
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames.graph_frame import node_type
@@ -38,8 +38,8 @@ SIMULATED = "reached: simulated, batch of {batch}"
 class EpochBar:
     """Cycles per input of an epoch, simulated for the batch of the session: `steady`, `fill`, `stall` and `switch` (see
     `epochsim.EpochTime`); `kernel`: of its slowest kernel alone. `cores`: share of the chip's cores with an op;
-    `busy`: share of its core cycles in which kernels work; `bound`: what takes the largest part of it; `limiting`: the
-    op to enlarge first."""
+    `busy`: share of its core cycles in which kernels work; `bound`: what takes the largest part of it; `limits`: what
+    limits it, in a sentence (`epochsim.EpochLimit`)."""
 
     index: int
     chip: int
@@ -51,7 +51,7 @@ class EpochBar:
     cores: float
     busy: float
     bound: str
-    limiting: str
+    limits: str
 
     @property
     def time(self) -> float:
@@ -98,14 +98,15 @@ def epoch_costs(result: CompileResult, times: BatchTime) -> list[EpochBar]:
     if report is None:
         return []
     rows = []
-    for e, epoch, time in zip(report.epochs, placement.epochs, times.epochs, strict=True):
+    limits = epoch_limits(placement, times)
+    for e, epoch, time, limit in zip(report.epochs, placement.epochs, times.epochs, limits, strict=True):
         work = sum(float(c["cycles"]) * float(c["cores"]) for c in map(placement.candidate, epoch.ops))
         rows.append(
             EpochBar(
                 e.index, epoch.chip, e.kernel_cycles,
                 time.steady / times.batch, time.fill / times.batch, time.stall / times.batch, time.switch / times.batch,
                 e.cores / result.device.cores, work * times.batch / (max(1, time.cycles) * result.device.cores),
-                time.bound.value, epoch.ops[time.limiting] if time.limiting >= 0 else "",
+                time.bound.value, limit.text,
             )
         )  # fmt: skip
     return rows
@@ -270,15 +271,16 @@ def profile_of(result: CompileResult, times: BatchTime, edits: Iterable[Suggesti
 def _by_op(
     edits: Iterable[Suggestion], epochs: Sequence[Epoch], times: Sequence[EpochTime]
 ) -> dict[str, Suggestion]:
-    """The best edit for each op: of those that name it; one that names no op of its epoch is about the limiting op."""
+    """The best edit for each op: of those that name it; one that names no op of its epoch is about the longest op
+    of its critical chain."""
     best: dict[str, Suggestion] = {}
     for edit in sorted(edits, key=lambda e: (e.batch is not None, -e.gain)):
         named = [op for c in edit.commands if isinstance(op := getattr(c, "op", None), str)]
         named += [op for c in edit.commands if isinstance(c, Constrain) for op in c.ops]
         inside = [op for op in named if op in epochs[edit.epoch].ops]
-        limiting = times[edit.epoch].limiting
-        if edit.kind in ("split", "merge") and limiting >= 0:
-            inside = [epochs[edit.epoch].ops[limiting]]
+        longest = times[edit.epoch].longest
+        if edit.kind in ("split", "merge") and longest >= 0:
+            inside = [epochs[edit.epoch].ops[longest]]
         for op in inside[:1]:
             best.setdefault(op, edit)
     return best

@@ -85,7 +85,7 @@ def hints(
         took, segment = placed.epoch(index).now(), placed.segments[index]
         worst = segment.first + int(took.argmax())
         name = order[worst]
-        marked = segment.first + times[index].limiting if times[index].limiting >= 0 else worst
+        marked = segment.first + times[index].longest if times[index].longest >= 0 else worst
         for op in dict.fromkeys((name, order[marked])):
             for override in session.overrides:
                 if override.target == op and override.kind in _GOES:
@@ -342,7 +342,7 @@ class Search:
         for epochs in kinds:
             of_slowest = resizes(self.session, self.placed, epochs[0])
             listed = {hint.commands for hint in of_slowest}
-            on_chain = chain_resizes(self.session, self.placed, epochs[0], times[epochs[0]].limiting)
+            on_chain = chain_resizes(self.session, self.placed, epochs[0], times[epochs[0]].longest)
             lists += [(epochs, of_slowest), (epochs, [hint for hint in on_chain if hint.commands not in listed])]
         for one_list, (epochs, of_op) in enumerate(lists):
             queue += [(-hint.bound, epochs[0], at, one_list) for at, hint in enumerate(of_op[:_PER_EPOCH])]
@@ -417,14 +417,14 @@ def resizes(session: Session, placed: PlacedOps, index: int) -> list[Hint]:
     return _faster_shapes(session, placed, index, at, tied, limit, float(took[~tied].max(initial=0.0)))
 
 
-def chain_resizes(session: Session, placed: PlacedOps, index: int, limiting: int) -> list[Hint]:
-    """Resizes of the op of an epoch that the simulation marks (`EpochTime.limiting`): with few inputs an epoch takes
+def chain_resizes(session: Session, placed: PlacedOps, index: int, longest: int) -> list[Hint]:
+    """Resizes of the longest op on the critical chain of an epoch (`EpochTime.longest`): with few inputs an epoch takes
     what a chain of ops takes, one after the other, so an op gains what it takes less itself, whatever others take."""
-    if limiting < 0:
+    if longest < 0:
         return []
     took = placed.epoch(index).now()
-    tied = _as_long(placed, index, limiting)
-    return _faster_shapes(session, placed, index, limiting, tied, float(took[limiting]), 0.0)
+    tied = _as_long(placed, index, longest)
+    return _faster_shapes(session, placed, index, longest, tied, float(took[longest]), 0.0)
 
 
 def _as_long(placed: PlacedOps, index: int, at: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from tbuda_lab.core.epochsim.batch_time import sum_epochs
 from tbuda_lab.core.overrides import frozen
 from tbuda_lab.core.placer.assemble import Parts, input_buffers
 from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
+from tbuda_lab.core.placer.model.report import epoch_cost
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.epoch_throughput import Trial, trial
 
@@ -58,9 +59,15 @@ def time_of(placed: PlacedOps, batch: int | None = None) -> BatchTime:
 def _time(placed: PlacedOps, batch: int) -> BatchTime:
     if len(set(placed.chips)) > 1:  # epochs of one time may feed each other
         epochs, whole = placed.placement().epochs, _whole(placed)
-        return sum_epochs(epochs, batch, epoch_times(simulate(whole, batch), whole))
+        return sum_epochs(epochs, batch, epoch_times(simulate(whole, batch), whole, _limiters(placed)))
     times = tuple(epoch.time for epoch in epoch_cycles_of(placed, batch))
     return BatchTime(batch, sum(time.cycles for time in times), times)
+
+
+def _limiters(placed: PlacedOps) -> dict[str, tuple[int, int, str]]:
+    """By op, as the report of the placement has them."""
+    costs = (epoch_cost(placed.problem, segment) for segment in placed.segments)
+    return {op: limits for cost in costs for op, limits in cost.ops.items()}
 
 
 def _whole(placed: PlacedOps) -> Trial:
@@ -84,7 +91,7 @@ def epoch_cycles_of(placed: PlacedOps, batch: int) -> list[EpochCycles]:
     if sum(key not in answers for key in set(keys)) > _MANY and placed.complete:
         whole = _whole(placed)
         trace = simulate(whole, batch)
-        times = epoch_times(trace, whole)
+        times = epoch_times(trace, whole, _limiters(placed))
         for index, (key, segment) in enumerate(zip(keys, placed.segments, strict=True)):
             answers[key] = _cycles_of(placed, segment, trace, index, times[index])
     for key, segment in zip(keys, placed.segments, strict=True):
@@ -99,7 +106,7 @@ def _simulate(placed: PlacedOps, segment: Segment, batch: int) -> EpochCycles:
     sizes = input_buffers(problem, [segment], [Parts().of(problem, segment)])
     result = dataclasses.replace(one, placement=dataclasses.replace(one.placement, input_buffers=sizes))
     trace = simulate(result, batch)
-    return _cycles_of(placed, segment, trace, 0, epoch_times(trace, result)[0])
+    return _cycles_of(placed, segment, trace, 0, epoch_times(trace, result, epoch_cost(problem, segment).ops)[0])
 
 
 def _cycles_of(placed: PlacedOps, segment: Segment, trace: EpochTrace, index: int, time: EpochTime) -> EpochCycles:

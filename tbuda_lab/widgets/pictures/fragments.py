@@ -191,8 +191,9 @@ def _row(c: dict[str, np.ndarray], i: int, per_core: bool) -> str:
 
 
 def _total(total: dict[str, Any], wide: int) -> str:
+    what = "op" if total["limits"] else "kernel"
     return (
         f"<tr><th colspan='{wide}' style='text-align:left'>Epoch {total['epoch']}: {total['ops']} ops, "
-        f"{total['time']:,.0f} cycles per input, slowest kernel {escape(total['slowest'])}, {total['cores']} cores, "
+        f"{total['time']:,.0f} cycles per input, slowest {what} {escape(total['slowest'])}, {total['cores']} cores, "
         f"{100 * total['balance']:.0f} % balance</th></tr>"
     )

@@ -60,13 +60,13 @@ def utilisation(session: Session) -> Figure:
     source = ColumnDataSource({
         "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
         "cores": [r.cores for r in rows], "busy": [r.busy for r in rows], "time": [r.time for r in rows],
-        "bound": [r.bound for r in rows], "limiting": [r.limiting for r in rows],
+        "bound": [r.bound for r in rows], "limits": [r.limits for r in rows],
     })  # fmt: skip
     common: dict[str, Any] = {"source": source, "width": 0.38}
     utilisation.vbar(x="left", top="cores", color=MUTED, legend_label="cores with an op", **common)
     utilisation.vbar(x="right", top="busy", color=GOOD, legend_label="core cycles in which kernels work", **common)
     _hover(utilisation, ("epoch", "@epoch"), ("cores", "@cores{0.0%}"), ("busy", "@busy{0.0%}"),
-           ("cycles / input", "@time{0,0}"), ("bound by", "@bound"), ("enlarge first", "@limiting"))
+           ("cycles / input", "@time{0,0}"), ("bound by", "@bound"), ("what limits it", "@limits"))
     utilisation.yaxis.formatter = NumeralTickFormatter(format="0%")
     _whole(utilisation)
     _legend(utilisation)
@@ -90,7 +90,7 @@ def epoch_cycles(session: Session) -> Figure:
     data: dict[str, Any] = {
         "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
         "time": [r.time for r in rows], "kernel": [r.kernel for r in rows], "bound": [r.bound for r in rows],
-        "limiting": [r.limiting for r in rows],
+        "limits": [r.limits for r in rows],
     }  # fmt: skip
     bottom = [0.0] * len(rows)
     for part, _, _ in PARTS:
@@ -105,7 +105,7 @@ def epoch_cycles(session: Session) -> Figure:
                       legend_label="slowest kernel alone")
     parts = [(text, f"@{part}{{0,0}}") for part, _, text in PARTS]
     _hover(epoch_cycles, ("epoch", "@epoch"), ("cycles / input", "@time{0,0}"), *parts,
-           ("slowest kernel alone", "@kernel{0,0}"), ("bound by", "@bound"), ("enlarge first", "@limiting"))
+           ("slowest kernel alone", "@kernel{0,0}"), ("bound by", "@bound"), ("what limits it", "@limits"))
     _whole(epoch_cycles)
     _thousands(epoch_cycles)
     _legend(epoch_cycles)

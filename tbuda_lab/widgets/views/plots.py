@@ -35,11 +35,11 @@ def plots_fragment(session: Session) -> str:
         return "<p>no placement yet</p>"
     times = session.time()
     rows = epoch_costs(session.result, times)
-    titles = ("epoch", "simulated", "bound by", "slowest kernel alone", "cores", "busy", "enlarge first")
+    titles = ("epoch", "simulated", "bound by", "slowest kernel alone", "cores", "busy", "what limits it")
     head = "".join(f"<th>{t}</th>" for t in titles)
     body = "".join(
         f"<tr><td>{r.index}</td><td>{r.time:,.0f}</td><td>{r.bound}</td><td>{r.kernel:,}</td>"
-        f"<td>{100 * r.cores:.0f} %</td><td>{100 * r.busy:.0f} %</td><td>{escape(r.limiting)}</td></tr>"
+        f"<td>{100 * r.cores:.0f} %</td><td>{100 * r.busy:.0f} %</td><td>{escape(r.limits)}</td></tr>"
         for r in rows[:ROWS]
     )
     more = f"<p>and {len(rows) - ROWS} more</p>" if len(rows) > ROWS else ""

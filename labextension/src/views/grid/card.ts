@@ -32,7 +32,7 @@ export class Card {
     this.element.replaceChildren(
       h('header', {}, h('strong', { title: ops.name[op] }, ops.name[op]), h('span', {}, ops.type[op]), ...this.preload.of(ops, op, false), this.preload.effect),
       h('p', {}, ...[
-        fact('at', `${ops.where(op)}, ${ops.get('rows', op)}×${ops.get('cols', op)}`),
+        fact('at', `${ops.where(op)}, ${ops.shapeText(op)}`),
         cycles > 0 && fact(limiter > 0 ? 'kernel or transfer' : 'kernel', `${withThousands(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest`),
         ops.frame.has('op_bound') && ops.bound(op) !== '' && fact('bound by', what === 'kernel' ? ops.bound(op) : slowText(what)),
         ops.frame.has('op_l1_total') && fact('L1', `${bytes(ops.get('l1_total', op))}, ${percent(ops.get('l1_total', op) / ops.l1)}`),
@@ -56,7 +56,7 @@ export class AccessibleTable {
     const rows = (ops?.byEpoch[epoch] ?? []).map(op => {
       const said = [
         ops!.name[op]!, ops!.where(op), `epoch ${epoch}`, saidTime(ops!.time(op), ops!.clock),
-        ops!.isLimiting(op) ? 'limits the epoch' : ''
+        ops!.isLimiting(op) ? 'worth enlarging' : ops!.slowestOf(epoch) === op ? 'the slowest' : ''
       ];
       return h('tr', { role: 'row' }, ...said.map((text, i) => h('td', { role: i ? 'gridcell' : 'rowheader' }, text)));
     });
@@ -70,7 +70,7 @@ export class AccessibleTable {
 export function epochHead(store: Store, ops: Ops, epoch: number): (HTMLElement | string)[] {
   const chips = (ops.frame.meta['chips'] as number[]).length;
   const cores = ops.ofEpoch('cores', epoch);
-  const slowest = ops.limitingOf(epoch);
+  const slowest = ops.slowestOf(epoch);
   return [ // one line: what comes last goes first where it is narrow
     h('b', {}, `Epoch ${epoch}`), h('span', {}, `of ${ops.epochs}`), h('span', { class: 'tb-phase', 'data-tb-phase': ops.phaseOf(epoch) || undefined }, ops.phaseOf(epoch)),
     h('span', {}, (ops.frame.meta['graphs'] as string[] | undefined)?.[epoch] ?? ''),
@@ -79,9 +79,9 @@ export function epochHead(store: Store, ops: Ops, epoch: number): (HTMLElement |
       `${longTime(ops.epochTimes[epoch], ops.clock)} / input${ops.kernelsOnly ? ', kernels only' : ''}`) : '',
     ops.boundOf(epoch) ? h('span', { class: 'tb-bound', 'data-tb-bound': ops.boundOf(epoch), title: partsText(ops, epoch) }, ops.boundText(epoch)) : '',
     slowest < 0 ? '' : h('button', {
-      class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: ops.name[slowest]!,
+      class: 'tb-link', 'data-tb-action': 'select-bottleneck', title: `${ops.name[slowest]!}\n${ops.limitsText(epoch)}`,
       onclick: () => store.select([ops.name[slowest]!], 'grid')
-    }, `▲ ${ops.short(slowest)} limits it`),
+    }, ops.slowestText(epoch)),
     h('span', { title: FORMULAS.ops }, quantity(ops.ofEpoch('ops', epoch), 'op')),
     h('span', { title: FORMULAS.used }, `${percent(cores / (ops.rows * ops.cols))} of cores`),
     ops.epochTimes[epoch] ? h('span', { title: FORMULAS.busy }, `${percent(ops.busy(epoch))} busy`) : ''

@@ -187,7 +187,7 @@ function tile(
   const limits = ops.isLimiting(op);
   const group = svg('g', {
     class: `tb-tile${limits ? ' tb-limits' : ''}`, 'data-tb-op': name, role: 'option', tabindex: -1,
-    'aria-label': `${name}, ${ops.type[op]!}, ${ops.where(op)}, ${saidTime(ops.time(op), ops.clock)}${limits ? ', limits the epoch' : ''}`
+    'aria-label': `${name}, ${ops.type[op]!}, ${ops.where(op)}, ${saidTime(ops.time(op), ops.clock)}${limits ? ', worth enlarging' : ''}`
   });
   group.style.setProperty('--tile-text', paint.text);
   group.style.setProperty('--tile-fill', paint.fill);

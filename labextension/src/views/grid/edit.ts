@@ -163,7 +163,7 @@ export class Editor {
     this.ops = ops;
     this.geometry = geometry;
     this.plane = root?.querySelector<SVGGElement>(':scope > g') ?? null;
-    if (ops && geometry && this.plane) this.dropResult.redrawn(ops, geometry, this.plane);
+    if (ops && geometry && this.plane) this.dropResult.redrawn(geometry, this.plane);
   }
 
   /** Shows the handles of an op, null for none. They stay while the pointer is on one of them. */
@@ -313,7 +313,7 @@ export class Editor {
     else if (!legal && drag.kind !== 'group') {
       this.store.say(false, store.host.whatIf ? 'This page has no table of this op; the model has.' : 'The legal shapes are still loading: try again.');
     }
-    else if (picture && (!picture.lands || !picture.good)) this.store.say(false, picture.note || picture.title);
+    else if (picture && (!picture.lands || !picture.good)) this.store.say(false, (picture.refusal ?? picture.note) || picture.title);
   }
 
   /** Ends a gesture without a trace; `made`: its edit is going to be asked for. */

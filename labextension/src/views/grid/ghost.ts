@@ -6,7 +6,7 @@ import { h, svg } from '../dom.js';
 import type { Cores, Geometry } from './geometry.js';
 import { withAnswer } from './legal.js';
 import type { Edit } from '../editmessages.js';
-import type { Ops } from '../ops.js';
+import { Ops } from '../ops.js';
 import type { Store } from '../store.js';
 import { coresOf } from './pictures.js';
 
@@ -49,6 +49,8 @@ export interface Picture {
   title: string;
   lines: [string, string][];
   note: string;
+  /** What is said where it is let go and nothing comes of it; else the note is. */
+  refusal?: string;
   /** What is asked for when it is let go here; null where that changes nothing. */
   edit: Edit | null;
   /** The rectangles of a group that moves together. */
@@ -152,15 +154,20 @@ function strokes(x: number, y: number, w: number, h: number): string {
 
 const WAY = 900; // ms that the frame takes
 
-/** Whether an op came to stand where its ghost was shown; if not, that is said, and a frame goes from there to it. */
+/** Whether an op came to stand where its ghost was shown; if not, that is said, and a frame goes from there to it. It is
+ *  judged when the answer came: pictures before it may be of anything. */
 export class DropResult {
   private shown: Cores[] = [];
   private op = '';
+  private geometry: Geometry | null = null;
+  private plane: SVGGElement | null = null;
   private readonly stop: () => void;
 
   constructor(private readonly store: Store) {
     this.stop = store.listen('edited', message => {
-      if (!message['ok']) this.op = ''; // it stands where it stood
+      const frame = store.frames.get('ops');
+      if (message['ok'] && frame && !store.edits?.stale) this.judge(Ops.of(frame), String(message['text']));
+      this.op = ''; // refused or not compiled yet, it stands where it stood
     });
   }
 
@@ -174,21 +181,25 @@ export class DropResult {
     this.op = op;
   }
 
-  /** The grid shows a placement; the last one before the answer is that of the edit. */
-  redrawn(ops: Ops, geometry: Geometry, plane: SVGGElement): void {
+  /** The grid shows a placement. */
+  redrawn(geometry: Geometry, plane: SVGGElement): void {
+    this.geometry = geometry;
+    this.plane = plane;
+  }
+
+  private judge(ops: Ops, answer: string): void {
     const op = this.op ? ops.indexOf.get(this.op) : undefined;
-    if (op === undefined) return;
     const [promised] = this.shown;
+    if (op === undefined || !promised) return;
     const is = coresOf(ops, op);
-    this.op = '';
-    if (!promised || same(promised, is)) return;
     const epoch = ops.epochOf(op);
-    const where = epoch === this.store.epoch ? `row ${is.row}, column ${is.col}` : `epoch ${epoch}`;
-    this.store.say(true, `${ops.name[op]!} was placed at ${where}: its neighbours left no room at the estimated place`);
-    if (epoch !== this.store.epoch) return;
-    const [from, to] = [geometry.box(promised), geometry.box(is)];
+    if (same(promised, is) && epoch === this.store.epoch) return;
+    const where = epoch === this.store.epoch ? `at row ${is.row}, column ${is.col}` : `in epoch ${epoch}`;
+    this.store.say(true, `${answer}. It stands ${where}: its neighbours left no room at the estimated place`);
+    if (epoch !== this.store.epoch || !this.geometry || !this.plane) return;
+    const [from, to] = [this.geometry.box(promised), this.geometry.box(is)];
     const frame = svg('rect', { class: 'tb-ghost', x: to[0], y: to[1], width: to[2], height: to[3], rx: 5 });
-    plane.append(frame);
+    this.plane.append(frame);
     const gone = () => frame.remove();
     if (!('animate' in frame) || matchMedia('(prefers-reduced-motion: reduce)').matches) {
       setTimeout(gone, WAY);

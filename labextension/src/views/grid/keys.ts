@@ -408,11 +408,11 @@ export class GridKeys {
 
   private summary(ops: Ops): string {
     const { epoch } = this.grid.store;
-    const slowest = ops.limitingOf(epoch);
+    const slowest = ops.slowestOf(epoch);
     return [
       `epoch ${epoch} of ${ops.epochs}: ${ops.ofEpoch('ops', epoch)} ops, ${withThousands(ops.epochTimes[epoch]!)} cycles`,
       `${percent(ops.ofEpoch('cores', epoch) / (ops.rows * ops.cols))} of cores, ${percent(ops.busy(epoch))} busy`,
-      slowest < 0 ? '' : `${ops.name[slowest]!} limits it`, `all epochs ${withThousands(ops.total)} cycles`
+      ops.limitsText(epoch) || (slowest < 0 ? '' : `slowest kernel ${ops.name[slowest]!}`), `all epochs ${withThousands(ops.total)} cycles`
     ].filter(Boolean).join('; ');
   }
 }

@@ -153,6 +153,11 @@ export class Legal {
     return this.turn(size).join('×');
   }
 
+  /** The same for a person: "2×4, turned" where the rectangle on the grid lies the other way round. turned: on its way. */
+  said(size: Size, turned = false): string {
+    return `${this.name(size)}${this.transposed !== turned ? ', turned' : ''}`;
+  }
+
   /** What a shape means, each old -> new: cycles of the kernel, as on the tiles; of the op with its data and what that
    *  is; of the epoch's slowest op and which that is; memory, cores. */
   tag(size: Size, ops: Ops): [string, string][] {

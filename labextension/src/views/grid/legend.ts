@@ -46,7 +46,7 @@ export class Legend {
             const paint = loadPaint(v, dark);
             return h('span', { class: 'tb-key tb-colour-key' }, h('i', { style: `background:${paint.fill};border-color:${paint.edge}` }),
               `${100 * v} %`);
-          }), h('span', { class: 'tb-key tb-colour-key' }, '▲ limits its epoch')] // not always the slowest op: the first ops fill the pipeline
+          }), h('span', { class: 'tb-key tb-colour-key' }, '▲ worth enlarging')]
         : []),
       h('span', { class: 'tb-key tb-colour-key tb-wide-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
       h('span', { class: 'tb-key tb-colour-key tb-wide-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),

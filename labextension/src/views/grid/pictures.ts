@@ -47,7 +47,7 @@ export function resizePicture({ ops, geometry, legal }: Scene, { op, from, handl
         (north || south || s[0] === from.rows) && (east || west || s[1] === from.cols), moves);
   if (!snapped) {
     return {
-      wanted, good, lands: null, crowded: false, verdict: why?.name ?? 'NONE', title: `${legal.name(size)} is not legal`,
+      wanted, good, lands: null, crowded: false, verdict: why?.name ?? 'NONE', title: `${legal.said(size)} is not legal`,
       lines: [], note: because, edit: null
     };
   }
@@ -62,7 +62,8 @@ export function resizePicture({ ops, geometry, legal }: Scene, { op, from, handl
   ].filter(Boolean).join('; ');
   return {
     wanted, good, lands, crowded, verdict: good ? 'LEGAL' : why?.name ?? 'NONE',
-    title: same ? legal.name(snapped) : `${legal.name(legal.now)} → ${legal.name(snapped)}`, lines: legal.tag(snapped, ops), note,
+    title: same ? legal.said(snapped) : `${legal.name(legal.now)} → ${legal.said(snapped)}`, lines: legal.tag(snapped, ops), note,
+    refusal: because,
     edit: same ? null : moves ? {
       do: 'many', label: `resize ${name} to ${legal.turn(snapped).join('x')} from ${start.join(',')}`,
       edits: [own, { do: 'move', op: name, start, transposed: ops.get('transposed', op) === 1 }]
@@ -94,25 +95,25 @@ export function placePicture({ ops, geometry, legal, displacement = 'free' }: Sc
   const inside = col + size[1] <= geometry.width && row + size[0] <= geometry.height;
   const lies = (ops.get('transposed', op) === 1) !== turned;
   const move = (which: number, start: Size, transposed: boolean): SingleEdit => ({ do: 'move', op: ops.name[which]!, start, transposed });
-  const lines: [string, string][] = [['size', legal.name([from.rows, from.cols])]];
+  const lines: [string, string][] = [['size', legal.said([from.rows, from.cols], turned)], ['T', 'turns it']];
   if (!good && inside && !alt && displacement !== 'free') {
     const under = (ops.byEpoch[ops.epochOf(op)] ?? []).filter(i => i !== op && meet(coresOf(ops, i), wanted));
     const said = makeRoom(under);
     if (said) {
       return {
-        wanted, good: true, lands: said.at, crowded: true, verdict: 'LEGAL', title: `row ${said.at.row}, column ${said.at.col}${turned ? ', transposed' : ''}`,
+        wanted, good: true, lands: said.at, crowded: true, verdict: 'LEGAL', title: `row ${said.at.row}, column ${said.at.col}`,
         lines, note: said.note, edit: said.edit
       };
     }
   }
   const spot: Size | null = good ? [row, col] : alt ? null : legal.nearestStart(size, row, col);
-  const title = (spot ? `row ${spot[0]}, column ${spot[1]}` : `row ${row}, column ${col}`) + (turned ? ', transposed' : '');
+  const title = (spot ? `row ${spot[0]}, column ${spot[1]}` : `row ${row}, column ${col}`);
   const why = inside ? 'other ops are there' : `${size.join('×')} cores extend beyond the grid`;
   const same = spot !== null && spot[0] === from.row && spot[1] === from.col && !turned;
   return {
     wanted, good, lands: spot ? { ...wanted, row: spot[0], col: spot[1] } : null, crowded: false,
     verdict: good ? 'LEGAL' : 'TAKEN', title, lines,
-    note: good ? '' : spot ? `${why}; lands on the nearest free place` : why,
+    note: good ? '' : !spot ? why : same ? `${why}; it stays where it is` : `${why}; lands on the nearest free place`,
     edit: spot && !same ? move(op, spot, lies) : null
   };
 
@@ -242,7 +243,7 @@ export function groupPlaced(ops: Ops, group: Group, from: Cores, down: number, r
   return {
     wanted: { ...from, row: from.row + down, col: from.col + right }, good, lands: { ...from, row: from.row + d, col: from.col + r },
     crowded: false, verdict: good ? 'LEGAL' : 'TAKEN', title: way ? label : `${count} ops`, lines: [],
-    note: good ? '' : 'not enough room there; they land on the nearest place where all fit',
+    note: good ? '' : d || r ? 'not enough room there; they land on the nearest place where all fit' : 'not enough room there; they stay where they are',
     edit: d || r ? { do: 'many', label, edits } : null,
     more: { wanted: group.at(down, right), lands }
   };

@@ -53,7 +53,7 @@ export const COLUMNS: TableColumn[] = [
     id: 'pcc', label: 'PCC', title: `Once ops were checked. ${FORMULAS.pcc}`, width: 106, text: false,
     value: (o, i) => o.checks?.of(o.name[i]!)?.pcc ?? 2, show: (o, i) => pccText(o, i)
   },
-  pair('grid', 'Grid', FORMULAS.grid, 'rows', 'cols', 60),
+  { ...pair('grid', 'Grid', FORMULAS.grid, 'rows', 'cols', 60), show: (o, i) => o.shapeText(i).replace(', turned', ' ↷') },
   {
     id: 'at', label: 'At', title: FORMULAS.place, width: 50, text: false,
     value: (o, i) => o.get('row', i) * 64 + o.get('col', i), show: (o, i) => `${o.get('row', i)},${o.get('col', i)}`
@@ -184,18 +184,18 @@ export function coreOf(ops: Ops, { op, core }: Row): [number, number] {
 /** The sub-total of an epoch: its slowest op, how long it takes, its cores, how evenly they are at work. */
 export function totalRow(ops: Ops, epoch: number, go: (epoch: number) => void): HTMLElement[] {
   const members = ops.byEpoch[epoch] ?? [];
-  const slowest = ops.limitingOf(epoch);
+  const slowest = ops.slowestOf(epoch);
   const chips = (ops.frame.meta['chips'] as number[] | undefined)?.length ?? 1;
   const words = [
     ops.phaseOf(epoch), quantity(members.length, 'op'), chips > 1 ? `chip ${ops.ofEpoch('chip', epoch)}` : '',
     ops.epochTimes[epoch] ? `${withThousands(ops.epochTimes[epoch])} cycles / input` : '', ops.boundText(epoch),
-    slowest < 0 ? '' : `▲ ${ops.short(slowest)}`, quantity(ops.ofEpoch('cores', epoch), 'core'),
+    ops.slowestText(epoch), quantity(ops.ofEpoch('cores', epoch), 'core'),
     `${percent(ops.busy(epoch))} busy`
   ].filter(Boolean);
   return [
     h('span', { role: 'gridcell', class: 'tb-cell tb-total-head' }, h('button', {
       class: 'tb-link', tabindex: -1, 'data-tb-action': 'table-epoch', title: 'Show this epoch on the grid', onclick: () => go(epoch)
     }, `Epoch ${epoch}`)),
-    h('span', { role: 'gridcell', class: 'tb-cell tb-total-text', title: slowest < 0 ? undefined : `limits the epoch: ${ops.name[slowest]!}` }, words.join(' · '))
+    h('span', { role: 'gridcell', class: 'tb-cell tb-total-text', title: ops.limitsText(epoch) || (slowest < 0 ? undefined : `slowest kernel: ${ops.name[slowest]!}`) }, words.join(' · '))
   ];
 }

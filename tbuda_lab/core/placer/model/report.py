@@ -32,6 +32,7 @@ class EpochCost:
     dram_cores: int
     balance: float
     no_larger: str
+    larger: tuple[int, int] | None
     ops: dict[str, tuple[int, int, str]]
 
 
@@ -56,6 +57,7 @@ class _Figures:
     dram_cores: int
     balance: float
     no_larger: str | _RefusedEdge
+    larger: tuple[int, int] | None
     ops: tuple[tuple[int, int, str], ...]
 
 
@@ -71,7 +73,7 @@ def epoch_cost(problem: Problem, segment: Segment) -> EpochCost:
         why = refusal_text(problem, first + why.producer, first + why.reader, why.reason)
     return EpochCost(
         entry.cores, entry.kernel_cycles, entry.limiter_cycles, names[entry.kernel_op], names[entry.limiter_op],
-        entry.dram_cores, entry.balance, why, dict(zip(names, entry.ops, strict=True)),
+        entry.dram_cores, entry.balance, why, entry.larger, dict(zip(names, entry.ops, strict=True)),
     )  # fmt: skip
 
 
@@ -91,9 +93,11 @@ def _figures(problem: Problem, segment: Segment) -> _Figures:
         work += int(cycles[0]) * int(table["cores"][0])
         cores += int(table["cores"][0])
     worst_kernel, worst_limiter = (max(range(len(ops)), key=lambda at: ops[at][column]) for column in (0, 1))
-    why = why_no_larger(problem, segment, first + worst_limiter)
+    why, larger = why_no_larger(problem, segment, first + worst_limiter)
     balance = work / max(1, limiter * problem.cores)
-    return _Figures(cores, kernel, limiter, worst_kernel, worst_limiter, load.dram_cores, balance, why, tuple(ops))
+    return _Figures(
+        cores, kernel, limiter, worst_kernel, worst_limiter, load.dram_cores, balance, why, larger, tuple(ops)
+    )
 
 
 def report(
@@ -114,6 +118,7 @@ def report(
             epoch.balance,
             blocked[index],
             epoch.no_larger,
+            epoch.larger,
         )
         for index, epoch in enumerate(epochs)
     )
@@ -157,9 +162,9 @@ def _fewest_cores(rows: np.ndarray, fitting: np.ndarray, cycles: np.ndarray) -> 
     return fastest[np.lexsort((fastest, cycles[fastest], rows["cores"][fastest]))][:_TRIED]
 
 
-def why_no_larger(problem: Problem, segment: Segment, op: int) -> str | _RefusedEdge:
-    """What keeps an op of an epoch from a candidate that is faster with all it reads and writes: that there is none,
-    cores, edges, room, or that the epoch would be no faster for it. op: its number."""
+def why_no_larger(problem: Problem, segment: Segment, op: int) -> tuple[str | _RefusedEdge, tuple[int, int] | None]:
+    """(what keeps an op of an epoch from a candidate that is faster with all it reads and writes: that there is none,
+    cores, edges, room, or that the epoch would be no faster for it; the shape where nothing does). op: its number."""
     first, last = segment.first, segment.last
     rows = dict(zip(range(first, last), segment.rows, strict=True))
     _, limiter, load = measure(problem, first, last, rows)
@@ -181,12 +186,12 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str | _Refused
         )[:, 0]
         what = limiter_name(int(here.argmax()), where, output)
         none = "none of the candidates that its override leaves" if table.overridden else "no legal candidate"
-        return f"{none} is faster: it is limited by its {spoken(what)}"
+        return f"{none} is faster: it is limited by its {spoken(what)}", None
     cores = table.rows["cores"][faster].astype(np.int64)
     own = int(table.rows["cores"][rows[op]])
     free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items())
     if int(cores.min()) > own + free:
-        return f"the next faster candidate takes {int(cores.min()) - own} cores more, {free} are free"
+        return f"the next faster candidate takes {int(cores.min()) - own} cores more, {free} are free", None
     fitting = faster[cores <= own + free]
     order = _fewest_cores(table.rows, fitting, cycles)
     book = EdgeCompatibility(problem, first, last, {})
@@ -195,15 +200,15 @@ def why_no_larger(problem: Problem, segment: Segment, op: int) -> str | _Refused
     if not joined:
         assert book.refusal is not None
         producer, reader, reason = book.refusal
-        return _RefusedEdge(producer - first, reader - first, reason)
+        return _RefusedEdge(producer - first, reader - first, reason), None
     unplaced = 0
     for row in joined:
         placed = place_rows(problem, first, last, {**rows, op: row})
         if placed is None:
             unplaced += 1
         elif placed.limiter_cycles < limiter:
-            grid = table.rows[row]
-            return f"legal: {int(grid['grid_r'])}x{int(grid['grid_c'])} would make the epoch faster"
+            grid = int(table.rows[row]["grid_r"]), int(table.rows[row]["grid_c"])
+            return f"legal: {grid[0]}x{grid[1]} would make the epoch faster", grid
     if unplaced == len(joined):
-        return f"{free} cores are free, but in no rectangle for a faster candidate"
-    return "the epoch would be no faster: its traffic, or another op, takes as long"
+        return f"{free} cores are free, but in no rectangle for a faster candidate", None
+    return "the epoch would be no faster: its traffic, or another op, takes as long", None
