@@ -6,7 +6,7 @@ import { handFrame } from './fixture.js';
 
 const times = (cycles: number, late: number) => ({ cycles, device: [[0, 0, 40], [1, 40, 80], [2, late, cycles]], link: [['w', 80, late]] });
 
-function view(): { element: HTMLElement; store: Store; sent: Record<string, unknown>[] } {
+function view(more: Record<string, unknown> = {}): { element: HTMLElement; store: Store; sent: Record<string, unknown>[] } {
   const sent: Record<string, unknown>[] = [];
   const host: Host = { live: true, get: () => undefined, set: () => undefined, on: () => () => undefined, send: m => sent.push(m), onMessage: () => () => undefined };
   const store = new Store(host);
@@ -15,7 +15,7 @@ function view(): { element: HTMLElement; store: Store; sent: Record<string, unkn
     graphs: [{ title: 'net (spatial)', name: 'net', mapping: 'spatial' }, { title: 'net (section)', name: 'net', mapping: 'section' }],
     sections: ['fwd', 'bckwd', 'opt'].map(kind => ({ kind, cycles: 40, ops: 3 })),
     steps: [{ section: 'fwd', step: 'loop', count: 2, body: [{ step: 'push', tensor: 'x' }, { step: 'store', tensor: 'y', region: 'cache' }] }],
-    timelines: { normal: times(140, 100), inorder: times(130, 90) }
+    timelines: { normal: times(140, 100), inorder: times(130, 90) }, ...more
   }, []));
   const { element } = new ProgramView(store);
   document.body.append(element);
@@ -23,6 +23,40 @@ function view(): { element: HTMLElement; store: Store; sent: Record<string, unkn
 }
 
 const all = (element: HTMLElement, what: string) => [...element.querySelectorAll<HTMLElement>(what)];
+
+const ir = {
+  graphs: [
+    { id: 'main graph', inputs: [], outputs: [], ops: [
+      { op: 'y', type: 'Call', runs: 'called', why: '', line: 'a.py:3', calls: ['layer(1)'], segments: [] },
+      { op: 'n', type: 'TopK', runs: 'host', why: 'order statistics', line: 'a.py:4', calls: [], segments: [] }] },
+    { id: 'layer(1)', inputs: ['x'], outputs: ['z'], ops: [{ op: 'z', type: 'Add', runs: 'grid', why: '', line: 'a.py:1', calls: [], segments: [0, 2] }] }
+  ],
+  segments: [{ number: 0, ops: 1, cut: '', epoch: 0 }, { number: 2, ops: 2, cut: 'TopK', epoch: 2 }],
+  streams: [{ name: 's', way: 'from the host', shape: [2, 3], type: 'int32' }],
+  buffers: [{ id: 1, entries: 4, shape: [3], type: 'float32' }], variables: [], replicas: 1
+};
+
+describe('the graphs of an Ir', () => {
+  it('say what runs where and why, and lead from a call to its graph and from an op to its segment', () => {
+    const { element, store } = view({ record: ir });
+    const text = element.textContent;
+    for (const part of ['order statistics', 'int32 (2, 3)', 'TopK', 'the beginning', 'grid, segment']) expect(text).toContain(part);
+    const called = [...element.querySelectorAll('details')].at(-1)!;
+    called.scrollIntoView = () => undefined;
+    expect(called.open).toBe(false);
+    element.querySelector<HTMLElement>('[data-tb-action=called-graph]')!.click();
+    expect(called.open).toBe(true);
+    all(element, '[data-tb-action=segment]')[1]!.click();
+    expect(store.epoch).toBe(2);
+  });
+
+  it('say their steps in words', () => {
+    const { element } = view({ record: ir, steps: [
+      { step: 'load_stream', stream: 's', slot: 'x' }, { step: 'host_op', kind: 'TopK', ins: ['x'], outs: ['n'] },
+      { step: 'branch', condition: 'c', then: [{ step: 'move', pairs: [['a', 'b']] }], otherwise: [] }] });
+    expect(all(element, 'li').map(li => li.firstElementChild!.nextSibling!.textContent)).toEqual([' x (stream s)', ' TopK: x to n', ' by c', ' b to a']);
+  });
+});
 
 describe('the host program', () => {
   it('shows replicas side by side in the mode that was traced', () => {

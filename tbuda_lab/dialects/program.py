@@ -25,6 +25,7 @@ from tbuda_lab.core.files import Budget, atomic_file, parse_json, parse_npy
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, GraphError, NodeKind, parse_graph, print_graph
+from tbuda_lab.core.graph.phases import direction_of, forward_part
 from tbuda_lab.core.graph.text import array_table
 from tbuda_lab.core.graph.verify import problems
 from tbuda_lab.core.netlist import dumps
@@ -126,7 +127,7 @@ KIND_OF = {"fwd": "fwd", "bwd": "bckwd", "opt": "opt"}
 class GraphProgram:
     """One graph of a program. sample: an input of the traced graph by its name; netlist: SHA-256 of the netlist that
     was compiled; losses: positions of the outputs at which the backward pass begins; notes: what there is to say, shown
-    in the workbench."""
+    in the workbench; record: what a dialect tells of a program of several graphs (`popxl.programs.record_of`)."""
 
     name: str
     mapping: str
@@ -142,6 +143,7 @@ class GraphProgram:
     reduce_on_device: bool = False
     notes: tuple[str, ...] = ()
     losses: tuple[int, ...] = ()
+    record: Mapping[str, Any] | None = None
 
     @property
     def trains(self) -> bool:
@@ -381,4 +383,14 @@ def program_frame(
         "timelines": timelines if program.trains else {"normal": timelines["normal"]},
         "clock": float(result.device.clock_hz),
     }  # fmt: skip
+    if program.record is not None:
+        meta["record"] = {**program.record, "segments": _with_epochs(program.record["segments"], result)}
     return Frame("program", meta)
+
+
+def _with_epochs(segments: Sequence[Mapping[str, Any]], result: CompileResult) -> list[dict[str, Any]]:
+    """Segments with the first epoch of each."""
+    first: dict[str, int] = {}
+    for epoch in result.placement.epochs:
+        first.setdefault(epoch.direction, epoch.index)
+    return [{**s, "epoch": first.get(direction_of(forward_part(s["number"])), 0)} for s in segments]

@@ -54,10 +54,10 @@ def encode8(values: np.ndarray, form: DataType, nan_on_overflow: bool = True) ->
 
 
 def _form(form: Any) -> DataType:
-    form = DataType.as_dtype(form) if form is not None else dtypes.float8_143
-    if not form.is_float8:
-        raise TypeError(f"{form!r} is no 8-bit float; there are float8_143 and float8_152")
-    return form
+    chosen: DataType = DataType.as_dtype(form) if form is not None else dtypes.float8_143
+    if not chosen.is_float8:
+        raise TypeError(f"{chosen!r} is no 8-bit float; there are float8_143 and float8_152")
+    return chosen
 
 
 def host_pow2scale_cast_to_fp8(

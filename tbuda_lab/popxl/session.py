@@ -11,6 +11,7 @@ from tbuda_lab.popxl.environment import log, take_environment
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.executable import Executable
 from tbuda_lab.popxl.ir import Ir
+from tbuda_lab.popxl.programs import program_of
 from tbuda_lab.popxl.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tbuda_lab.popxl.tensor import Constant, Tensor, Variable
 from tbuda_lab.popxl.utils import DeviceDescription, as_array, product, to_device_count, to_numpy
@@ -36,6 +37,7 @@ class Session:
         self._compiled_for = self._device = self._described(device_desc)
         take_environment()
         self.executable = Executable(ir)
+        self.buda_programs = lambda: (program_of(self.executable),)  # what the workbench opens
         ir._frozen = True
         ir._session = self  # type: ignore[attr-defined]
         self._attached = False

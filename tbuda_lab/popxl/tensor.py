@@ -195,28 +195,28 @@ class Tensor:
         return self.transpose_()
 
     def transpose(self, permutation: Sequence[int] | None = None) -> Tensor:
-        return _ops().transpose(self, permutation)
+        return _op("transpose", self, permutation)
 
     def transpose_(self, permutation: Sequence[int] | None = None) -> Tensor:
-        return _ops().transpose_(self, permutation)
+        return _op("transpose_", self, permutation)
 
     def reshape(self, shape: Sequence[int]) -> Tensor:
-        return _ops().reshape(self, shape)
+        return _op("reshape", self, shape)
 
     def reshape_(self, shape: Sequence[int]) -> Tensor:
-        return _ops().reshape_(self, shape)
+        return _op("reshape_", self, shape)
 
     def flatten(self) -> Tensor:
-        return _ops().flatten(self)
+        return _op("flatten", self)
 
     def flatten_(self) -> Tensor:
-        return _ops().flatten_(self)
+        return _op("flatten_", self)
 
     def detach(self) -> Tensor:
-        return _ops().detach(self)
+        return _op("detach", self)
 
     def detach_(self) -> Tensor:
-        return _ops().detach_(self)
+        return _op("detach_", self)
 
     def diag(self) -> Tensor:
         """The diagonal of a square matrix. Raises `ValueError` for anything else."""
@@ -226,7 +226,7 @@ class Tensor:
         return self.flatten()[:: size + 1] if size > 1 else self.flatten()
 
     def copy_to_ipu(self, destination: int, source: int | None = None) -> Tensor:
-        return _ops().ipu_copy(self, destination, source)
+        return _op("ipu_copy", self, destination, source)
 
     # -- operators -------------------------------------------------------------------------------------------
     def _ensure_tensor(self, other: Any, dtype: dtypes.dtype | None = None, raise_on_empty: bool = True) -> Tensor:
@@ -240,67 +240,67 @@ class Tensor:
         return constant(array, dtype or self._dtype)
 
     def __add__(self, other: Any) -> Tensor:
-        return _ops().add(self, self._ensure_tensor(other))
+        return _op("add", self, self._ensure_tensor(other))
 
     def __radd__(self, other: Any) -> Tensor:
-        return _ops().add(self._ensure_tensor(other), self)
+        return _op("add", self._ensure_tensor(other), self)
 
     def __iadd__(self, other: Any) -> Tensor:
-        return _ops().add_(self, self._ensure_tensor(other))
+        return _op("add_", self, self._ensure_tensor(other))
 
     def __sub__(self, other: Any) -> Tensor:
-        return _ops().sub(self, self._ensure_tensor(other))
+        return _op("sub", self, self._ensure_tensor(other))
 
     def __rsub__(self, other: Any) -> Tensor:
-        return _ops().sub(self._ensure_tensor(other), self)
+        return _op("sub", self._ensure_tensor(other), self)
 
     def __mul__(self, other: Any) -> Tensor:
-        return _ops().mul(self, self._ensure_tensor(other))
+        return _op("mul", self, self._ensure_tensor(other))
 
     def __rmul__(self, other: Any) -> Tensor:
-        return _ops().mul(self._ensure_tensor(other), self)
+        return _op("mul", self._ensure_tensor(other), self)
 
     def __truediv__(self, other: Any) -> Tensor:
-        return _ops().div(self, self._ensure_tensor(other))
+        return _op("div", self, self._ensure_tensor(other))
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return _ops().div(self._ensure_tensor(other), self)
+        return _op("div", self._ensure_tensor(other), self)
 
     def __mod__(self, other: Any) -> Tensor:
-        return _ops().fmod(self, self._ensure_tensor(other))
+        return _op("fmod", self, self._ensure_tensor(other))
 
     def __rmod__(self, other: Any) -> Tensor:
-        return _ops().fmod(self._ensure_tensor(other), self)
+        return _op("fmod", self._ensure_tensor(other), self)
 
     def __pow__(self, other: Any) -> Tensor:
-        return _ops().pow(self, self._ensure_tensor(other))
+        return _op("pow", self, self._ensure_tensor(other))
 
     def __rpow__(self, other: Any) -> Tensor:
-        return _ops().pow(self._ensure_tensor(other), self)
+        return _op("pow", self._ensure_tensor(other), self)
 
     def __neg__(self) -> Tensor:
-        return _ops().negate(self)
+        return _op("negate", self)
 
     def __matmul__(self, other: Any) -> Tensor:
-        return _ops().matmul(self, self._ensure_tensor(other))
+        return _op("matmul", self, self._ensure_tensor(other))
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        return _ops().matmul(self._ensure_tensor(other), self)
+        return _op("matmul", self._ensure_tensor(other), self)
 
     def __and__(self, other: Any) -> Tensor:
-        return _ops().logical_and(self, self._ensure_tensor(other))
+        return _op("logical_and", self, self._ensure_tensor(other))
 
     def __rand__(self, other: Any) -> Tensor:
-        return _ops().logical_and(self._ensure_tensor(other), self)
+        return _op("logical_and", self._ensure_tensor(other), self)
 
     def __or__(self, other: Any) -> Tensor:
-        return _ops().logical_or(self, self._ensure_tensor(other))
+        return _op("logical_or", self, self._ensure_tensor(other))
 
     def __ror__(self, other: Any) -> Tensor:
-        return _ops().logical_or(self._ensure_tensor(other), self)
+        return _op("logical_or", self._ensure_tensor(other), self)
 
     def __invert__(self) -> Tensor:
-        return _ops().logical_not(self)
+        return _op("logical_not", self)
 
     def __getitem__(self, key: Any) -> Tensor:
         """Integers and slices, as in NumPy; whole numbers in a tensor pick along dim 0; a mask of bools makes zeros.
@@ -327,9 +327,9 @@ class Tensor:
             raise TypeError(f"a tensor is indexed by integers or bools, not {key.dtype}")
         if mask:
             condition = key if isinstance(key, Tensor) else constant(key, dtypes.bool)
-            return _ops().where(condition, self, constant(0, self._dtype))
+            return _op("where", condition, self, constant(0, self._dtype))
         indices = key if isinstance(key, Tensor) else constant(key, dtypes.int32)
-        return _ops().gather(self, indices)
+        return _op("gather", self, indices)
 
     def _sliced(self, keys: tuple[Any, ...]) -> Tensor:
         starts: list[int] = []
@@ -359,12 +359,12 @@ class Tensor:
             axes.append(axis)
         result: Tensor = self
         if axes:
-            result = _ops().slice(result, starts, stops, steps, axes)
+            result = _op("slice", result, starts, stops, steps, axes)
         if any(step > 1 for step in strides):
-            result = _ops().subsample(result, strides)
+            result = _op("subsample", result, strides)
         if gone:
-            result = _ops().squeeze(result, gone)
-        return result if result is not self else _ops().slice(self)
+            result = _op("squeeze", result, gone)
+        return result if result is not self else _op("slice", self)
 
 
 TensorByRef = type("TensorByRef", (Tensor,), {"__doc__": "Annotation of an argument that a graph may modify."})
@@ -380,7 +380,7 @@ class Constant(_Stored):
     """Holds data that nothing changes."""
 
     def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]
-        return _ops().ipu_copy(self, dst, src)
+        return _op("ipu_copy", self, dst, src)
 
 
 class Variable(_Stored):
@@ -393,7 +393,7 @@ class Variable(_Stored):
     _in_sync: bool
 
     def copy_to_ipu(self, dst: int, src: int) -> Tensor:  # type: ignore[override]
-        return _ops().ipu_copy(self, dst, src)
+        return _op("ipu_copy", self, dst, src)
 
     @property
     def replica_grouping(self) -> ReplicaGrouping:
@@ -413,10 +413,12 @@ class Variable(_Stored):
         return self._grouping._host_shape(self._shape)
 
 
-def _ops() -> Any:
+def _op(name: str, *arguments: Any) -> Tensor:
+    """A function of `ops`, which is imported when it is first needed: it needs the classes above."""
     from tbuda_lab.popxl import ops
 
-    return ops
+    made: Tensor = getattr(ops, name)(*arguments)
+    return made
 
 
 from tbuda_lab.popxl.factories import (  # noqa: E402 - they make the classes above

@@ -1,16 +1,18 @@
-"""A SambaFlow program in the workbench: a PEF, a traced model, its graphs, sections and replicas."""
+"""A dialect's program in the workbench: a PEF, a traced model, an Ir; its graphs, sections and replicas."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from tbuda_lab import samba
+from tbuda_lab import popxl, samba
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.dialects.program import read_programs, schedules, sections_of
+from tbuda_lab.popxl import ops
 from tbuda_lab.samba import utils
 from tbuda_lab.widgets import BringUp, ProgramView
 from tests.widgets.test_labcomm import Pipe
@@ -166,3 +168,33 @@ def test_a_damaged_pef_is_refused(program: tuple[str, torch.nn.Module], tmp_path
         path.write_bytes(bad)
         with pytest.raises(InputError, match="not a PEF"):
             read_programs(path)
+
+
+def test_an_ir_opens_with_its_graphs_segments_and_streams() -> None:
+    """What runs where and why, by op and call site; what cut the segments, and the epoch of each."""
+    ir = popxl.Ir(2)
+    with ir.main_graph, popxl.in_sequence():
+        stream = popxl.h2d_stream((3, 4), popxl.float32, "in")
+        x, v = ops.host_load(stream), popxl.variable(np.ones((3, 4), np.float32), name="v")
+        layer = ir.create_graph(lambda x, v: ops.tanh(x) * v, x, v)
+        (y,) = ops.call(layer, x, v)
+        floored = ops.floor(y)
+        total = ops.collectives.replicated_all_reduce(ops.exp(floored))
+        out = popxl.d2h_stream(total.shape, total.dtype, "out")
+        ops.host_store(out, total)
+    session = popxl.Session(ir, "ipu_model")
+    view = ProgramView(session)
+    view.hub.wait(120)
+    meta = view.hub.frames["program"].meta
+    record = meta["record"]
+    assert meta["replicas"] == record["replicas"] == 2 and [s["ops"] for s in record["segments"]] == [2, 1]
+    assert [s["cut"] for s in record["segments"]][1] == "Floor" and [s["epoch"] for s in record["segments"]] == [0, 1]
+    main, called = record["graphs"]
+    told = {o["type"]: (o["runs"], o["why"], o["segments"]) for o in (*main["ops"], *called["ops"])}
+    assert told["Floor"] == ("host", "rounding", []) and told["Tanh"][::2] == ("grid", [0])
+    assert told["Exp"][::2] == ("grid", [1]) and told["Call"][0] == "called"
+    assert [(s["name"], s["way"]) for s in record["streams"]] == [("in", "from the host"), ("out", "to the host")]
+    assert record["variables"][0]["name"] == "v"
+    assert [o["calls"] for o in main["ops"] if o["type"] == "Call"] == [[called["id"]]]
+    html = view.static().html
+    assert "rounding" in html and "segment 1" in html and "exchange" in html

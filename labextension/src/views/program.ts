@@ -17,6 +17,35 @@ interface Step {
   tensors?: string[];
   count?: number;
   body?: Step[];
+  stream?: string;
+  slot?: string;
+  kind?: string;
+  ins?: string[];
+  outs?: string[];
+  into?: string;
+  buffer?: number;
+  pairs?: [string, string][];
+  condition?: string;
+  then?: Step[];
+  otherwise?: Step[];
+}
+/** What a dialect tells of a program of several graphs: `popxl.programs.record_of`. */
+interface Ir {
+  graphs: { id: string; inputs: string[]; outputs: string[]; ops: IrOp[] }[];
+  segments: { number: number; ops: number; cut: string; epoch: number }[];
+  streams: { name: string; way: string; shape: number[]; type: string }[];
+  buffers: { id: number; entries: number; shape: number[]; type: string }[];
+  variables: { name: string; shape: number[]; type: string; groups: number }[];
+  replicas: number;
+}
+interface IrOp {
+  op: string;
+  type: string;
+  runs: string;
+  why: string;
+  line: string;
+  calls: string[];
+  segments: number[];
 }
 interface Times {
   cycles: number;
@@ -33,6 +62,7 @@ interface Program {
   sections: Section[];
   steps: Step[];
   timelines: Record<string, Times>;
+  record?: Ir;
 }
 
 const WIDTH = 900;
@@ -85,7 +115,9 @@ export class ProgramView {
         this.render();
       })] : []),
       h('span', {}, `${program.mapping} · ${program.replicas} ${program.replicas === 1 ? 'device' : 'replicas'} · ${withThousands(Math.round(program.timelines[this.mode]!.cycles))} cycles per run`));
-    this.body.replaceChildren(this.times(program), h('div', { class: 'tb-program-columns' }, this.sections(program), this.steps(program.steps)));
+    this.body.replaceChildren(
+      this.times(program), h('div', { class: 'tb-program-columns' }, this.sections(program), this.steps(program.steps)),
+      ...(program.record ? this.graphs(program.record) : []));
     this.mark();
   }
 
@@ -133,7 +165,38 @@ export class ProgramView {
 
   private steps(steps: Step[]): HTMLElement {
     return h('ol', { class: 'tb-program-steps', 'aria-label': 'Steps of the host program' }, ...steps.map(step => h('li', { 'data-tb-step': step.step },
-      step.section ? `${step.section}: ` : '', h('b', {}, step.step.replace('_', ' ')), ` ${said(step)}`, step.body ? this.steps(step.body) : '')));
+      step.section ? `${step.section}: ` : '', h('b', {}, step.step.replace('_', ' ')), ` ${said(step)}`,
+      ...[step.body, step.then, step.otherwise].filter(part => part !== undefined).map(part => this.steps(part)))));
+  }
+
+  /** The graphs of an Ir, each with its ops: what runs each and why, and the graphs that a call leads to. */
+  private graphs(ir: Ir): HTMLElement[] {
+    const table = (head: string[], rows: (string | HTMLElement)[][]) => h('table', { class: 'tb-plain' },
+      h('thead', {}, h('tr', {}, ...head.map(text => h('th', {}, text)))),
+      h('tbody', {}, ...rows.map(cells => h('tr', {}, ...cells.map(cell => h('td', {}, cell))))));
+    const form = (one: { shape: number[]; type: string }) => `${one.type} (${one.shape.join(', ')})`;
+    const lead = (id: string) => h('button', {
+      class: 'tb-button', 'data-tb-action': 'called-graph', 'data-tb-graph': id, onclick: () => {
+        const target = [...this.body.querySelectorAll<HTMLDetailsElement>('details[data-tb-graph]')].find(one => one.dataset['tbGraph'] === id);
+        if (!target) return;
+        target.open = true;
+        target.scrollIntoView({ block: 'nearest' });
+        target.querySelector('summary')!.focus();
+      }
+    }, id);
+    const place = (op: IrOp) => op.segments.length === 0 ? op.runs : h('span', {}, `${op.runs}, segment `, ...op.segments.map(k =>
+      h('button', { class: 'tb-button', 'data-tb-action': 'segment', onclick: () => this.store.setEpoch(ir.segments.find(s => s.number === k)?.epoch ?? 0) }, String(k))));
+    const parts = ir.graphs.map((graph, k) => h('details', { class: 'tb-program-graph', 'data-tb-graph': graph.id, ...(k === 0 ? { open: true } : {}) },
+      h('summary', {}, `${graph.id}: ${graph.ops.length} ops, takes ${graph.inputs.join(', ') || 'nothing'}, gives ${graph.outputs.join(', ') || 'nothing'}`),
+      table(['Op', 'Kind', 'Runs on', 'Why', 'Calls', 'Line'], graph.ops.map(op => [
+        op.op, op.type, place(op), op.why, h('span', {}, ...op.calls.map(lead)), op.line]))));
+    return [
+      table(['Segment', 'Ops', 'Cut by'], ir.segments.map(s => [String(s.number), String(s.ops), s.cut || 'the beginning'])),
+      ...(ir.streams.length ? [table(['Stream', 'Way', 'Holds'], ir.streams.map(s => [s.name, s.way, form(s)]))] : []),
+      ...(ir.variables.length ? [table(['Variable', 'Holds', 'Groups of replicas'], ir.variables.map(v => [v.name, form(v), String(v.groups)]))] : []),
+      ...(ir.buffers.length ? [table(['Remote buffer', 'Entries', 'Each holds'], ir.buffers.map(b => [String(b.id), String(b.entries), form(b)]))] : []),
+      ...parts
+    ];
   }
 
   /** The section whose epoch the grid shows. */
@@ -145,5 +208,11 @@ export class ProgramView {
 function said(step: Step): string {
   if (step.step === 'loop') return `${step.count} times`;
   if (step.step === 'collective') return `mean of ${step.tensors!.length} gradients over the replicas`;
+  if (step.step === 'host_op') return `${step.kind}: ${step.ins!.join(', ')} to ${step.outs!.join(', ')}`;
+  if (step.step === 'move') return step.pairs!.map(([target, source]) => `${source} to ${target}`).join(', ');
+  if (step.step === 'branch') return `by ${step.condition}`;
+  if (step.step === 'exchange') return `${step.kind} of ${step.slot} into ${step.into}`;
+  if (step.buffer !== undefined) return `${step.slot} (buffer ${step.buffer})`;
+  if (step.slot !== undefined) return step.stream === undefined ? step.slot : `${step.slot} (stream ${step.stream})`;
   return `${step.tensor ?? step.program ?? step.name ?? ''}${step.region ? ` (region ${step.region})` : ''}`;
 }

@@ -102,7 +102,8 @@ def _or(g: Ground, a: Attrs, x: str, y: str) -> str:
 
 
 def _increment_mod(a: Attrs, x: np.ndarray) -> np.ndarray:
-    return np.fmod(x + np.asarray(a["increment"]).astype(x.dtype), np.asarray(a["modulus"]).astype(x.dtype))
+    increment, modulus = (np.asarray(a[name]).astype(x.dtype) for name in ("increment", "modulus"))
+    return np.asarray(np.fmod(x + increment, modulus))
 
 
 _unary("Abs", unary.Abs(), torch.abs, np.abs)

@@ -376,7 +376,7 @@ def _gather_grad(a: Attrs, grad: np.ndarray, indices: np.ndarray) -> np.ndarray:
     rows = one_hot_rows(indices, shape[axis])
     flat = np.moveaxis(grad, range(axis, axis + many), range(many)).reshape(len(rows), -1)
     rest = [n for k, n in enumerate(shape) if k != axis]
-    return np.moveaxis((rows.T @ flat).reshape(shape[axis], *rest), 0, axis).astype(grad.dtype)
+    return np.asarray(np.moveaxis((rows.T @ flat).reshape(shape[axis], *rest), 0, axis).astype(grad.dtype))
 
 
 def _gather_grad_grid(g: Ground, a: Attrs, grad: str, rows: str) -> str:
@@ -397,7 +397,7 @@ def _nll_grad(a: Attrs, probs: np.ndarray, labels: np.ndarray, grad: np.ndarray)
     flat = probs.reshape(-1, probs.shape[-1]).astype(np.float32)
     slope = -rows if a["log_prob"] else -rows / np.maximum(flat, SMALLEST)
     scale = grad.reshape(-1, 1) if a["reduction"] == "none" else grad * counts[-1]
-    return (slope * scale).reshape(probs.shape).astype(probs.dtype)
+    return np.asarray((slope * scale).reshape(probs.shape).astype(probs.dtype))
 
 
 def _nll_grad_grid(g: Ground, a: Attrs, probs: str, rows: str, share: str, grad: str) -> str:

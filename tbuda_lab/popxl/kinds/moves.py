@@ -72,7 +72,7 @@ def _split_grid(g: Ground, a: Attrs, x: str) -> tuple[str, ...]:
 def _cast(a: Attrs, x: np.ndarray) -> np.ndarray:
     target = dtype.from_name(a["to"]).as_numpy()
     if x.dtype.kind == "f" and target.kind in "iu":
-        return np.trunc(np.nan_to_num(x)).astype(np.int64).astype(target)
+        return np.asarray(np.trunc(np.nan_to_num(x)).astype(np.int64).astype(target))
     return x.astype(target)
 
 

@@ -114,7 +114,7 @@ def _nll(a: Attrs, probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     logs = wide if a["log_prob"] else np.log(np.maximum(wide, SMALLEST))
     each = -(np.where(rows > 0, logs, 0) * rows).sum(-1)
     if a["reduction"] == "none":
-        return each.reshape(labels.shape).astype(probs.dtype)
+        return np.asarray(each.reshape(labels.shape).astype(probs.dtype))
     return np.asarray(each.sum() * counts[-1]).astype(probs.dtype)
 
 
@@ -258,10 +258,10 @@ def interpolation(a: Attrs, size: int, out: int, scale: float) -> np.ndarray:
         k = -0.75  # ONNX's coefficient
 
         def near(d: np.ndarray) -> np.ndarray:
-            return ((k + 2) * d - (k + 3)) * d * d + 1
+            return np.asarray(((k + 2) * d - (k + 3)) * d * d + 1)
 
         def far(d: np.ndarray) -> np.ndarray:
-            return ((k * d - 5 * k) * d + 8 * k) * d - 4 * k
+            return np.asarray(((k * d - 5 * k) * d + 8 * k) * d - 4 * k)
 
         weights = [(low - 1, far(part + 1)), (low, near(part)), (low + 1, near(1 - part)), (low + 2, far(2 - part))]
     for pixel, weight in weights:
@@ -347,7 +347,7 @@ def _mask(a: Attrs, x: np.ndarray, seed: np.ndarray) -> np.ndarray:
 
 
 def _dropout(a: Attrs, x: np.ndarray, seed: np.ndarray) -> np.ndarray:
-    return (x * _mask(a, x, seed)).astype(x.dtype)
+    return np.asarray((x * _mask(a, x, seed)).astype(x.dtype))
 
 
 def _split_seed(a: Attrs, seed: np.ndarray, modifier: np.ndarray) -> np.ndarray:

@@ -12,15 +12,20 @@ from tbuda_lab.popxl.lowering.values import Block, Instr
 def realisations_of(blocks: Mapping[str, Block], strict: bool = False) -> tuple[Realisation, ...]:
     """One entry for each op and call site, in order. strict: raise `UnsupportedOp` where the host calculates what has
     no reason of `ALLOWED`."""
+    entries = tuple(entries_by_op(blocks).values())
+    if strict:
+        refuse_host(entries)
+    return entries
+
+
+def entries_by_op(blocks: Mapping[str, Block]) -> dict[Op, Realisation]:
+    """By op and call site what became of it, in order; what nothing reads is not among them."""
     by_op: dict[Op, list[Instr]] = {}
     for block in blocks.values():
         for instr in block.all_instrs():
             if instr.op is not None:
                 by_op.setdefault(instr.op, []).append(instr)
-    entries = tuple(_entry(op, instrs) for op, instrs in by_op.items())
-    if strict:
-        refuse_host(entries)
-    return entries
+    return {op: _entry(op, instrs) for op, instrs in by_op.items()}
 
 
 def _entry(op: Op, instrs: list[Instr]) -> Realisation:

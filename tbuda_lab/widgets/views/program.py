@@ -191,8 +191,41 @@ def program_html(frame: Frame | None) -> str:
     return (
         f"<p><b>{escape(meta['graph'])}</b> · {escape(meta['mapping'])} · {device} · "
         f"graphs: {graphs}</p>{_times_svg(meta)}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<ul>{modes}</ul><ol>{steps}</ol>"
+        f"<ul>{modes}</ul><ol>{steps}</ol>{_record_html(meta.get('record'))}"
     )
+
+
+def _record_html(record: Mapping[str, Any] | None) -> str:
+    """The graphs of an Ir with their ops, its segments, streams, variables and buffers, as tables."""
+    if record is None:
+        return ""
+
+    def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+        if not rows:
+            return ""
+        cells = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
+        return f"<table><thead><tr>{''.join(f'<th>{h}</th>' for h in head)}</tr></thead><tbody>{cells}</tbody></table>"
+
+    def form(one: Mapping[str, Any]) -> str:
+        return f"{one['type']} ({', '.join(map(str, one['shape']))})"
+
+    def place(op: Mapping[str, Any]) -> str:
+        return f"{op['runs']}, segment {', '.join(map(str, op['segments']))}" if op["segments"] else str(op["runs"])
+
+    parts = [
+        table(("segment", "ops", "cut by"),
+              [(s["number"], s["ops"], s["cut"] or "the beginning") for s in record["segments"]]),
+        table(("stream", "way", "holds"), [(s["name"], s["way"], form(s)) for s in record["streams"]]),
+        table(("variable", "holds", "groups of replicas"),
+              [(v["name"], form(v), v["groups"]) for v in record["variables"]]),
+        table(("remote buffer", "entries", "each holds"),
+              [(b["id"], b["entries"], form(b)) for b in record["buffers"]]),
+    ]  # fmt: skip
+    for graph in record["graphs"]:
+        ops = [(o["op"], o["type"], place(o), o["why"], ", ".join(o["calls"]), o["line"]) for o in graph["ops"]]
+        parts.append(f"<details><summary>{escape(graph['id'])}: {len(ops)} ops</summary>"
+                     f"{table(('op', 'kind', 'runs on', 'why', 'calls', 'line'), ops)}</details>")  # fmt: skip
+    return "".join(parts)
 
 
 _WIDTH, _LEFT, _ROW = 900, 84, 29
@@ -234,6 +267,18 @@ def step_texts(steps: Sequence[Mapping[str, Any]], indent: str = "") -> list[str
         if step["step"] == "loop":
             texts += [f"{indent}{section}loop {step['count']} times", *step_texts(step["body"], indent + "· ")]
             continue
+        if step["step"] == "branch":
+            texts.append(f"{indent}{section}branch by {step['condition']}")
+            inside = indent + "· "
+            texts += [*step_texts(step["then"], inside), f"{indent}else", *step_texts(step["otherwise"], inside)]
+            continue
+        if "slot" in step:
+            beside = [f"{k} {step[k]}" for k in ("stream", "buffer") if k in step]
+            what = step["slot"] + (f" ({beside[0]})" if beside else "")
+        elif step["step"] == "host_op":
+            what = f"{step['kind']}: {', '.join(step['ins'])} to {', '.join(step['outs'])}"
+        elif step["step"] == "move":
+            what = ", ".join(f"{source} to {target}" for target, source in step["pairs"])
         if step["step"] == "collective":
             what = f"mean of {len(step['tensors'])} gradients"
         region = f" ({step['region']})" if "region" in step else ""
