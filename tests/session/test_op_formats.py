@@ -10,9 +10,10 @@ from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.errors import OverrideError, PipelineError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.lowering.data_formats import legal_fidelities, legal_formats
+from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import FormatOp, Session
-from tbuda_lab.core.session.commands import InsertNop
+from tbuda_lab.core.session.commands import InsertNop, SetUkt
 from tbuda_lab.pybuda import config
 
 OP = "0.query.matmul"
@@ -123,3 +124,24 @@ def test_a_format_survives_the_journal(bert: Session, tmp_path) -> None:
     bert.apply(FormatOp(OP, "Bfp4_b"))
     again = Session.open(path, bert.trace(), bert.sample_inputs)
     assert again.overrides == bert.overrides
+
+
+@pytest.mark.parametrize(("arch", "df"), [("grayskull", "Bfp2_b"), ("wormhole_b0", "Bfp4_b")])
+def test_partial_results_of_a_picker_of_small_blocks_are_wider(arch: str, df: str) -> None:
+    """Rows picked in several steps are added up: not in blocks of 4 or 2 bits (netlist-format.md#op-rules, O14)."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3, padding=1),
+        torch.nn.ReLU(), torch.nn.Conv2d(16, 8, 1),
+    ).eval()  # fmt: skip
+    session = Session(model, (torch.randn(1, 3, 48, 48),), arch)
+    plain = session.compile()
+    placed = plain.placement.ops
+    picker = next(n for n in plain.lowered.ops if isinstance(n.op, HwSparseMatmul) and n.sources[0] in placed)
+    table = plain.placement.models[picker.name]
+    steps = next(int(row["u_kt"]) for row in table.rows[table.legal()] if row["m_k"] > 1)
+    session.apply(FormatOp(picker.sources[0], df))
+    session.apply(SetUkt(picker.name, steps))
+    op = net_op(session.compile(), picker.name)
+    assert op.attributes["m_k"] > 1 and op.out_df is DataFormat[df] and op.intermed_df is DataFormat.Bfp8_b
+    assert all(c.pcc > 0.5 for c in session.verify())

@@ -155,7 +155,7 @@ def _assign_write(graph: Graph, output: Node, producer: Node) -> None:
         producer.df = target.df
     output.df = producer.df
     if output.attrs.get(ACCUMULATES):
-        producer.attrs["intermed_df"] = producer.df
+        producer.attrs["intermed_df"] = partial_format(producer.df) if producer.df is not None else None
         if producer.df is not DataFormat.Float32 and producer.attrs.get("acc_df") is DataFormat.Float32:
             producer.attrs["acc_df"] = sixteen_bit(producer.df or DataFormat.Float16_b)
 
@@ -195,7 +195,7 @@ def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOpti
         accumulate = DataFormat.Float16  # a wide reduction reads no 5-bit exponents (netlist-format.md#op-rules)
     if isinstance(node.op, HwSparseMatmul) or (isinstance(node.op, HwReduce) and node.op.dim == "z"):
         node.df = activation
-        intermed = activation
+        intermed = activation if isinstance(node.op, HwReduce) else partial_format(activation)
     else:
         intermed = accumulate
         if not device.wide_accumulate and (accumulate.family == "a") != (node.df.family == "a"):
@@ -223,6 +223,13 @@ def sixteen_bit(df: DataFormat) -> DataFormat:
     if df.is_bfp:
         return DataFormat.Float16 if df.family == "a" else DataFormat.Float16_b
     return df
+
+
+def partial_format(df: DataFormat) -> DataFormat:
+    """The format in which partial results of an op are kept that writes `df`: blocks of 4 and 2 bits are too small for
+    sums (netlist-format.md#op-rules, O14)."""
+    blocks = _BLOCKS["a" if df.family == "a" else "b"]
+    return blocks[0] if df in blocks else df
 
 
 FORMAT_KINDS = (OutputFormat.kind, Fidelity.kind)

@@ -12,8 +12,8 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, FORWARD, phases
-from tbuda_lab.core.lowering.data_formats import assign_op, in_family, set_fidelity, set_format
-from tbuda_lab.core.lowering.hw_ops import HwOp, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.data_formats import assign_op, in_family, partial_format, set_fidelity, set_format
+from tbuda_lab.core.lowering.hw_ops import HwMatmul, HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.name_patterns import NamePattern, name_pattern
 from tbuda_lab.core.options import CompileOptions, PrecisionRule
 
@@ -131,7 +131,11 @@ def _apply(
             accumulator = node.attrs["acc_df"].name
             yield f"accumulation stays {accumulator}: {device.arch} has no {rule.accumulate_df.name} there"
     if rule.intermediate_df is not None and not isinstance(node.op, HwSparseMatmul):
-        if _one_family(device, node, rule.intermediate_df):
+        sums = isinstance(node.op, HwMatmul)
+        if sums and partial_format(rule.intermediate_df) is not rule.intermediate_df:
+            least = partial_format(rule.intermediate_df).name
+            yield f"intermediates stay {node.attrs['intermed_df'].name}: partial results take {least} or wider"
+        elif _one_family(device, node, rule.intermediate_df):
             node.attrs["intermed_df"] = rule.intermediate_df
             yield f"intermediates {rule.intermediate_df.name}"
         else:
