@@ -13,8 +13,18 @@ from tbuda_lab.cli import main
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.netlist import schema
-from tbuda_lab.core.netlist.routing import EdgeReader, RoutedEdge, RouteRule, Source, judge, judge_alone, view
-from tbuda_lab.core.netlist.routing.cases import MOST_LINE, edge_of, judge_lines
+from tbuda_lab.core.netlist.routing import (
+    EdgeReader,
+    EdgeVerdict,
+    RoutedEdge,
+    RouteRule,
+    Source,
+    judge,
+    judge_alone,
+    shared_rule,
+    view,
+)
+from tbuda_lab.core.netlist.routing.cases import MOST_LINE, dram_inputs, edge_of, judge_lines
 from tbuda_lab.core.netlist.routing.layout import shape_after
 from tbuda_lab.core.netlist.routing.stacks import breaking_step, chain_of, phases, sent_in_phases, step_text
 from tests.netlist import builders
@@ -121,3 +131,21 @@ def test_the_check_names_the_tm() -> None:
     netlist.graphs["g"].ops["red"].inputs[0].tms = [schema.Tm("transpose")]
     (finding,) = [f for f in netlists.check(netlist, "wormhole_b0") if f.rule == "N3"]
     assert "through transpose): this input of this op type cannot be transposed" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("grid", "pipes", "legal"),
+    [((1, 1), (23,), True), ((1, 1), (24,), False), ((2, 1), (24, 23), True), ((2, 1), (23, 24), False),
+     ((1, 2), (23, 24), True), ((1, 2), (24, 23), False), ((2, 2), (24, 25, 23, 24), True),
+     ((2, 2), (25, 0, 0, 0), False), ((2, 2), (0, 0, 24, 0), False), ((2, 2), (0, 26, 0, 0), False)],
+)  # fmt: skip
+def test_streams_of_a_product_are_counted_core_by_core(
+    grid: tuple[int, int], pipes: tuple[int, ...], legal: bool
+) -> None:
+    """24 extra streams: the readers of a core less one, and its reads from DRAM: operand 0 comes to column 0 of each
+    row, operand 1 to the last row of each column."""
+    source = Source(grid, 1, (1, 1), (1, 1), "r", 2, "matmul")
+    reader = EdgeReader("eltwise", 0, (1, 1), 1, (1, 1), (1, 1), "r")
+    read = tuple(True for _ in pipes)  # by another reader, if not by this one
+    verdict = EdgeVerdict(RouteRule.OK, max(pipes), 1, 1, True, read, pipes=pipes)
+    assert (shared_rule(source, [(reader, verdict)], 1, dram_inputs(source)) is RouteRule.OK) is legal

@@ -18,7 +18,9 @@ from tbuda_lab.core.epochsim.costs import SimulatedCompile
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
-from tbuda_lab.core.netlist.schema import Execute, Netlist, NetOp, Queue
+from tbuda_lab.core.netlist.check.cores import kind_text
+from tbuda_lab.core.netlist.cores.epochs import EpochCores, epoch_cores
+from tbuda_lab.core.netlist.schema import Execute, NetGraph, Netlist, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import l1_buffers, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables, queue_groups
 
@@ -260,8 +262,15 @@ def demand_of(uses: dict[str, QueueUse], epochs: int, device: DeviceSpec) -> np.
     return demand
 
 
-FILE_KINDS = (*KINDS, "overlay")
-"""Kinds of buffers of a file's ops: those of a compile, and what an overlay takes beyond its 64 KiB."""
+FILE_KINDS = ("output", "intermediate", "parameter", "input", "staging", "relay", "headers", "state", "overlay")
+"""Kinds of buffers of a file's ops, as the check counts them (rule R6): those of a compile, staging of reads from DRAM,
+relays of gathers and multicasts, the state of queues, and what an overlay takes beyond its 64 KiB."""
+
+_FILE_KIND = {
+    "intermediates": "intermediate", "dram_io": "staging", "prologue_before_tms": "parameter",
+    "prologue_share": "parameter", "gather_relays": "relay", "multicast_relay": "relay", "tile_headers": "headers",
+    "queue_state": "state",
+}
 
 _MOST = 1 << 50   # no address and no size is larger
 _MOST_ENTRIES = (1 << 31) - 1
@@ -282,39 +291,68 @@ class FileMemory:
         return tuple(sorted({_chip(d) for d in named})) or (0,)
 
     def l1(self, op: str) -> L1Map:
-        """The buffers of an op, each at the least it can be. Raises `InputError` for a name that is not an op."""
+        """The buffers of an op on the fullest of its cores, as the check counts them (rule R6); where no rules are
+        known of an op each at the least it can be. Raises `InputError` for a name that is not an op."""
         tables = Tables(self.netlist)
         if op not in tables.ops:
             raise InputError(f"{op!r} is not an op of the netlist")
-        return _l1(tables, tables.ops[op], self.device, preloaded_queues(self.netlist))
+        return next(m for m in self._of_graph(tables, tables.graph_of[op]) if m.op == op)
 
     def all_l1(self) -> list[L1Map]:
         """The buffers of every op, in file order."""
-        tables, ahead = Tables(self.netlist), preloaded_queues(self.netlist)
-        return [_l1(tables, op, self.device, ahead) for _, op in self.netlist.ops()]
+        tables = Tables(self.netlist)
+        return [m for graph in self.netlist.graphs.values() for m in self._of_graph(tables, graph)]
+
+    def _of_graph(self, tables: Tables, graph: NetGraph) -> list[L1Map]:
+        ahead = preloaded_queues(self.netlist, graph.name)
+        preloads = {op.name: frozenset(i.source for i in op.inputs if i.source in ahead) for op in graph.ops.values()}
+        cores = epoch_cores(tables, (graph.name,), self.device.tile_align, preloads, self.device.arch)
+        return [_l1(tables, op, self.device, cores, preloads[op.name]) for op in graph.ops.values()]
 
     def dram(self, cycles: Sequence[float] = ()) -> DramMap:
         """Where every queue lies and what is asked of the channels. cycles: per input of each graph, in file order."""
         return _dram(self.netlist, self.device, cycles)
 
 
-def preloaded_queues(n: Netlist) -> frozenset[str]:
-    """Queues that some execute loads ahead (prologue)."""
+def preloaded_queues(n: Netlist, graph: str = "") -> frozenset[str]:
+    """Queues that some execute, or some of one graph, loads ahead (prologue)."""
     return frozenset(
-        name for p in n.programs for i in p.instructions if isinstance(i, Execute)
+        name for p in n.programs for i in p.instructions if isinstance(i, Execute) and graph in ("", i.graph)
         for name, s in (i.settings or {}).items() if s.fields.get("prologue") not in (None, False)
     )  # fmt: skip
 
 
-def _l1(tables: Tables, op: NetOp, device: DeviceSpec, ahead: frozenset[str]) -> L1Map:
-    buffers = sorted(l1_buffers(tables, op, device.tile_align, ahead), key=lambda b: FILE_KINDS.index(b[0]))
+def _l1(tables: Tables, op: NetOp, device: DeviceSpec, cores: EpochCores, ahead: frozenset[str]) -> L1Map:
+    if op.name in cores.of_op:
+        buffers = _on_core(op, cores.kinds(op.name, cores.fullest(op.name)[0]), op.name in tables.readers)
+    else:
+        buffers = [(kind, operand, op.inputs[operand].source if operand >= 0 else op.name, size)
+                   for kind, operand, size in l1_buffers(tables, op, device.tile_align, ahead)]
+        buffers.append(("headers", -1, kind_text("tile_headers"), cores.headers))
     parts, address = [], device.l1_reserved
-    for kind, operand, size in buffers:
+    for kind, operand, source, size in sorted(buffers, key=lambda b: FILE_KINDS.index(b[0])):
         if size:
-            source = op.inputs[operand].source if operand >= 0 else op.name
             parts.append(L1Part(kind, operand, source, size, address))
             address += size
     return L1Map(op.name, device.l1_size, device.l1_reserved, tuple(parts))
+
+
+def _on_core(op: NetOp, kinds: dict[str, list[int]], read: bool) -> list[tuple[str, int, str, int]]:
+    """(kind of the view, operand, source, bytes) of each buffer of a core. read: whether an op reads the output; else a
+    queue takes it, and its buffer is the first that DRAM has to do with."""
+    buffers: list[tuple[str, int, str, int]] = []
+    for kind, sizes in kinds.items():
+        name, _, number = kind.rpartition("_")
+        for k, size in enumerate(sizes):
+            if number.removeprefix("in").isdigit():
+                operand = int(number.removeprefix("in"))
+                view = "input" if name == "input" else "parameter"
+                buffers.append((view, operand, op.inputs[operand].source, size))
+            elif kind == "output" or (kind == "dram_io" and not read and k == 0):
+                buffers.append(("output", -1, op.name, size))
+            else:
+                buffers.append((_FILE_KIND.get(kind, kind), -1, kind_text(kind), size))
+    return buffers
 
 
 def _chip(device: int | list[int]) -> int:

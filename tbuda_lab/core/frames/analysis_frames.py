@@ -191,7 +191,8 @@ def file_memory_frame(n: Netlist, device: DeviceSpec, cycles: Sequence[float] = 
     """
     memory = FileMemory(n, device)
     frame = frame_of_maps(memory.all_l1(), memory.dram(cycles), device, memory.chips, 0, FILE_KINDS)
-    return dataclasses.replace(frame, meta={**frame.meta, "sizes": "the least that the netlist's fields allow"})
+    sizes = "those of its fullest core, as the check counts them"
+    return dataclasses.replace(frame, meta={**frame.meta, "sizes": sizes})
 
 
 def cluster_frame(result: Any, rev: int = 0) -> Frame:

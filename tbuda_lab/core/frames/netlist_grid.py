@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tbuda_lab.core.analysis.memory import FileMemory
 from tbuda_lab.core.cost import cycles, fused_share
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import TbudaError
@@ -15,9 +16,8 @@ from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.frames.ops_frame import total_cycles
 from tbuda_lab.core.netlist.check.special import rectangle
-from tbuda_lab.core.netlist.schema import Execute, FusedOp, Netlist, NetOp, SubOp
-from tbuda_lab.core.netlist.sizes import l1_use
-from tbuda_lab.core.netlist.tables import Tables, linked_graphs
+from tbuda_lab.core.netlist.schema import FusedOp, Netlist, NetOp, SubOp
+from tbuda_lab.core.netlist.tables import linked_graphs
 
 _MOST = 1 << 20  # of a count in a file that is shown, not compiled
 
@@ -89,6 +89,7 @@ def _counts(op: NetOp, part: NetOp | SubOp) -> tuple[int, ...]:
 
 _MOST_SIDE = 64  # cores of a drawn grid; ops beyond are in the table only
 _I4 = (1 << 31) - 1
+_L1 = {"input": "input", "output": "output", "parameter": "param", "intermediate": "intermed"}
 
 Columns = dict[str, npt.NDArray[np.generic]]
 
@@ -100,15 +101,13 @@ def ops_frame(n: Netlist, device: DeviceSpec) -> Frame:
     where ops lie outside (`meta["device_rows"]`, `meta["device_cols"]`). `op_line`: line of the op, 0 if unknown.
     """
     ops = [op for _, op in n.ops()]
-    tables = Tables(n)
     strings = Strings()
     epoch = {name: k for k, name in enumerate(n.graphs)}
     homes = np.array([epoch[g.name] for g, _ in n.ops()], dtype="<u4")
     chips = np.array([_chip(g.target_device) for g in n.graphs.values()], dtype="<u2")
     boxes = np.array([_box(op) for op in ops], np.int64).reshape(-1, 4)
-    preloaded = frozenset(name for p in n.programs for i in p.instructions if isinstance(i, Execute)
-                          for name, s in (i.settings or {}).items() if s.fields.get("prologue") not in (None, False))
-    use = [l1_use(tables, op, device.tile_align, preloaded) for op in ops]
+    maps = FileMemory(n, device).all_l1()
+    use = [{kind: sum(p.bytes for p in m.parts if p.kind == kind) for kind in _L1} for m in maps]
     cycles = op_cycles(n, device.arch)
     lines = [s.line if (s := n.source.get(("graphs", g.name, op.name))) else 0 for g, op in n.ops()]
     blocks = np.array([_numbers(op) for op in ops], np.int64).reshape(-1, 8)
@@ -131,11 +130,8 @@ def ops_frame(n: Netlist, device: DeviceSpec) -> Frame:
         "op_legal": zero.astype("<u4"),
         "op_fastest": zero.astype("<f8"),
         "op_cores": (boxes[:, 2] * boxes[:, 3]).astype("<i4"),
-        "op_l1_input": np.array([u.inputs for u in use], dtype="<f8"),
-        "op_l1_output": np.array([u.output for u in use], dtype="<f8"),
-        "op_l1_param": np.array([u.parameters for u in use], dtype="<f8"),
-        "op_l1_intermed": np.array([u.intermediate for u in use], dtype="<f8"),
-        "op_l1_total": np.array([u.total for u in use], dtype="<f8"),
+        **{f"op_l1_{key}": np.array([u[kind] for u in use], dtype="<f8") for kind, key in _L1.items()},
+        "op_l1_total": np.array([m.used for m in maps], dtype="<f8"),
     }
     names = ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "m_k", "u_kt", "buf_size_mb")
     columns |= {f"op_{key}": blocks[:, k].astype("<i4") for k, key in enumerate(names)}

@@ -88,7 +88,7 @@ function core(data: MemoryData, name: string): HTMLElement {
       h('td', {}, h('i', { class: `tb-seg tb-seg-${kind} tb-seg-key` }), label), h('td', { title: source }, source),
       h('td', { class: 'tb-right' }, bytes(size)), h('td', { class: 'tb-right' }, percent(size / data.size)), h('td', { class: 'tb-right tb-hex' }, hex(start)));
   return h('div', { class: 'tb-core', 'data-tb-core-of': name },
-    h('p', { class: 'tb-core-head' }, h('b', { title: name }, shortName(name)), ` · every core: ${bytes(data.used(op))} in buffers, `,
+    h('p', { class: 'tb-core-head' }, h('b', { title: name }, shortName(name)), ` · ${typeof sizes === 'string' ? 'fullest core' : 'every core'}: ${bytes(data.used(op))} in buffers, `,
       h('span', { 'data-tb-metric': 'l1-free' }, `${bytes(free)} free`), `, largest hole ${bytes(data.hole(op))}`),
     h('div', { class: 'tb-l1bar', role: 'img', 'aria-label': parts.map(p => `${what(p)} ${bytes(p.bytes)}`).join(', ') },
       segment('reserved', data.reserved, `reserved: firmware, overlay, routing tables, ${bytes(data.reserved)}`),

@@ -148,7 +148,7 @@ def shared_outputs(c: CheckContext) -> Issues:
                 readers.append((edge.reader, verdict))
         if not readers:
             continue
-        result = shared(source_of(op), readers, max(1, graph.input_count), _streams_in(c, op))
+        result = shared(source_of(op), readers, max(1, graph.input_count), (_streams_in(c, op),))
         if result and (whole or result in (RouteRule.FAN_OUT, RouteRule.FAN_OUT_DRAM)):
             yield ("graphs", graph.name, op.name), f"{result.text} ({result.label})", result.fix
 

@@ -169,9 +169,15 @@ def judge_lines(lines: Iterable[str]) -> Iterator[str]:
         yield json.dumps({"id": case.get("id", number), "verdict": verdict, "rule": result.rule.label})
 
 
-def dram_inputs(source: Source) -> int:
-    """Reads from DRAM that the fullest core of a producer carries whose operands all lie in DRAM."""
-    return 2 if source.op_type in ("matmul", "depthwise") else 1
+def dram_inputs(source: Source) -> tuple[int, ...]:
+    """Reads from DRAM that each core of a producer carries whose operands all lie in DRAM, one for all but products.
+    A product's operand 0 is multicast from column 0 along rows of several cores, operand 1 from the last row along
+    columns; on a single column, or row, every core reads for itself."""
+    if source.op_type not in ("matmul", "depthwise"):
+        return (1,)
+    rows, columns = int(source.grid[0]), int(source.grid[1])
+    return tuple(int(columns == 1 or c == 0) + int(rows == 1 or r == rows - 1)
+                 for r in range(rows) for c in range(columns))
 
 
 def edge_of(case: Mapping[str, Any]) -> RoutedEdge:

@@ -37,10 +37,10 @@ class RoutedEdge:
 
 @dataclasses.dataclass(frozen=True)
 class EdgeVerdict:
-    """The first rule that an edge breaks, and what it takes: streams out of the fullest producer core (`fan_out`),
-    producer cores that the widest pipe reads (`fan_in`), and what the edge asks of the producer's output buffer
-    (`granule` and `cut`, see `tile_lists`). read: which producer cores it reads; empty where no lists were looked at,
-    for an earlier refusal or because they are too long (`huge`)."""
+    """The first rule that an edge breaks, and what it takes: pipes out of the fullest producer core (`fan_out`) and of
+    each core (`pipes`), producer cores that the widest pipe reads (`fan_in`), and what the edge asks of the producer's
+    output buffer (`granule` and `cut`, see `tile_lists`). read: which producer cores it reads; this and `pipes` are
+    empty where no lists were looked at, for an earlier refusal or because they are too long (`huge`)."""
 
     rule: RouteRule
     fan_out: int = 0
@@ -49,6 +49,7 @@ class EdgeVerdict:
     cut: bool = False
     read: tuple[bool, ...] = ()
     huge: bool = False
+    pipes: tuple[int, ...] = ()
 
 
 def divides(edge: RoutedEdge) -> RouteRule:
@@ -135,16 +136,18 @@ def _judge_lists(edge: RoutedEdge, seen: OperandView, after: tuple[int, int, int
     cut = tile_lists.cut_in_pieces(pipes, source, granule, cores, several)
     fan_in = int(link.sum(axis=0).max(initial=0))
     read = tuple(bool(x) for x in np.atleast_1d(link.any(axis=1)))
-    verdict = EdgeVerdict(RouteRule.OK, fan_out, fan_in, granule, cut, read)
+    each = tuple(int(n) for n in np.atleast_1d(link.sum(axis=1)))
+    verdict = EdgeVerdict(RouteRule.OK, fan_out, fan_in, granule, cut, read, pipes=each)
     if not source.queue and (pipes.block * int(source.single)) % granule:
         return dataclasses.replace(verdict, rule=RouteRule.SCATTER_GRANULARITY)
     rule = tile_lists.unfed_rule(pipes, (int(seen.grid[0]), int(seen.grid[1])), steps, chain.by_rows)
     return dataclasses.replace(verdict, rule=rule)
 
 
-def judge_alone(edge: RoutedEdge, dram_inputs: int = 1) -> EdgeVerdict:
+def judge_alone(edge: RoutedEdge, dram_inputs: Sequence[int] = (1,)) -> EdgeVerdict:
     """As `judge`, of a producer that has this reader only: what readers share (unread cores, pieces of the output
-    buffer, streams) is looked at too. dram_inputs: reads from DRAM that one core of the producer carries."""
+    buffer, streams) is looked at too. dram_inputs: reads from DRAM that each core of the producer carries, or one
+    number for all."""
     verdict = judge(edge)
     if verdict.rule:
         return verdict
@@ -155,9 +158,10 @@ def judge_alone(edge: RoutedEdge, dram_inputs: int = 1) -> EdgeVerdict:
 
 
 def shared_rule(
-    source: Source, readers: Sequence[tuple[EdgeReader, EdgeVerdict]], input_count: int, dram_inputs: int
+    source: Source, readers: Sequence[tuple[EdgeReader, EdgeVerdict]], input_count: int, dram_inputs: Sequence[int]
 ) -> RouteRule:
-    """What the readers of one producer must observe together; `readers`: each with its verdict, which is OK."""
+    """What the readers of one producer must observe together; `readers`: each with its verdict, which is OK.
+    dram_inputs: as for `judge_alone`. Pipes and reads add up core by core."""
     read = np.array([v.read for _, v in readers if v.read], dtype=bool)
     if read.size and not read.any(axis=0).all():
         return RouteRule.UNREAD_CORE
@@ -167,9 +171,12 @@ def shared_rule(
     cut = any(v.cut for _, v in readers) or len(readers) > 1
     if granule and tile_lists.piece_tiles(source, granule, cut, input_count) > MOST_IN_PIECE:
         return RouteRule.CHUNK_2048
-    if sum(v.fan_out for _, v in readers) - 1 + dram_inputs > EXTRA_STREAMS:
+    each = np.array([v.pipes for _, v in readers if v.pipes], dtype=np.int64)
+    pipes = each.sum(axis=0) if each.size else np.array([sum(v.fan_out for _, v in readers)])
+    if ((pipes - 1 + np.asarray(dram_inputs))[pipes > 0] > EXTRA_STREAMS).any():
         return RouteRule.FAN_OUT
-    written = sum(v.fan_out for r, v in readers if r.type == "queue")
+    into_queues = [v.pipes or (v.fan_out,) for r, v in readers if r.type == "queue"]
+    written = int(np.array(into_queues, dtype=np.int64).sum(axis=0).max()) if into_queues else 0
     return RouteRule.FAN_OUT_DRAM if written > MOST_DRAM_OUTPUTS else RouteRule.OK
 
 
