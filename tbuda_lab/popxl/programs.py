@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.dialects.program import GraphProgram, netlist_digest
 from tbuda_lab.popxl.executable import Executable
 from tbuda_lab.popxl.graph import Graph, Op
 from tbuda_lab.popxl.lowering.report import entries_by_op
 from tbuda_lab.popxl.streams import Stream
+
+
+def _short(location: str) -> str:
+    """"file.py:12" as a reader knows the file."""
+    path, _, line = location.rpartition(":")
+    return f"{short_path(path)}:{line}" if path else location
 
 
 def program_of(executable: Executable) -> GraphProgram:
@@ -41,7 +48,7 @@ def record_of(executable: Executable) -> dict[str, Any]:
         runs, why = ("called", "its ops stand below") if op.calls else ("left out", "nothing reads what it gives")
         if entry is not None:
             runs, why = entry.kind, entry.reason
-        return {"op": name, "type": op.kind, "runs": runs, "why": why, "line": op.location,
+        return {"op": name, "type": op.kind, "runs": runs, "why": why, "line": _short(op.location),
                 "calls": [g.id for g in op.calls], "segments": segments.get(op, [])}  # fmt: skip
 
     def graph(g: Graph) -> dict[str, Any]:

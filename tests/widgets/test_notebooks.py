@@ -70,7 +70,7 @@ def test_they_are_all_there() -> None:
     assert [n.name for n in NOTEBOOKS] == [
         "01_bring_up.ipynb", "02_reshape.ipynb", "03_cnn.ipynb", "04_open_a_netlist.ipynb",
         "05_overrides_as_code.ipynb", "06_sambaflow.ipynb", "07_slow_and_wrong.ipynb",
-        "08_any_model.ipynb"]
+        "08_any_model.ipynb", "09_popxl.ipynb"]
     readme = (FOLDER / "README.md").read_text()
     assert [n.name for n in NOTEBOOKS if n.name not in readme] == []
 
@@ -108,7 +108,8 @@ def test_it_runs(
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", ()))
     pcc = [float(p) for p in re.findall(r"PCC (\d\.\d+)", printed)]
     assert all(p >= 0.99 for p in pcc)
-    assert pcc or path.stem[:2] in ("04", "05", "07")  # 07 plants a fault: what it prints is where that is
+    # 07 plants a fault: what it prints is where that is; 09 trains beside torch, and a cell of its own raises
+    assert pcc or path.stem[:2] in ("04", "05", "07", "09")
 
 
 @pytest.mark.parametrize("forked", [True, False])
