@@ -119,7 +119,7 @@ def row(graph: Any, placement: Any, spec: Any, options: Any, taken: float) -> di
     from tbuda_lab.core.epochsim import simulate
     from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
 
-    simulated = simulate(Trial(graph, placement, spec, ()), options.inputs_counted).cycles
+    simulated = simulate(Trial(graph, placement, spec, {}), options.inputs_counted).cycles
     report = placement.report
     lower_bounds = {
         f"bound_{field.name}": getattr(report.bounds, field.name)

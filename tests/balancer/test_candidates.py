@@ -65,11 +65,16 @@ def test_all_grids_and_u_kts_of_a_matmul_are_there() -> None:
     assert streams == {("", 1, 1)} | {("r", d, 1) for d in divisors(12)[1:]} | {("c", 1, d) for d in divisors(24)[1:]}
 
 
+def scalar_kernel(granule: int, tile: int) -> int:
+    """Tiles of the ordinary buffer of an operand."""
+    least = {2080: 16, 1120: 32, 4128: 8}[tile]
+    return next(k for k in range(2 * granule, 1 << 20, 2 * granule) if k >= least)
+
+
 def scalar_input(granule: int, length: int, tile: int, multicast: bool) -> int:
     """Tiles of a streamed operand by the words of routing.md#l1-of-a-core, a loop for each search: at worst of reads
     that run on and of reads that jump at every tile, or with relays of 12 tiles."""
-    least = {2080: 16, 1120: 32, 4128: 8}[tile]
-    kernel = next(k for k in range(2 * granule, 1 << 20, 2 * granule) if k >= least)
+    kernel = scalar_kernel(granule, tile)
     sizes = [kernel + 12]
     for step in (math.gcd(length, kernel), 1):
         chunk = math.lcm(math.gcd(2048 // granule * granule, length), step)
@@ -98,14 +103,15 @@ def scalar_growth(size: int, length: int, unit: int, tile: int) -> int:
     return size * factor
 
 
-def scalar_matmul_l1(row: np.void, inner: int, df: DataFormat, bias: bool) -> int:
+def scalar_matmul_l1(row: np.void, inner: int, df: DataFormat, bias: bool, made: bool) -> int:
     """Bytes of one core of a matmul that streams its operands: they, a double buffered output, and headers for the
-    tiles of the host's queue, which have none themselves and therefore are a size of their own."""
+    tiles of the host's queue, which have none themselves and therefore are a size of their own. made: another op makes
+    the first operand, which then takes its ordinary buffer and relays."""
     tile = tile_bytes(df)
     t, m, n, u, v, k, rows, columns = (
         int(row[f]) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "u_kt", "grid_r", "grid_c")
     )
-    tiles = scalar_input(u * k, t * m * u * inner, tile, columns > 1)
+    tiles = scalar_kernel(u * k, tile) + 12 if made else scalar_input(u * k, t * m * u * inner, tile, columns > 1)
     tiles += scalar_input(n * v * k, t * n * v * inner, tile, rows > 1)
     tiles += scalar_input(u * v, t * m * n * u * v, tile, False) if bias else 0
     return (tiles + m * n * u * v * int(row["buf_size_mb"])) * tile + (32 << 10)
@@ -118,9 +124,9 @@ def test_matmul_l1_is_the_page_s_formula(df: DataFormat) -> None:
     options = dataclasses.replace(OPTIONS, default_dram_parameters=True)
     rows = op_models(graph, spec, options)["mm"].rows
     for row in rows[:: max(1, len(rows) // 300)]:
-        expected = scalar_matmul_l1(row, 64, df, True)
-        assert row["l1_total"] == expected
-        assert (row["reason"] == Reason.LEGAL) == (expected <= spec.l1_usable)
+        made, queued = (scalar_matmul_l1(row, 64, df, True, made) for made in (True, False))
+        assert (row["l1_total"], row["l1_staged"]) == ((queued, 0) if row["queued"] else (made, queued - made))
+        assert (row["reason"] == Reason.LEGAL) == (row["l1_total"] <= spec.l1_usable)
 
 
 def test_parameters_out_of_dram_are_preloaded_wherever_they_fit() -> None:
@@ -146,6 +152,7 @@ def test_parameters_are_preloaded_for_a_large_batch_and_streamed_for_one() -> No
     batch = op_models(graph, spec, dataclasses.replace(OPTIONS, microbatch=64))["mm"].rows
     assert not single["prologue"].any()
     assert np.array_equal(weighed["prologue"], batch["prologue"])
+    batch = batch[~batch["queued"]]
     keep = batch[batch["prologue"] != 0]
     assert len(keep) == len(batch) // 2
     for row in keep[(keep["stream_r"] == 1) & (keep["stream_c"] == 1)]:

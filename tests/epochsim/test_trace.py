@@ -39,7 +39,7 @@ def made_up(seed: int, ops: int, spans: int, idle: float = 0.2) -> Trace:
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return simulate(placed(encoder(2)), 6).trace  # type: ignore[arg-type]
+    return simulate(placed(encoder(2)), 24).trace  # type: ignore[arg-type]  # enough to fill the buffers
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------

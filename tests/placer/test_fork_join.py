@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer.l1 import ordinary_tiles
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph
@@ -15,7 +16,7 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, place_rows
-from tbuda_lab.core.placer.stalls.fork_join import Branch, ForkJoin, buffer, find, input_buffer_tiles
+from tbuda_lab.core.placer.stalls.fork_join import Branch, ForkJoin, buffer, find
 from tests.placer.graphs import Sketch, linear
 from tests.placer.test_place import placed
 
@@ -69,9 +70,8 @@ def test_a_branch_that_needs_all_before_its_first_result_starves_the_other_unles
     pairs = find(problem, segment)
     fork, join = problem.number["fork"], problem.number["join"]
     row = problem.tables[fork].rows[segment.rows[fork]]
-    capacity = int(row["buf_size_mb"]) * tiles + input_buffer_tiles(
-        problem.profiles[join], 0, problem.tables[join].rows[segment.rows[join]]
-    )
+    join_row = problem.tables[join].rows[segment.rows[join]]
+    capacity = int(row["buf_size_mb"]) * tiles + ordinary_tiles(problem.profiles[join], 0, join_row)[1]
     assert bool(pairs) == (capacity < tiles)
 
 
@@ -95,7 +95,7 @@ def test_larger_buffers_hold_what_was_missing_and_stay_within_l1() -> None:
     for op, tiles in p.input_buffers.items():
         row, profile = p.candidate(op), p.models[op].profile
         assert profile is not None
-        usual = [input_buffer_tiles(profile, i, row) for i in range(len(profile.operands))]
+        usual = [ordinary_tiles(profile, i, row)[1] for i in range(len(profile.operands))]
         more = sum(
             max(0, t - u) * tile_bytes(o.df, align=DEVICE.tile_align)
             for t, u, o in zip(tiles, usual, profile.operands, strict=True)
@@ -149,7 +149,7 @@ def test_two_forks_that_meet_in_one_op_share_its_l1() -> None:
     room = DEVICE.l1_usable - int(row["l1_total"])
     assert all(pair.missing * tile < room < 2 * pair.missing * tile for pair in pairs)
     tiles = buffer(problem, segment, 0).input_tiles["join"]
-    usual = [input_buffer_tiles(profile, port, row) for port in (0, 1)]
+    usual = [ordinary_tiles(profile, port, row)[1] for port in (0, 1)]
     more = [max(0, now - before) * tile for now, before in zip(tiles, usual, strict=True)]
     assert 0 < sum(more) <= room
 

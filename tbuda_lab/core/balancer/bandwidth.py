@@ -21,6 +21,9 @@ from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 
 NOC, DRAM, HOST = "noc", "dram", "host"
 
+NEVER = 1e10
+"""Cycles of a candidate that cannot be."""
+
 _WAYS = {DRAM: "DRAM", HOST: "host link", NOC: "NoC"}
 
 
@@ -133,12 +136,16 @@ def demands(
     move: Traffic | None = None,
 ) -> Demands:
     """What every row asks for. `where` and `output` say over what each operand and the output move: "noc", "dram" or
-    "host" ("" for an output nobody waits for)."""
+    "host" ("" for an output nobody waits for). Rows that L1 has no room for if operands come from queues, and rows that
+    are meant for these alone, take `NEVER`."""
     move = move or traffic(profile, rows, device)
     noc = device.noc_bytes_per_cycle / 2
     base = device.dram_bytes_per_cycle
     cycles, shared = (np.zeros((3 + len(where), len(rows))) for _ in range(2))
     cycles[0] = rows["cycles"]
+    queued = any(place != NOC and o.feed != "parameter" for place, o in zip(where, profile.operands, strict=True))
+    unfit = rows["l1_total"] + rows["l1_staged"] > device.l1_usable if queued else rows["queued"]
+    cycles[0] = np.where(unfit, NEVER, cycles[0])
     for port, place in enumerate(where):
         size = move.operand_bytes[port]
         if place == DRAM and profile.operands[port].feed == "parameter":

@@ -202,7 +202,8 @@ def enumerate_candidates(
     legal = rows["reason"] == Reason.LEGAL
     rows["reason"][legal & output_buffer_rules(rows, options.microbatch)] = Reason.OUTPUT_BUFFER
     _sparse_counts(profile, rows)
-    _l1(profile, device, choice, rows)
+    rows, at = _l1(profile, device, choice, rows)
+    alike = alike[at]
     if options.default_dram_parameters is False and choice.dram_parameters is None:
         _preload_all_that_fit(rows, alike, rows["prologue"] & np.uint32(ENCODING - 1))
     _cycles(profile, device, rows)
@@ -279,8 +280,10 @@ def _bits(count: np.ndarray) -> np.ndarray:
     return bits
 
 
-def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray) -> None:
-    """Bytes of every buffer of one core, and the verdict. Formulas: placement.md#l1-of-a-candidate."""
+def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows with the bytes of every buffer of one core, and the verdict; and of each which of `rows` it was
+    (placement.md#l1-of-a-candidate). What fits where another op makes the operands may not where a queue does: there
+    `l1_staged` counts, and where a row would then have other buffers, both are candidates."""
     ur, uc = rows["ublock_r"].astype(np.int64), rows["ublock_c"].astype(np.int64)
     m, n = rows["mblock_m"].astype(np.int64), rows["mblock_n"].astype(np.int64)
     align = device.tile_align
@@ -299,30 +302,50 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
         rows["l1_intermed"] = partials * tile_bytes(profile.intermed_df, align=align)
 
     multiplier = dict(choice.input_multiplier)
-    l1_input = np.zeros(len(rows), dtype=np.int64)
-    l1_param = np.zeros(len(rows), dtype=np.int64)
     for port in range(len(profile.operands)):
-        fed, parameter = operand_bytes(profile, port, rows, multiplier, align)
-        l1_input += fed
-        l1_param += parameter
+        fed, staged, parameter = operand_bytes(profile, port, rows, multiplier, align)
+        rows["l1_input"] += fed
+        rows["l1_staged"] += staged
+        rows["l1_param"] += parameter
+    at = np.arange(len(rows))
+    if not rows["l1_staged"].any():
+        _settle_buffers(profile, device, choice, rows)
+        return rows, at
+    queued = rows.copy()  # whatever feeds it
+    queued["l1_input"] += queued["l1_staged"]
+    _settle_buffers(profile, device, choice, queued)
+    legal = queued["reason"] == Reason.LEGAL
+    if not legal.any():
+        queued["l1_staged"] = 0
+        return queued, at
+    _settle_buffers(profile, device, choice, rows)
+    differ = legal & ((queued["buf_size_mb"] != rows["buf_size_mb"]) | (queued["prologue"] != rows["prologue"]))
+    queued["l1_staged"], queued["queued"] = 0, True
+    return np.concatenate([rows, queued[differ]]), np.concatenate([at, at[differ]])
 
+
+def _settle_buffers(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray) -> None:
+    """Whether a picker's encoding stays and the output buffer is double, the total, and the verdict."""
+    align = device.tile_align
+    block = np.prod([rows[f].astype(np.int64) for f in ("mblock_m", "mblock_n", "ublock_r", "ublock_c")], axis=0)
+    parts = rows["t"] if profile.accumulates else 1
     if isinstance(profile.op, HwSparseMatmul):
         tiles, resident = picker_bytes(profile, rows, align)
-        l1_param += tiles
-        room = device.l1_usable - profile.headers - rows["l1_output"] - rows["l1_intermed"] - l1_param - l1_input
+        rows["l1_param"] += tiles
+        room = device.l1_usable - profile.headers - rows["l1_output"] - rows["l1_intermed"] - rows["l1_param"] \
+            - rows["l1_input"]
         keep = resident <= room
         rows["prologue"] |= np.where(keep, np.uint32(ENCODING), np.uint32(0))
-        l1_param += np.where(keep, resident, 0)
-        l1_input += np.where(keep, 0, streamed_encoding_bytes(resident, align))
-    rows["l1_input"], rows["l1_param"] = l1_input, l1_param
-    fixed = rows["l1_output"] + rows["l1_intermed"] + l1_param + profile.headers
-    rows["l1_total"] = fixed + l1_input
+        rows["l1_param"] += np.where(keep, resident, 0)
+        rows["l1_input"] += np.where(keep, 0, streamed_encoding_bytes(resident, align))
+    fixed = rows["l1_output"] + rows["l1_intermed"] + rows["l1_param"] + profile.headers
+    rows["l1_total"] = fixed + rows["l1_input"]
 
     limit = device.l1_usable
     over = rows["l1_total"] > limit
     if choice.output_multiplier is None:
         # fall back to a single output buffer: the packer then waits for the reader, but the op fits
-        saved = rows["l1_output"] - block * np.maximum(1, parts) * out_tile
+        saved = rows["l1_output"] - block * np.maximum(1, parts) * tile_bytes(profile.df, align=align)
         single = over & (rows["buf_size_mb"] == 2) & (rows["l1_total"] - saved <= limit)
         for field in ("l1_output", "l1_total"):
             rows[field] -= np.where(single, saved, 0)

@@ -39,29 +39,41 @@ RELAYS = buffers.RELAY_TILES
 
 def operand_bytes(
     profile: OpProfile, port: int, rows: np.ndarray, multiplier: Mapping[int, int], align: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(what feeds it, resident parameter) of one operand for every row, on the core that keeps the most: the sizes of
-    `netlist.cores.buffers` for an operand whose queue is laid out as it is read, and of the worst that another op or
-    queue can ask for. multiplier: granules that an operand's buffer has at least, where it is asked for."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(what feeds it, more than that where a queue does, resident parameter) of one operand for every row, on the core
+    that keeps the most: the sizes of `netlist.cores.buffers` for an operand whose queue is laid out as it is read, and
+    of the worst that another op or queue can ask for. What feeds a parameter is always a queue. multiplier: granules
+    that an operand's buffer has at least, where it is asked for."""
     operand = profile.operands[port]
     rows = as_read(profile, port, rows)
     tile = tile_bytes(operand.df, align=align)
     g, kernel = kernel_buffer(profile, port, rows, multiplier, tile)
     length = tiles_read(profile, port, rows)
     streamed = _streamed_tiles(profile, port, rows, g, kernel, length, tile)
+    none = np.zeros(len(rows), dtype=np.int64)
     if operand.feed != "parameter":
-        return streamed * tile, np.zeros(len(rows), dtype=np.int64)
+        made = kernel + RELAYS
+        return made * tile, (streamed - made) * tile, none
     beside, resident = _preloaded_tiles(profile, port, rows, kernel, length)
     if operand.may_stream:
         beside = np.maximum(beside, streamed - resident)
     prologue = preloads(profile, port, rows)
-    return np.where(prologue, beside, streamed) * tile, np.where(prologue, resident, 0) * tile
+    return np.where(prologue, beside, streamed) * tile, none, np.where(prologue, resident, 0) * tile
 
 
 def least_tiles(g: np.ndarray, factor: int) -> np.ndarray:
     """Tiles of an input buffer for which a multiplier is asked. g: of a granule, what an op releases at once."""
     least: np.ndarray = g * max(factor, 2)
     return least
+
+
+def ordinary_tiles(profile: OpProfile, port: int, row: np.void, factor: int = 2) -> tuple[int, int]:
+    """(granule, buffer) in tiles of an operand that another op of the epoch makes, for one candidate. factor: granules
+    that it has at least, where more than two are asked for."""
+    rows = as_read(profile, port, np.array([row]))
+    more = {port: factor} if factor > 2 else {}
+    g, kernel = kernel_buffer(profile, port, rows, more, tile_bytes(profile.operands[port].df), sums=False)
+    return int(g[0]), int(kernel[0])
 
 
 def input_tiles(profile: OpProfile, port: int, rows: np.ndarray, factor: int, align: int) -> np.ndarray:
@@ -72,9 +84,10 @@ def input_tiles(profile: OpProfile, port: int, rows: np.ndarray, factor: int, al
 
 
 def kernel_buffer(
-    profile: OpProfile, port: int, rows: np.ndarray, multiplier: Mapping[int, int], tile: int
+    profile: OpProfile, port: int, rows: np.ndarray, multiplier: Mapping[int, int], tile: int, sums: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(granule, ordinary buffer) of an operand in tiles. rows: `as_read`; tile: bytes of one."""
+    """(granule, ordinary buffer) of an operand in tiles. rows: `as_read`; tile: bytes of one; sums: whether room is
+    counted for all that a matmul inside a fused op goes back over."""
     operand, op = profile.operands[port], profile.op
     m, n, u, v = (rows[f].astype(np.int64) for f in ("mblock_m", "mblock_n", "ublock_r", "ublock_c"))
     u_kt, m_k = (np.maximum(rows[f].astype(np.int64), 1) for f in ("u_kt", "m_k"))
@@ -88,7 +101,7 @@ def kernel_buffer(
     if profile.uses and profile.uses[port].late:
         least = np.maximum(least, late_tiles(rows))
     kernel = buffers.ordinary(g, tile, count if count > 3 and isinstance(op, (HwFused, HwSplice)) else 3, 0, least)
-    if profile.fused_sums and number < 2:  # a matmul inside a fused op keeps its operands for the whole sum
+    if sums and profile.fused_sums and number < 2:  # a matmul inside a fused op keeps its operands for the whole sum
         kernel = np.maximum(kernel, 2 * m_k * g * np.where(number, n, n > 1))
     return g, kernel
 

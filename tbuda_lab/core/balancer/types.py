@@ -60,7 +60,9 @@ CANDIDATE = np.dtype(
         ("l1_output", "i8"),
         ("l1_param", "i8"),
         ("l1_intermed", "i8"),
-        ("l1_total", "i8"),  # bytes
+        ("l1_total", "i8"),  # bytes, where ops of the same epoch make all that is no parameter
+        ("l1_staged", "i8"),  # bytes more where a queue does: larger buffers, staging of reads
+        ("queued", "?"),  # meant for operands from queues alone, where a row like it has too little L1
         ("nz_tiles", "i8"),
         ("nz_ublocks", "i8"),
         ("nz_strips", "i8"),  # sparse matmul: mean per grid row, else 0

@@ -12,10 +12,10 @@ import functools
 import numpy as np
 
 from tbuda_lab.core.balancer.blocks import divisors
-from tbuda_lab.core.balancer.l1 import late_tiles
+from tbuda_lab.core.balancer.l1 import ordinary_tiles
 from tbuda_lab.core.balancer.layout import BufferReads, read_walk
 from tbuda_lab.core.balancer.pickers import streamed_picker
-from tbuda_lab.core.balancer.profile import OpProfile, as_read
+from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
 from tbuda_lab.core.epochsim.network import EdgeWaits
 from tbuda_lab.core.graph import TILE
@@ -172,10 +172,10 @@ class CutOp:
         return entry
 
     def input_tiles(self, port: int, factor: int) -> int:
-        """Tiles of a core's buffer for an operand that holds `factor` times what is read at once."""
+        """Tiles of a core's ordinary buffer for an operand, of at least `factor` times what is read at once."""
         entry = self._input_tiles.get((port, factor))
         if entry is None:
-            entry = self._input_tiles[port, factor] = input_tiles(self.profile, port, self.row, factor)
+            entry = self._input_tiles[port, factor] = ordinary_tiles(self.profile, port, self.row, factor)[1]
         return entry
 
     def rectangles(self, cut: Stripes) -> list[tuple[int, int, int, int]]:
@@ -386,27 +386,3 @@ def _splice_steps(op: HwSplice, port: int, slices: int, steps: Steps, length: in
     high = np.maximum.reduceat(mine, steps.bounds[:-1])
     none = high < 0
     return np.where(none, 0, low) * length // slices, np.where(none, 0, high + 1) * length // slices
-
-
-def input_tiles(profile: OpProfile, port: int, row: np.void, factor: int = 2) -> int:
-    """Tiles of an op's input buffer for one operand (as the balancer counts L1, placement.md#l1-of-a-candidate)."""
-    ur, uc, n = int(row["ublock_r"]), int(row["ublock_c"]), int(row["mblock_n"])
-    u_kt = max(1, int(row["u_kt"]))
-    factor = max(factor, 2)
-    role, depthwise = profile.operands[port].role, profile.kind == "depthwise"
-    if profile.fused_sums:
-        row = as_read(profile, port, row)
-        ur, uc, n = int(row["ublock_r"]), int(row["ublock_c"]), int(row["mblock_n"])
-        if profile.uses[port].late:
-            return max(factor * ur * uc, int(late_tiles(row)))
-    if role == "in0":
-        return factor * ur * (uc if depthwise else u_kt)
-    if role == "in1":
-        return factor * uc * (1 if depthwise else u_kt * n)
-    if role == "bias":
-        return max(2 // u_kt, factor) * uc
-    if isinstance(profile.op, HwReduce) and profile.op.dim == "r":
-        return factor * u_kt * uc
-    if isinstance(profile.op, HwReduce) and profile.op.dim == "c":
-        return factor * u_kt * ur
-    return factor * ur * uc

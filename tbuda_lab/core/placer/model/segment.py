@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tbuda_lab.core.balancer.bandwidth import DRAM, EpochLoad, dram_divider
+from tbuda_lab.core.balancer.bandwidth import EpochLoad, dram_divider
 from tbuda_lab.core.balancer.edges import EdgeReason
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, Repair, repair_around
 from tbuda_lab.core.placer.model.grid import Item, Spot, pack
@@ -229,7 +229,7 @@ def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) ->
     dram = host = 0
     places = {op: problem.places(op, first, last) for op in range(first, last)}
     for op, (where, output) in places.items():
-        dram += int(problem.dram_cores(op, where, output)[rows[op]]) if DRAM in where or output == DRAM else 0
+        dram += int(problem.dram_cores(op, where, output)[rows[op]])  # pickers may be streamed, too
         host += problem.host_cores(op, where, output, rows[op])
     load = EpochLoad(dram, host)
     kernel = max(int(problem.tables[op].rows[rows[op]]["cycles"]) for op in rows)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tbuda_lab.core.balancer.l1 import late_tiles
-from tbuda_lab.core.balancer.profile import OpProfile, as_read
+from tbuda_lab.core.balancer.bandwidth import NOC
+from tbuda_lab.core.balancer.l1 import ordinary_tiles
+from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.errors import Diagnostic, quantity
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.edits import BETWEEN
@@ -146,20 +147,6 @@ class Buffering:
     unmet: tuple[tuple[int, int], ...] = ()
 
 
-def input_buffer_tiles(profile: OpProfile, port: int, row: np.void) -> int:
-    """Tiles of the input buffer of one core for a streamed operand: two blocks of what the kernel takes at a time."""
-    row = as_read(profile, port, row)
-    ur, uc, u_kt, n = (int(row[f]) for f in ("ublock_r", "ublock_c", "u_kt", "mblock_n"))
-    if profile.uses and profile.uses[port].late:
-        return max(2 * ur * uc, int(late_tiles(row)))
-    role, step = profile.operands[port].role, max(1, u_kt)
-    if role == "in0":
-        return 2 * ur * (uc if profile.kind == "depthwise" else step)
-    if role == "in1":
-        return 2 * uc * (1 if profile.kind == "depthwise" else step * n)
-    return 2 * ur * uc
-
-
 def _cores(profile: OpProfile, port: int, row: np.void) -> int:
     """Cores that hold a different part of an operand."""
     role = profile.operands[port].role
@@ -172,8 +159,8 @@ def _cores(profile: OpProfile, port: int, row: np.void) -> int:
 class RowTiles:
     """What a candidate takes and holds (placement.md#forks-and-joins). In tiles: volume, of its output; block, of one
     core's block of it; output_buffers, of the output buffers of all cores; widest, by operand, of all of it; inputs, by
-    operand, of a core's input buffer. grid: rows and columns of cores; cores: by operand, that hold a different part of
-    it.
+    operand, of a core's input buffer; granules, of what is released of it at once. grid: rows and columns of cores;
+    cores: by operand, that hold a different part of it.
 
     As parts of a whole: passes, of the output in the output buffers; holds, by operand, in the input buffers; needs, by
     operand, that has to arrive before the op goes on: two slices of a matmul's or reduction's, as many together as a
@@ -184,12 +171,14 @@ class RowTiles:
     t: int
     grid: tuple[int, int]
     l1_total: int
+    l1_staged: int
     volume: int
     block: int
     output_buffers: int
     passes: float
     widest: tuple[int, ...]
     inputs: tuple[int, ...]
+    granules: tuple[int, ...]
     cores: tuple[int, ...]
     holds: tuple[float, ...]
     needs: tuple[float, ...]
@@ -205,7 +194,7 @@ class RowTiles:
         buffered = block * int(row["buf_size_mb"]) * all_cores
         ports = range(len(profile.operands))
         widest = tuple(math.prod(operand.tiles) for operand in profile.operands)
-        inputs = tuple(input_buffer_tiles(profile, port, row) for port in ports)
+        granules, inputs = zip(*(ordinary_tiles(profile, port, row) for port in ports), strict=True)
         cores = tuple(_cores(profile, port, row) for port in ports)
         holds = tuple(min(1.0, i * c / max(1, w)) for i, c, w in zip(inputs, cores, widest, strict=True))
         if profile.matmul_like or profile.kind == "reduce":
@@ -216,8 +205,9 @@ class RowTiles:
             needs = tuple(min(1.0, buffered / volume) for _ in ports)
             joins = tuple(min(1.0, 2.0 * block * all_cores / max(1, w)) for w in widest)
         passes = min(1.0, buffered / volume)
-        grid, l1_total = (int(row["grid_r"]), int(row["grid_c"])), int(row["l1_total"])
-        return cls(times, grid, l1_total, volume, block, buffered, passes, widest, inputs, cores, holds, needs, joins)
+        grid, bytes_ = (int(row["grid_r"]), int(row["grid_c"])), (int(row["l1_total"]), int(row["l1_staged"]))
+        sizes = (widest, inputs, granules, cores)
+        return cls(times, grid, *bytes_, volume, block, buffered, passes, *sizes, holds, needs, joins)
 
 
 def _slices(profile: OpProfile, port: int) -> int:
@@ -262,7 +252,12 @@ class _Epoch:
 
     def room(self, op: int) -> int:
         """Bytes of a core's L1 that larger buffers may take."""
-        return max(0, self.l1 - self.tiles[op].l1_total)
+        problem, first, last = self.problem, self.segment.first, self.segment.last
+        where, _ = problem.places(op, first, last)
+        operands = problem.profiles[op].operands
+        queued = any(place != NOC and o.feed != "parameter" for place, o in zip(where, operands, strict=True))
+        tiles = self.tiles[op]
+        return max(0, self.l1 - tiles.l1_total - (tiles.l1_staged if queued else 0))
 
 
 def find(problem: Problem, segment: Segment) -> list[ForkJoin]:
@@ -367,7 +362,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
             places += [(op, p) for p in ports[:1]]
         for op, port in places:
             tiles = epoch.tiles[op]
-            own, cores, block = tiles.widest[port], tiles.cores[port], tiles.inputs[port] // 2
+            own, cores, block = tiles.widest[port], tiles.cores[port], tiles.granules[port]
             already = extra.get((op, port), 0)
             lacking = max(0, math.ceil(part * own / cores / block) * block - already)
             tile = tile_bytes(problem.profiles[op].operands[port].df, align=problem.device.tile_align)
@@ -447,7 +442,7 @@ def _widen_readers(epoch: _Epoch, room: dict[int, int], extra: dict[tuple[int, i
                 continue
             share = 1.0 if profile.kind == "sparse_matmul" else min(1.0, 2.0 / tiles.t)
             least = tiles.inputs[port]
-            block, already = max(1, least // 2), extra.get((op, port), 0)
+            block, already = tiles.granules[port], extra.get((op, port), 0)
             missing = math.ceil((share * tiles.widest[port] / tiles.cores[port] - least - already) / block) * block
             tile = tile_bytes(profile.operands[port].df, align=problem.device.tile_align)
             add = min(missing, room[op] // tile // block * block)
