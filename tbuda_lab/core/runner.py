@@ -14,6 +14,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, as_type
 from tbuda_lab.core.compiler.host_chain import HostChain, Stage
+from tbuda_lab.core.compiler.rams import keeps_state
 from tbuda_lab.core.compiler.sections import SENT
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, quantity
@@ -111,7 +112,7 @@ def refuse_without_weights(graph: Graph) -> None:
 
 class Runner:
     """One compiled model loaded on one simulated device. Parameters are written once; `run` may be called often.
-    caches: whether the model writes rams that its next run reads.
+    caches: whether the model writes rams that its next run reads; keeps_state: whether those are its own buffers.
 
     Raises `InputError` for a model without weights."""
 
@@ -122,6 +123,8 @@ class Runner:
         self._inputs = fed_inputs(result.graph)
         self._ends: dict[str, tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]] = {}
         self.caches = any(map(is_cache, result.graph.of_kind(NodeKind.PARAMETER)))
+        self.keeps_state = keeps_state(result.graph)
+        self._held = {} if result.chain is None else result.chain.held()
         # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.
         self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch, reread=False)
         values = result.unrounded_parameters() if mode == "exact" else result.parameters
@@ -287,10 +290,11 @@ class Runner:
     ) -> list[list[torch.Tensor]]:
         """One pass of a model of which the host runs a part, for as many inputs as the microbatch: stage by stage."""
         batch = [dict(feed) for feed in feeds]
+        kept: dict[str, torch.Tensor] = {}
         for stage in chain.stages:
             if stage.place == "host":
                 for values in batch:
-                    chain.run_host(stage, values)
+                    kept |= chain.run_host(stage, values, self._held)
                 continue
             inputs, outputs = self._stage_ends(stage)
             for values in batch:
@@ -300,6 +304,7 @@ class Runner:
             self.executor.run(stage.program, {"p_loop_count": 1}, progress=on_end, cancel=stopped)
             for values in batch:
                 chain.take(stage, values, {b.name: b.decode(self.executor.pop(b.queue)) for b in outputs})
+        self._held |= kept
         return [chain.outputs(values) for values in batch]
 
     def _stage_ends(self, stage: Stage) -> tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]:
@@ -310,7 +315,7 @@ class Runner:
 
     def _at_once(self) -> int:
         """How many passes go through together."""
-        if self.result.chain is not None:
+        if self.result.chain is not None or self.caches:
             return 1
         return self.executor.at_once([b.queue for b in self.result.inputs], [b.queue for b in self.result.outputs])
 

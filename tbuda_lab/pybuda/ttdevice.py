@@ -23,7 +23,6 @@ from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTo
 from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.frontend.torch_model.export import set_evaluation
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.lowering.data_formats import device_format
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.passes.fracture import named_by_place
@@ -419,7 +418,7 @@ class TTDevice(SubgraphDevice):
     def _part_forward(self, inputs: Inputs) -> Outputs | None:
         """Outputs of the part of a generating model whose inputs these are; None where they are not those of one."""
         result, runner = self._result, self._runner
-        if result is None or not isinstance(runner, Runner) or not any(map(is_cache, result.graph)):
+        if result is None or not isinstance(runner, Runner) or not runner.caches or runner.keeps_state:
             return None
         for program in result.netlist.programs:
             read = {source for binding in runner.ends(program.name)[0] for source in binding.sources}

@@ -191,20 +191,6 @@ def test_inputs_of_different_microbatch() -> None:
     assert feeds(graph, (torch.randn(2, 8), torch.randn(2, 8)))["x"].shape == (2, 8)
 
 
-def test_state_that_the_model_writes_is_refused() -> None:
-    class Counter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(1))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.count += 1
-            return x + self.count
-
-    with pytest.raises(UnsupportedOp, match="count"):
-        from_torch(Counter(), (X,))
-
-
 def test_randomness_and_active_dropout_are_refused() -> None:
     class Noise(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

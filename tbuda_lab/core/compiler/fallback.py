@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tbuda_lab.core.compiler.integer_outputs import meant_by, sections_of_host, with_grid_integers
 from tbuda_lab.core.compiler.pipeline import compile_graph
+from tbuda_lab.core.compiler.rams import keeps_state
 from tbuda_lab.core.compiler.result import CompileResult
 from tbuda_lab.core.compiler.sections import Section, cut_graph, gradients_into, places_report
 from tbuda_lab.core.device import DeviceSpec
@@ -53,6 +54,9 @@ def compile_with_fallback(
     automatic: whether ops that the compiler refuses go to the host; without it they raise `UnsupportedOp`. Raises the
     compiler's other errors.
     """
+    if keeps_state(graph):  # its sections are programs of one netlist, which share its rams
+        own = dataclasses.replace(options, cpu_fallback="automatic" if automatic else "named")
+        return compile_graph(graph, spec, own, overrides_of(graph))
     refused: dict[str, str] = {}
     while True:
         whole = graph if options.training is not None else with_grid_integers(graph, spec, refused)

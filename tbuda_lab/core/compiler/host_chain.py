@@ -18,8 +18,8 @@ from tbuda_lab.core.compiler.integer_outputs import is_float
 from tbuda_lab.core.compiler.sections import SENT, CutGraph, Place, Section, places_report, value_dtypes
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import PHASE, PLACE, direction_of, forward_part, netlist_part
-from tbuda_lab.core.ops.evaluate import Evaluation, evaluate_nodes
+from tbuda_lab.core.graph.phases import PHASE, PLACE, WRITES, direction_of, forward_part, netlist_part
+from tbuda_lab.core.ops.evaluate import Evaluation, evaluate_nodes, to_tensor
 
 Values = dict[str, torch.Tensor]
 
@@ -28,7 +28,8 @@ Values = dict[str, torch.Tensor]
 class Stage:
     """One section of a chain. graph: of the host's what it evaluates. program: of the device's.
 
-    reads: by INPUT the value of the model that it takes; gives: by OUTPUT the value, or the output, that it delivers.
+    reads: by INPUT the value of the model that it takes; gives: by OUTPUT the value, or the output, that it delivers;
+    keeps: of the host's, by OUTPUT what it is kept as until the next run.
     """
 
     place: Place
@@ -36,6 +37,7 @@ class Stage:
     program: str
     reads: Mapping[str, str]
     gives: Mapping[str, str]
+    keeps: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def evaluation(self) -> Evaluation:
@@ -77,9 +79,23 @@ class HostChain:
         for output, value in stage.gives.items():
             values[value] = given[output].to(self.dtypes[value])
 
-    def run_host(self, stage: Stage, values: Values) -> None:
-        """Evaluate a stage of the host. values: of the model; what it gives is added."""
-        self.take(stage, values, stage.evaluation.run({n: values[v] for n, v in stage.reads.items()}))
+    def run_host(self, stage: Stage, values: Values, held: Mapping[str, torch.Tensor] | None = None) -> Values:
+        """Evaluate a stage of the host. values: of the model; what it gives is added. held: what is kept from the run
+        before, by name. Returns what the stage leaves to be kept."""
+        given = stage.evaluation.run({n: values[v] for n, v in stage.reads.items()} | dict(held or {}))
+        self.take(stage, values, given)
+        return {name: given[output] for output, name in stage.keeps.items()}
+
+    @property
+    def held_names(self) -> set[str]:
+        """The rams that the host keeps."""
+        return {name for stage in self.stages for name in stage.keeps.values()}
+
+    def held(self) -> Values:
+        """What the host keeps from run to run, as it is before the first."""
+        names = self.held_names
+        return {node.name: to_tensor(node.value).clone() for node in self.graph.of_kind(NodeKind.PARAMETER)
+                if node.name in names and node.value is not None}  # fmt: skip
 
     def feeds(self, stage: Stage, values: Values) -> Values:
         """What a stage of the device is given, by its INPUT nodes."""
@@ -87,7 +103,8 @@ class HostChain:
 
     def outputs(self, values: Values) -> list[torch.Tensor]:
         """The model's outputs, in its order."""
-        return [as_type(values[n.name], str(n.attrs.get("dtype", "float32"))) for n in self.graph.outputs]
+        return [as_type(values[n.name], str(n.attrs.get("dtype", "float32"))) for n in self.graph.outputs
+                if WRITES not in n.attrs]  # fmt: skip
 
     def work(self) -> tuple[HostWork, ...]:
         """What the host does for one input, section by section."""
@@ -137,8 +154,10 @@ def chain_of(cut: CutGraph) -> HostChain | None:
         else:
             names, program = {}, ""
         gives = {names.get(n.name, n.name): n.sources[0] if n.name.endswith(SENT) else n.name
-                 for n in section.graph.outputs}  # fmt: skip
-        stages.append(Stage(section.place, section.graph, program, reads, gives))
+                 for n in section.graph.outputs if WRITES not in n.attrs}  # fmt: skip
+        keeps = {n.name: str(n.attrs[WRITES]) for n in section.graph.outputs
+                 if WRITES in n.attrs and section.place == "host"}  # fmt: skip
+        stages.append(Stage(section.place, section.graph, program, reads, gives, keeps))
     marked = cut.graph.clone()
     for stage in stages:
         for node in stage.graph.ops if stage.place == "host" else ():

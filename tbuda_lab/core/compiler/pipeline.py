@@ -22,6 +22,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache, LruCache
 from tbuda_lab.core.compiler.host_chain import HostChain, chain_of
 from tbuda_lab.core.compiler.integer_outputs import meant_by, sections_of_host, with_grid_integers
+from tbuda_lab.core.compiler.rams import keeps_state, refuse_microbatch, refuse_unordered, unordered_writes
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
 from tbuda_lab.core.compiler.result import (
     CompileResult,
@@ -152,14 +153,20 @@ class Pipeline:
 
         def make() -> FrontEndResult:
             refused: dict[str, str] = {}
+            apart: tuple[str, ...] = ()
+            refuse_microbatch(graph, options.microbatch)
             while True:
-                cut, chain, passed = self._passed_graph(graph, options, clock, refused)
+                cut, chain, passed = self._passed_graph(graph, options, clock, refused, apart)
                 try:
                     with clock.stage("lower"):
                         self._count("lower")
                         front = FrontEndResult(key, passed, lower(passed, self.device, options), chain=chain)
-                        refuse_unwritten(graph, front.lowered)
+                        refuse_unwritten(graph, () if chain is None else chain.held_names, front.lowered)
+                    unordered = unordered_writes(front.lowered) if keeps_state(graph) else set()
+                    if unordered.issubset(apart):
                         break
+                    refuse_unordered(graph, unordered if cut is None else ())
+                    apart = tuple(sorted({*apart, *unordered}))
                 except UnsupportedOp as error:
                     self._refuse_more(cut, options, error, refused)
             if request.overrides:  # told before the model is placed to decide on fusing
@@ -192,10 +199,10 @@ class Pipeline:
         refuse_impossible(lowered, self.device, options, asked)
 
     def _passed_graph(
-        self, graph: Graph, options: CompileOptions, clock: Clock, refused: dict[str, str]
+        self, graph: Graph, options: CompileOptions, clock: Clock, refused: dict[str, str], apart: tuple[str, ...]
     ) -> tuple[CutGraph | None, HostChain | None, Graph]:
         """How the graph is cut, if it may be, and what the passes make of the device's part. refused: ops that a stage
-        has refused, with the reasons; those that passes refuse are added."""
+        has refused, with the reasons; those that passes refuse are added. apart: see `cut_graph`."""
 
         def run_passes() -> tuple[CutGraph | None, HostChain | None, Graph]:
             while True:
@@ -203,7 +210,8 @@ class Pipeline:
                 source, cut = graph, None
                 if self._may_cut(options):
                     source = with_grid_integers(graph, self.device, refused)
-                    cut = cut_graph(source, options, automatic, sections_of_host(refused))
+                    cut = cut_graph(source, options, automatic, sections_of_host(refused), apart)
+                    source = cut.graph if keeps_state(graph) else source
                 chain = None if cut is None else chain_of(cut)
                 on_device = source if chain is None else chain.device
                 try:
@@ -214,9 +222,9 @@ class Pipeline:
                 except UnsupportedOp as error:
                     self._refuse_more(cut, options, error, refused)
 
-        key = _without(front_end(options), LOWERING), tuple(refused)
+        key = _without(front_end(options), LOWERING), tuple(refused), apart
         known = self._passed.get_or(key, run_passes)
-        self._passed.store((key[0], tuple(refused)), known)
+        self._passed.store((key[0], tuple(refused), apart), known)
         return known
 
     def _may_cut(self, options: CompileOptions) -> bool:

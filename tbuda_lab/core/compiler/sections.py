@@ -21,9 +21,10 @@ from tbuda_lab.core.compiler.integer_outputs import (
     is_float,
     value_dtypes,
 )
+from tbuda_lab.core.compiler.rams import keeps_state, with_ram_ends
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import TRAINABLE, writes_by_parameter
+from tbuda_lab.core.graph.phases import TRAINABLE, WRITES, writes_by_parameter
 from tbuda_lab.core.ops import Cast
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE
@@ -72,18 +73,20 @@ def places_report(sections: Iterable[tuple[str, Graph]]) -> list[str]:
 class CutGraph:
     """A graph and its sections in the order in which they run; of a graph that is the device's as a whole, the one.
 
-    graph: the one that was cut, with copies before its outputs where the device does nothing else. why: the reason for
-    each op that the host runs.
+    graph: the one that was cut, with copies before its outputs where the device does nothing else, and ops at its rams
+    (`rams.with_ram_ends`). why: the reason for each op that the host runs. apart: ops that write rams in a section
+    behind the one that reads them.
     """
 
     graph: Graph
     why: Mapping[str, str]
     sections: tuple[Section, ...]
+    apart: frozenset[str] = frozenset()
 
     @property
     def whole(self) -> bool:
         """Whether the device runs all of it."""
-        return not self.why or (len(self.sections) == 1 and self.sections[0].place == "device")
+        return len(self.sections) == 1 and self.sections[0].place == "device"
 
     @property
     def notes(self) -> tuple[Diagnostic, ...]:
@@ -97,10 +100,10 @@ class CutGraph:
                                 "CPUDevice", self.notes)
 
     def refuse_lost_writes(self) -> None:
-        """Raises `UnsupportedOp` where programs write rams and the host runs a part: sections run apart from each
-        other, so a ram that one of them writes would keep its old contents for the others."""
+        """Raises `UnsupportedOp` where programs of several parts write rams and the host runs some of their ops:
+        sections are parts of their own, so a ram that one of them writes would keep its old contents for the others."""
         writes = writes_by_parameter(self.graph)
-        if self.whole or not writes:
+        if self.whole or not writes or keeps_state(self.graph):
             return
         rams = ", ".join(map(repr, writes))
         findings = [Diagnostic("error", self.graph[name].where, "rams", f"the host would have to run it: {reason}",
@@ -115,9 +118,10 @@ class CutGraph:
         return {name: reasons.get(name, "no device op implements it") for name in sorted(refused)}
 
 
-def refuse_unwritten(graph: Graph, lowered: Graph) -> None:
-    """Raises `UnsupportedOp` where a ram that programs of a graph write is not written by the ops made of it."""
-    kept = writes_by_parameter(lowered)
+def refuse_unwritten(graph: Graph, held: Collection[str], lowered: Graph) -> None:
+    """Raises `UnsupportedOp` where a ram that programs of a graph write is not written by the ops made of it. held:
+    those that the host keeps."""
+    kept = {*writes_by_parameter(lowered), *held}
     lost = [graph[node.sources[0]] for name, node in writes_by_parameter(graph).items() if name not in kept]
     if lost:
         findings = [Diagnostic("error", node.where, "rams", "no program would write its result", HOST_FIX)
@@ -126,20 +130,24 @@ def refuse_unwritten(graph: Graph, lowered: Graph) -> None:
 
 
 def cut_graph(
-    graph: Graph, options: CompileOptions, automatic: bool = True, refused: Mapping[str, str] | None = None
-) -> CutGraph:
+    graph: Graph, options: CompileOptions, automatic: bool = True, refused: Mapping[str, str] | None = None,
+    apart: Collection[str] = (),
+) -> CutGraph:  # fmt: skip
     """The sections of a graph. automatic: whether ops that the device cannot run are the host's, not only those that
-    `cpu_fallback_ops` names. refused: by op that a stage has refused, the reason."""
+    `cpu_fallback_ops` names. refused: by op that a stage has refused, the reason. apart: rams whose writes nothing
+    orders behind what reads them, so that sections have to."""
+    graph, kept, written = with_ram_ends(graph)
+    late = frozenset(written[name] for name in apart if name in written)
     why = host_ops(graph, options, automatic)
-    if all_on_host(partition(graph, why)):
+    if all_on_host(partition(graph, why, late)):
         counting = counting_ops(graph, options.data_format)
         why = {name: reason for name, reason in why.items() if name not in counting}
-    why |= refused or {}
-    parts = partition(graph, why)
+    why |= (refused or {}) | kept
+    parts = partition(graph, why, late)
     if all_on_host(parts) and any(is_float(o) and o.sources[0] in why for o in graph.outputs):
         graph = with_output_copies(graph)
-        parts = partition(graph, why)
-    return CutGraph(graph, why, parts or (Section("device", graph),))
+        parts = partition(graph, why, late)
+    return CutGraph(graph, why, parts or (Section("device", graph),), late)
 
 
 def host_ops(graph: Graph, options: CompileOptions, automatic: bool = True) -> dict[str, str]:
@@ -195,16 +203,19 @@ def gradients_into(graph: Graph, part: Section, names: Collection[str]) -> tuple
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------
-def partition(graph: Graph, host: Collection[str]) -> tuple[Section, ...] | None:
+def partition(
+    graph: Graph, host: Collection[str], apart: Collection[str] = ()
+) -> tuple[Section, ...] | None:
     """The graph in sections, alternately of the host and the device, with these ops on the host; None for none of them.
+    apart: ops that write rams behind the section which reads them.
 
     What depends on no input, and what the host computes from inputs before the device runs, is in each section that
     reads it.
     """
-    if not host:
+    if not host and not apart:
         return None
     light, stored, _ = host_values(graph)
-    shared = (light | stored) - set(host)
+    shared = (light | stored) - set(host) - {o.sources[0] for o in graph.outputs if WRITES in o.attrs}
     for node in graph.topological():  # what stands behind an op on the host is computed where that is
         if node.name in shared and any(s not in shared and graph[s].kind is NodeKind.OP for s in node.sources):
             shared.discard(node.name)
@@ -214,6 +225,7 @@ def partition(graph: Graph, host: Collection[str]) -> tuple[Section, ...] | None
     for node in graph.topological():
         if node.name in places:
             least = max((level[s] for s in node.sources if s in level), default=0)
+            least = max(least, 2) if node.name in apart else least  # rams are read by the device's first section
             level[node.name] = least + (least % 2 != (places[node.name] == "device"))
     leaves = {o.name for o in graph.outputs if o.sources[0] in host and o.sources[0] not in level}
     numbers = sorted({*level.values(), *([0] if leaves else [])})

@@ -166,7 +166,7 @@ def handed_over(graph: Graph) -> dict[str, str]:
         if is_cache(graph.nodes.get(name)) or RAM in output.attrs:
             at = rank(str(output.attrs.get(PHASE, FORWARD)))
             writes.setdefault(str(output.attrs.get(RAM, name)), []).append((at, output.sources[0]))
-    part = _ranks(graph)
+    part = by_rank(graph)
     result: dict[str, str] = {}
     for node in rams:
         ram = str(node.attrs.get(RAM, node.name))
@@ -176,7 +176,7 @@ def handed_over(graph: Graph) -> dict[str, str]:
     return result
 
 
-def _ranks(graph: Graph) -> dict[str, int]:
+def by_rank(graph: Graph) -> dict[str, int]:
     """By node the rank of its part: of an op and of an OUTPUT its own, of others that of the first that reads them."""
     part = phases(graph)
     ranks: dict[str, int] = {}
@@ -204,7 +204,7 @@ def evaluation_order(graph: Graph) -> list[Node]:
     order = graph.topological()
     if not handed_over(graph):
         return order
-    part = _ranks(graph)
+    part = by_rank(graph)
     return sorted(order, key=lambda node: part[node.name])
 
 

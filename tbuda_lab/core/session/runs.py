@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -217,8 +218,8 @@ class Runs:
                 runner.executor.on_op = None
             if watch is not None:
                 self._state.events.emit("checked", watch.checks)
-            if self._session.result is result and not runner.caches:  # which begin anew in every run
-                self._state.runner = runner
+            if self._session.result is result and (not runner.caches or runner.keeps_state):
+                self._state.runner = runner  # generation begins anew in every run
             self._state.ran = result
             self._session.timings["run"] = time.perf_counter() - start
             self._state.events.emit("stage", "run", 1.0)
@@ -231,13 +232,30 @@ class Runs:
         """See `Session.verify`."""
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
         samples = fill_microbatch(self._session.compile(), [sample])
-        with same_seeds():  # so that both draw the same masks
+        with self._first_run(), same_seeds():  # so that both draw the same masks
             got = self.run(samples, mode, break_below=break_below)[0]
-        if self._state.cancel.is_set():
-            raise Cancelled("cancelled before the outputs were compared with torch")
-        verify = self.judge(sample, got, mode)
+            if self._state.cancel.is_set():
+                raise Cancelled("cancelled before the outputs were compared with torch")
+            verify = self.judge(sample, got, mode)
         self._state.events.emit("verified", verify)
         return verify
+
+    @contextlib.contextmanager
+    def _first_run(self) -> Iterator[None]:
+        """A model that keeps something from run to run begins as it was compiled, and afterwards is where it was."""
+        runner = self._state.runner
+        if runner is None or not runner.keeps_state:
+            runner = None
+        else:
+            self._state.runner = None
+        try:
+            yield
+        finally:
+            now = self._state.runner
+            if runner is not None and runner.result is self._session.result:
+                self._state.runner = runner
+            elif now is not None and now.keeps_state:
+                self._state.runner = None
 
     def trains(self, model: Module, loss: Module, inputs: Any = ()) -> None:
         """The modules that the graph of a session that trains was made of, and the model's sample inputs."""

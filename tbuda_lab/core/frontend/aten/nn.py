@@ -119,6 +119,25 @@ def by_own_statistics(c: Call, x: str, epsilon: float) -> str:
     return swap_dims(c, c.reshape(y, (channels, batch, *shape[2:])), 0, 1) if batch > 1 else c.reshape(y, shape)
 
 
+@maps("aten._native_batch_norm_legit_functional")
+def batch_norm_that_updates(c: Call) -> Result:
+    """Batch norm in training mode: by this tensor's own statistics, with the running ones that it leaves. Those weigh
+    the variance by n / (n - 1), as torch's do."""
+    if not c.get("training"):
+        raise CannotMap("batch norm that updates statistics it does not take is not supported")
+    x, momentum = c.x("input"), float(c.get("momentum"))
+    shape = c.shape(x)
+    dims = [d for d in range(len(shape)) if d != 1]
+    mean = reduce_dims(c, x, ReduceAvg, dims)
+    off = c.op(Subtract(), x, mean)
+    variance = reduce_dims(c, c.op(Multiply(), off, off), ReduceAvg, dims)
+    count = math.prod(shape) // shape[1]
+    parts = ((c.x("running_mean"), mean, momentum), (c.x("running_var"), variance, momentum * count / (count - 1)))
+    running = [c.op(Add(), times(c, old, 1 - momentum), times(c, c.reshape(new, (shape[1],)), weight))
+               for old, new, weight in parts]  # fmt: skip
+    return by_own_statistics(c, x, float(c.get("eps"))), None, None, *running
+
+
 @maps("aten.layer_norm", "aten.native_layer_norm")
 def layer_norm(c: Call) -> Result:
     x, normal = c.x("input"), tuple(c.get("normalized_shape"))

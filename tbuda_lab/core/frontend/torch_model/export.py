@@ -232,7 +232,7 @@ def export(
             raise _explain(error, inputs) from error
         try:
             return functional(program)
-        except (RuntimeError, NotImplementedError) as error:  # torch cannot take apart what it has traced
+        except (RuntimeError, NotImplementedError, AssertionError) as error:  # torch cannot take apart what it traced
             raise _explain(error, inputs) from error
 
 
@@ -274,6 +274,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     for module in modules:
         _drop_checks(module.graph)
         _refuse_recurrent_dropouts(module.graph)
+        _refuse_shared_writes(module.graph)
     if len(modules) == 1:
         graph = program.graph_module.graph
         if _writing(graph):
@@ -302,12 +303,10 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     ]
     if not mutable and not unmapped:
         return program
-    table = {}
-    if unmapped:
-        decompositions = torch.export.default_decompositions()
-        for target in decompositions:
-            if lookup(target) is None:
-                table[target] = decompositions[target]
+    decompositions = torch.export.default_decompositions()
+    table = {t: decompositions[t] for t in decompositions if lookup(t) is None} if unmapped else {}
+    if mutable:  # what is left whole hides that its results share the memory of an operand
+        table |= {t: decompositions[t] for t in targets if t in decompositions and _hides_views(t)}
     decomposed: ExportedProgram = program.run_decompositions(table)
     return decomposed
 
@@ -331,6 +330,23 @@ def _refuse_recurrent_dropouts(graph: torch.fx.Graph) -> None:
                 findings.append(Diagnostic("error", where, "unsupported op", text, fix))
     if findings:
         raise UnsupportedOp(f"{quantity(len(findings), 'recurrent layer')} of the model drops values", findings)
+
+
+def _refuse_shared_writes(graph: torch.fx.Graph) -> None:
+    """Raises `UnsupportedOp` for in-place calls on expanded tensors: what torch makes of them adds up what the places
+    of one element in memory are given."""
+    findings = []
+    for node in _writing(graph):
+        written = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
+        if isinstance(written, torch.Tensor) and any(
+            step == 0 and size > 1 for step, size in zip(written.stride(), written.shape, strict=True)
+        ):
+            origin = origin_of(node.meta, node.target)
+            where = f"{origin.module or '(root module)'} ({origin.location})"
+            text = f"{node.target}: several places of what it writes are one in memory"
+            findings.append(Diagnostic("error", where, "unsupported op", text, "clone() the tensor before"))
+    if findings:
+        raise UnsupportedOp("the model writes to expanded tensors", findings)
 
 
 def _drop_checks(graph: torch.fx.Graph) -> None:
@@ -408,6 +424,13 @@ def _makes_new(node: torch.fx.Node, writing: set[torch.fx.Node]) -> bool:
     if composite and target._schema.name not in NEW_RESULTS:
         return False
     return node in writing or all(r.alias_info is None for r in target._schema.returns)
+
+
+def _hides_views(target: torch._ops.OpOverload) -> bool:
+    """Whether an op may give views of its operands, as `meshgrid` does, and its schema says nothing of it."""
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(str(target._name), "CompositeImplicitAutograd")
+    said = any(r.alias_info is not None for r in target._schema.returns)
+    return composite and not said and not target._schema.is_mutable and target._schema.name not in NEW_RESULTS
 
 
 def _out_of_place(node: torch.fx.Node) -> None:

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
@@ -34,6 +35,7 @@ from tbuda_lab.core.frontend.torch_model.export import (
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.state import refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
+from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
 from tbuda_lab.core.ops import Cast, HostCall, Reshape, StopGradient
 from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
 from tbuda_lab.core.ops.host import HOST_FORMS
@@ -158,7 +160,10 @@ def elementwise_in_batch(
 def _by_elements(module: torch.nn.Module, bound: BoundInputs) -> bool:
     """See `elementwise_in_batch`, for these inputs."""
     size, turned = bound.microbatch, bound.turned()
+    before = [(id(b), b._version) for b in module.buffers()]
     whole = _tensors(module(*bound.args, **bound.kwargs))
+    if before != [(id(b), b._version) for b in module.buffers()]:
+        return False  # what it keeps is of the whole batch
     if not all(_is_close(w.roll(1, 0) if _has(w, size) else w, t)
                for w, t in zip(whole, _tensors(module(*turned.args, **turned.kwargs)), strict=True)):  # fmt: skip
         return False
@@ -208,6 +213,8 @@ class _TorchImporter:
         self.graph = Graph(name)
         self.emit = Emitter(self.graph)
         self.caches = Caches(self.graph)
+        self.rams: dict[str, str] = {}
+        """By buffer that the forward writes the node of its ram."""
         self.findings: list[Diagnostic] = []
         self.deferred: list[Diagnostic] = []
         """Ops that only the host has, on what the device computes: named with the gaps, if there are any."""
@@ -245,9 +252,11 @@ class _TorchImporter:
                 continue
             path, tensor = next(user)
             values[position] = self._input(path, tensor)
+        written = {str(t) for t in self.program.graph_signature.buffers_to_mutate.values()}
         for position, spec in enumerate(specs):
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-                values[position] = self._stored_value(str(spec.target), spec.persistent, tied)
+                keeps = str(spec.target) in written
+                values[position] = self._stored_value(str(spec.target), spec.persistent, {} if keeps else tied, keeps)
             elif spec.kind is InputKind.CONSTANT_TENSOR:
                 values[position] = FoldedValue(self.program.constants[str(spec.target)], str(spec.target))
             elif spec.kind in (InputKind.CUSTOM_OBJ, InputKind.TOKEN):
@@ -265,21 +274,26 @@ class _TorchImporter:
         return AtenValue(name, tensor.dtype)
 
     def _stored_value(
-        self, target: str, persistent: bool | None, tied: dict[tuple[Any, ...], AtenValue]
+        self, target: str, persistent: bool | None, tied: dict[tuple[Any, ...], AtenValue], keeps: bool = False
     ) -> AtenValue | FoldedValue:
         """A parameter or buffer. Buffers of integers or truth values are constants: nobody trains them. On the meta
-        device they have no values, and none that matter to where ops are placed: zeros stand for them."""
+        device they have no values, and none that matter to where ops are placed: zeros stand for them. keeps: the
+        forward writes it, so it is a ram."""
         source = self.program.constants if persistent is False else self.program.state_dict
         tensor = source[target]
         has_data = tensor.device.type != "meta" and not isinstance(tensor, torch._subclasses.FakeTensor)
-        if not tensor.is_floating_point():
+        if not tensor.is_floating_point() and not keeps:
             return FoldedValue(tensor if has_data else torch.zeros(tuple(tensor.shape), dtype=tensor.dtype), target)
         key = (tensor.data_ptr() if has_data else id(tensor), tuple(tensor.shape), tuple(tensor.stride()))
         if key in tied and tensor.numel():
             return tied[key]
-        value = as_array(tensor) if has_data else None
+        value = _kept_array(tensor) if has_data and keeps else as_array(tensor) if has_data else None
         self.emit.origin = Origin(module=target.rpartition(".")[0])
         name = self.emit.leaf(NodeKind.PARAMETER, target, tensor.shape, value)
+        if keeps:
+            self.graph[name].attrs |= {ROLE: CACHE, "dtype": dtype_name(tensor)}
+            self.rams[target] = name
+            self.emit.made[name] = tensor.dtype
         tied[key] = AtenValue(name, tensor.dtype)
         return tied[key]
 
@@ -475,13 +489,44 @@ class _TorchImporter:
         message = f"{origin.source_op or node.target}: {reason}"
         return Diagnostic("error", f"{where}{at}", "unsupported op", message, _advice(origin.source_op))
 
+    # -- rams ------------------------------------------------------------------------------------------------
+    def _is_own(self, target: str) -> bool:
+        """Whether a buffer shares its memory with no other buffer or parameter, which its writes would change too."""
+        stored = {**self.program.state_dict, **self.program.constants}
+        tensors = {n: t for n, t in stored.items() if isinstance(t, torch.Tensor) and t.device.type != "meta"}
+        if target not in tensors or isinstance(tensors[target], torch._subclasses.FakeTensor):
+            return True
+        start = tensors[target].untyped_storage().data_ptr()
+        return all(n == target or t.untyped_storage().data_ptr() != start for n, t in tensors.items())
+
+    def _write(self, target: str, value: Any, node: torch.fx.Node) -> None:
+        """The OUTPUT that stands for what a buffer is after the forward. Raises `UnsupportedOp` for another shape."""
+        ram = self.graph[self.rams[target]]
+        line = user_line(node.meta.get("stack_trace"))
+        self.emit.origin = Origin(target.rpartition(".")[0], source_op="buffer", location=line or "")
+        if isinstance(value, FoldedValue):
+            name, dtype = self.emit.constant(value.tensor, self.graph.unique(value.label)), value.tensor.dtype
+        else:
+            name, dtype = value.name, value.dtype
+        if self.graph[name].shape != ram.shape:
+            finding = Diagnostic("error", line or target, "state", f"{target!r} of shape {ram.shape} becomes "
+                                 f"{self.graph[name].shape}", "a buffer of one shape")  # fmt: skip
+            raise UnsupportedOp(f"the model writes another shape to {target}", [finding])
+        wanted = getattr(torch, str(ram.attrs["dtype"]))
+        if dtype != wanted and not (dtype.is_floating_point and wanted.is_floating_point):
+            name = self.emit.op(Cast(str(ram.attrs["dtype"])), name)
+        self.emit.output(name, f"{ram.name}.write", dtype=ram.attrs["dtype"])
+        self.graph[f"{ram.name}.write"].attrs[WRITES] = ram.name
+        self.graph[f"{ram.name}.write"].origin = self.emit.origin
+
     # -- outputs ---------------------------------------------------------------------------------------------
     def _outputs(self, values: list[Any]) -> None:
         specs = self.program.graph_signature.output_specs
-        kinds = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
-        changed = {k: str(s.target) for k, s in enumerate(specs) if s.kind in kinds}
+        returned = next(n for n in self.program.graph.nodes if n.op == "output").args[0]
+        changed = {k: str(s.target) for k, s in enumerate(specs) if s.kind is OutputKind.USER_INPUT_MUTATION}
+        written = {k: str(s.target) for k, s in enumerate(specs) if s.kind is OutputKind.BUFFER_MUTATION}
+        changed |= {k: target for k, target in written.items() if self.emit.keeps_stops or not self._is_own(target)}
         if changed:
-            returned = next(n for n in self.program.graph.nodes if n.op == "output").args[0]
             fix = "return the new value as an output"
             findings = [
                 Diagnostic("error", user_line(returned[k].meta.get("stack_trace")) or name, "state",
@@ -489,6 +534,8 @@ class _TorchImporter:
                 for k, name in changed.items()
             ]  # fmt: skip
             raise UnsupportedOp(f"the model writes to {', '.join(changed.values())} while it runs; {fix}", findings)
+        for k, target in written.items():
+            self._write(target, values[k], returned[k])
         selected = [v for v, s in zip(values, specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
         paths = _output_paths(self.program.call_spec.out_spec, len(selected))
         count = 0
@@ -531,6 +578,11 @@ def _why_unmapped(node: torch.fx.Node, target: Any) -> str:
     if any(known_shape(t) is None for t in made):
         return VALUES_DECIDE
     return RANDOM if _is_random(target) else "Unsupported op"
+
+
+def _kept_array(tensor: torch.Tensor) -> np.ndarray:
+    """What a ram holds at first: a copy, for the buffer is the user's."""
+    return as_array(tensor).copy() if tensor.is_floating_point() else tensor.detach().cpu().numpy().copy()
 
 
 def _is_whole(dtype: torch.dtype) -> bool:
