@@ -142,7 +142,7 @@ def cut_graph(
     if all_on_host(partition(graph, why, late)):
         counting = counting_ops(graph, options.data_format)
         why = {name: reason for name, reason in why.items() if name not in counting}
-    why |= (refused or {}) | kept
+    why |= {**(refused or {}), **kept}
     parts = partition(graph, why, late)
     if all_on_host(parts) and any(is_float(o) and o.sources[0] in why for o in graph.outputs):
         graph = with_output_copies(graph)
