@@ -59,7 +59,7 @@ class Shaken(TorchDispatchMode):
 
 class Rules(TorchDispatchMode):
     """torch with the device's own arithmetic (docs/numbers.md): 0 * anything is 0, 1 / 0 and log 0 are those of
-    2^-23, e^x ends at the largest number."""
+    2^-23, e^x ends at the largest number, means do not overflow where their sums would."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
@@ -75,6 +75,9 @@ class Rules(TorchDispatchMode):
         elif name in ("div", "reciprocal") and not (kwargs or {}).get("rounding_mode"):
             a, b = (1.0, args[0]) if name == "reciprocal" else args[:2]
             out.copy_(torch.where(torch.as_tensor(b) == 0, torch.as_tensor(a) / eps, out))
+        elif name == "mean" and out.isinf().any():
+            wide = function(args[0].double(), *args[1:], **(kwargs or {}))
+            out.copy_(wide.to(out.dtype))
         elif name in ("exp", "expm1"):
             out.clamp_(max=torch.finfo(torch.float32).max)
         elif name == "log":

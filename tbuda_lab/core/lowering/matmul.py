@@ -94,7 +94,7 @@ def reduce_sum(
     ctx: LoweringContext, op: ops.ReduceSum | ops.ReduceAvg, operands: list[TileValue], shape: Shape
 ) -> TileValue:
     """Sums are matmuls: along columns with a column of ones (1 / n for a mean), along rows with a row of them, over
-    slices with a diagonal matrix that accumulates. What is not the logical size is zero in them, so padding is not
+    slices with a picker. What is not the logical size is zero in them, so padding is not
     summed."""
     (x,) = operands
     dim = _negative(op, x)
@@ -128,23 +128,18 @@ def reduce_sum(
 
 
 def _sum_of_slices(ctx: LoweringContext, x: TileValue, shape: Shape, weight: float) -> TileValue:
-    """Sums over dim -3, times a weight: a picker with a one for each slice of a row. Of slices of one row, a diagonal
-    matrix accumulates all rows of their tiles, which are alike."""
+    """Sums over dim -3, times a weight: a picker with a one for each slice of a row. It reads these rows alone: in a
+    product of matrices an infinity would meet the zeros for the others."""
     z, rows, _ = x.zrc
     groups = x.shape[-3]
-    if rows > 1:
-        source = np.arange(z * rows).reshape(z // groups, groups, rows)
-        slices, _, row = np.indices(source.shape)
-        total = ctx.pick_rows(x, shape, np.stack([slices, row, source], axis=-1).reshape(-1, 3))
-        if weight == 1.0:
-            return total
-        factor = ctx.expand(ctx.constant(np.full((1, 1), weight, np.float32)), shape)
-        facts = {"zero_r": total.zero_r, "zero_c": total.zero_c, "fill_c": total.fill_c}
-        return ctx.emit(HwBinary("multiply"), [total, factor], shape, **facts)
-    keep = np.diag(np.full(TILE, weight, np.float32))
-    left = ctx.expand(ctx.constant(keep), (z, TILE, TILE), lead_only=True)
-    facts = {"zero_c": x.zero_c, "fill_r": x.fill_r, "fill_c": x.fill_c}
-    return ctx.emit(HwMatmul(accumulate=True, z=groups), [left, x], shape, zero_r=False, **facts)
+    source = np.arange(z * rows).reshape(z // groups, groups, rows)
+    slices, _, row = np.indices(source.shape)
+    total = ctx.pick_rows(x, shape, np.stack([slices, row, source], axis=-1).reshape(-1, 3))
+    if weight == 1.0:
+        return total
+    factor = ctx.expand(ctx.constant(np.full((1, 1), weight, np.float32)), shape)
+    facts = {"zero_r": total.zero_r, "zero_c": total.zero_c, "fill_c": total.fill_c}
+    return ctx.emit(HwBinary("multiply"), [total, factor], shape, **facts)
 
 
 @lowers("reduce_max")
