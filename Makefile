@@ -39,6 +39,7 @@ help:  ## show this list
 
 lab: front-end  ## open JupyterLab on the bring-up notebook
 	@root=$$([ "$$(id -u)" = 0 ] && echo --allow-root || true)
+	echo "== starting JupyterLab on notebooks/01_bring_up.ipynb: your browser opens; Ctrl+C here ends it"
 	exec $(BIN)/jupyter lab $$root $(LAB_ARGS) notebooks/01_bring_up.ipynb
 
 demo: front-end  ## the same bring-up in the terminal; writes build/demo/
@@ -88,20 +89,20 @@ env: $(ENV_STAMP)  ## the Python environment in .venv
 $(ENV_STAMP): pyproject.toml constraints.txt
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is needed and none was found (set PYTHON=/path/to/python)" >&2; exit 1; fi
 	if [ ! -x $(BIN)/python ]; then echo "== making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); fi
-	echo "== installing Python packages"
-	SKIP_JUPYTER_BUILDER=1 $(PIP) install -q -c constraints.txt -e ".[lab,test,docs,dev]"
+	echo "== installing Python packages (torch is the largest: minutes on a slow line); what is fetched is listed"
+	SKIP_JUPYTER_BUILDER=1 $(PIP) install --progress-bar off -c constraints.txt -e ".[lab,test,docs,dev]" | { grep --line-buffered -E '^(Collecting|Downloading|Installing|Successfully)' || true; }
 	touch $@
 
 $(NPM_STAMP): labextension/package.json labextension/package-lock.json
 	@if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then echo "Node 20 or newer is needed to build the front end" >&2; exit 1; fi
-	echo "== installing Node packages"
+	echo "== installing Node packages (about a minute)"
 	cd labextension; npm ci --no-audit --no-fund --loglevel=error
 	touch node_modules/.tbuda-npm
 
 front-end: $(FRONT_STAMP)  ## build the widget bundle and the JupyterLab extension
 
 $(FRONT_STAMP): $(ENV_STAMP) $(NPM_STAMP) $(FRONT_SOURCES)
-	@echo "== building the front end"
+	@echo "== building the front end (half a minute)"
 	(cd labextension; PATH="$(abspath $(BIN)):$$PATH" npm run --silent build:prod)
 	mkdir -p $(VENV)/share/jupyter/labextensions/@tbuda-lab build
 	rm -rf $(VENV)/share/jupyter/labextensions/@tbuda-lab/labextension

@@ -9,7 +9,7 @@ import { gzipSync } from 'node:zlib';
 const out = '../tbuda_lab/widgets/static';
 /** Bytes, and bytes as gzip. Every widget instance carries widget.js; a report has all views in one file. */
 // widget.js has the first screen. 300 kB since it has panes, the zoom of the grid, folded layers and epochs, a critical path.
-const LIMITS = { 'widget.js': [300_000, 98_000], 'more.js': [250_000, 90_000], 'page.js': [420_000, 136_000] };
+const LIMITS = { 'widget.js': [300_000, 98_000], 'more.js': [250_000, 90_000], 'page.js': [420_000, 138_000] };
 /** Style sheets come as text, minified. */
 const sheets = {
   name: 'sheets',

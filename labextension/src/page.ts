@@ -2,6 +2,7 @@
  * Entry for static pages, and the report on them: summary, the graph of each stage, every epoch, the ops, the
  * warnings. Frames stand in the page as base64; nothing is fetched, no kernel is asked.
  */
+import { goToPlace, placeText } from './views/place.js';
 import clusterStyle from './views/cluster.raw.css';
 import diffStyle from './views/diff.raw.css';
 import measuredStyle from './views/measured.raw.css';
@@ -58,9 +59,9 @@ class ReportPage implements View {
     const problems = store.frames.get('problems')?.column('severity').length ?? 0;
     this.element = h('div', { class: 'tb-page' },
       h('header', {}, h('h1', {}, title), h('p', {}, [summary['device'], summary['options']].filter(Boolean).join(' · '))),
+      section('epochs', 'Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store, true)).element)),
       section('summary', 'Summary', keep(new Metrics(store)).element, keep(new StageBar(store)).element, this.outputs(summary)),
       section('summary', `Warnings (${problems})`, keep(new ProblemsView(store)).element),
-      section('epochs', 'Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store, true)).element)),
       section('ops', 'Ops and netlist', h('div', { class: 'tb-lower' },
         keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
         keep(new Inspector(store)).element)),
@@ -153,6 +154,16 @@ export function mount(el: HTMLElement, embedded: EmbeddedData): void {
   store.status = embedded.status;
   for (const { header, data } of embedded.frames) store.put(new Frame(header, decode(data)));
   shared?.attach(store);
+  if (typeof location === 'object') {
+    goToPlace(store, location.hash);
+    const told = () => {
+      const text = placeText(store);
+      if (location.hash !== text) history.replaceState(null, '', text);
+    };
+    store.on('epoch', told);
+    store.on('selection', told);
+    addEventListener('hashchange', () => goToPlace(store, location.hash));
+  }
   const alone = store.frames.has('diff') && !store.frames.has('ops');
   const page = store.frames.has('findings')
     ? new NetlistFile(store)

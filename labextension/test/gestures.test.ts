@@ -10,7 +10,7 @@ import { bringBy } from '../src/views/lazyview.js';
 import * as more from '../src/views/lazybundle.js';
 import { Overlays } from '../src/views/overlays.js';
 import type { Store } from '../src/views/store.js';
-import { legalFrame, live, type LiveHost, ops } from './live.js';
+import { editsFrame, legalFrame, live, type LiveHost, ops, override } from './live.js';
 
 const key = (name: string, more: KeyboardEventInit = {}) => new KeyboardEvent('keydown', { key: name, bubbles: true, cancelable: true, ...more });
 
@@ -219,6 +219,27 @@ describe('gestures of the grid', () => {
     expect(store.answer.text).toContain('moved. It stands at row');
     host.say({ type: 'edited', ok: true, text: 'another' });
     expect(store.answer.text).toBe('another');
+  });
+
+  it('has a menu of the same commands, for an op and for an epoch, and shows what the user fixed', () => {
+    const items = () => [...view.element.querySelectorAll<HTMLElement>('.tb-menu button')].map(b => b.dataset['tbAction']);
+    const press = (on: Element) => on.dispatchEvent(new MouseEvent('contextmenu', { bubbles: true, cancelable: true, button: 2 }));
+    press(tileOf(name));
+    expect(items()).toEqual(expect.arrayContaining(['menu-grow', 'menu-move', 'epoch-break', 'pin', 'clear-overrides', 'why', 'copy-place']));
+    view.element.querySelector<HTMLElement>('[data-tb-action=menu-grow]')!.click();
+    expect(host.sent.at(-1)).toMatchObject({ type: 'probe_begin', op: name });
+    press(view.element.querySelector(`.tb-frame[data-tb-epoch='1']`)!);
+    expect(items()).toEqual(['menu-epoch', 'menu-select', 'menu-slowest', 'menu-unbreak']);
+    view.element.querySelector<HTMLElement>('[data-tb-action=menu-epoch]')!.click();
+    expect([store.epoch, view.element.querySelector('.tb-menu')]).toEqual([1, null]);
+    store.setEpoch(0);
+    expect(tileOf(name).classList.contains('tb-fixed')).toBe(false);
+    store.put(editsFrame({ overrides: [override({ names: [name], field: 'op_size' }), override({ names: [name], field: 'op_placement' })] }));
+    expect([tileOf(name).dataset['tbFixed'], tileOf(name).querySelectorAll('.tb-fixed-mark').length]).toEqual(['size, place', 1]);
+    expect(tileOf(name).getAttribute('aria-label')).toMatch(/, size, place fixed by you$/);
+    store.put(editsFrame({ overrides: [override({ names: [name], field: 'op_size', state: 'off' })] }));
+    expect(tileOf(name).querySelector('.tb-fixed-mark')).toBeNull();
+    expect(tileOf(name).getAttribute('aria-label')).not.toContain('fixed');
   });
 
   it('says of a refusal what stays, not what would land', () => {

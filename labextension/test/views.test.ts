@@ -1,3 +1,4 @@
+import { goToPlace, placeText } from '../src/views/place.js';
 import { describe, expect, it, vi } from 'vitest';
 import { BringUp } from '../src/views/bringup.js';
 import { GridView } from '../src/views/grid/view.js';
@@ -191,5 +192,23 @@ describe('BringUp', () => {
     const { element } = new BringUp(store);
     store.select(['<img src=x onerror=alert(1)>'], 'test');
     expect(element.querySelector('img')).toBeNull();
+  });
+});
+
+describe('a place as text', () => {
+  it('leads back to epoch, selection and colours, and refuses what is none', () => {
+    const { store } = filled();
+    const names = frame('ops').text('op_name');
+    store.setColour('family');
+    store.setEpoch(1);
+    store.select([names[0]!], 'test');
+    store.setEpoch(1);
+    const text = placeText(store);
+    const other = filled().store;
+    expect(goToPlace(other, `https://example.org/report.html${text}`)).toBe(true);
+    expect([other.epoch, other.selection.names, other.colour]).toEqual([1, [names[0]], 'family']);
+    for (const wrong of ['', '#', '#epoch=-1', '#epoch=9999', '#epoch=x', '#op=a']) expect(goToPlace(other, wrong)).toBe(false);
+    expect(goToPlace(other, '#epoch=0&op=nobody&colour=<script>')).toBe(true);
+    expect([other.epoch, other.selection.names, other.colour]).toEqual([0, [names[0]], 'family']);
   });
 });

@@ -11,12 +11,20 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from tbuda_lab.cli.output import epoch_table, output_folder, summary
+from tbuda_lab.core.errors import quantity
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session import Session
+    from tbuda_lab.core.verification import Comparison
 
 TRACED_INPUTS = 4
 """So many that an epoch is seen to fill, to run full and to drain, and few enough for any viewer."""
@@ -47,13 +55,37 @@ def run(arguments: argparse.Namespace) -> int:
         _, passed = run_and_compare(session, session.sample_inputs, 0.99)
         ran = time.perf_counter()
         write_results(session, request, folder, arguments.out)
-        modelled = simulate(session.compile(), TRACED_INPUTS)
-        modelled.trace.to_chrome_trace(folder / "trace.json")
-        write_report(session, folder / "report.html", session.verify())
-    print(f"compiled in {compiled - began:.1f} s, ran and compared in {ran - compiled:.1f} s")
-    print(f"simulated: {modelled.cycles:,} cycles for {TRACED_INPUTS} inputs through all epochs")
-    print(f"wrote {arguments.out}/netlist.yaml, report.html (open it in a browser), trace.json (chrome://tracing)")
+        simulate(session.compile(), TRACED_INPUTS).trace.to_chrome_trace(folder / "trace.json")
+        verdicts = session.verify()
+        write_report(session, folder / "report.html", verdicts)
+    print(f"compiled in {compiled - began:.1f} s, ran and compared in {ran - compiled:.1f} s; wrote {arguments.out}/: "
+          "netlist.yaml, report.html, trace.json (open it in ui.perfetto.dev)")
+    print()
+    print(closing(session, verdicts, arguments.out))
     return 0 if passed else 1
+
+
+def closing(session: Session, verdicts: Sequence[Comparison], folder: Path) -> str:
+    """Five lines: what was compiled, how fast it is, what limits it, how well it agrees with torch, what to open."""
+    from tbuda_lab.core.epochsim import epoch_limits
+
+    result, times, device = session.compile(), session.time(), session.device
+    limits = epoch_limits(result.placement, times)
+    bounds = Counter(limit.bound for limit in limits)
+    most, count = bounds.most_common(1)[0]
+    longest = max(range(len(limits)), key=lambda e: times.epochs[e].cycles)
+    lowest = min((v.pcc for v in verdicts), default=1.0)
+    rows = (
+        ("what", f"{quantity(len(result.placement.ops), 'op')} in {quantity(len(limits), 'epoch')} on {device.name}, "
+                 f"{device.cores} cores"),
+        ("fast", f"{times.per_input:,.0f} cycles per input in a batch of {times.batch}, "
+                 f"{device.clock_hz / times.per_input:,.0f} inputs/s, simulated"),
+        ("limit", f"{most.words} in {count} of {quantity(len(limits), 'epoch')}; the longest is epoch {longest}. "
+                  f"{limits[longest].text}"),
+        ("PCC", f"{lowest:.6f} against the model itself"),
+        ("next", f"open {folder}/report.html, or drag it yourself: make lab"),
+    )
+    return "\n".join(f"{name:6s} {text}" for name, text in rows)
 
 
 class SelfAttention(nn.Module):

@@ -193,5 +193,8 @@ def summary(result: CompileResult) -> str:
         *took,
         f"kernels alone: {cycles:,} cycles per input, {device.clock_hz / max(1, cycles):,.1f} inputs/s",
     ]
-    lines += [str(diagnostic) for diagnostic in result.diagnostics]
+    lines += [str(diagnostic) for diagnostic in result.diagnostics if diagnostic.severity != "note"]
+    notes = sum(diagnostic.severity == "note" for diagnostic in result.diagnostics)
+    if notes:
+        lines.append(f"{quantity(notes, 'note')} of what was inserted or repaired, with nothing to be done about")
     return "\n".join(lines)

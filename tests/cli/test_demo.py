@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import torch
 
-from tbuda_lab.cli.demo import Encoder
+from tbuda_lab.cli.demo import Encoder, closing
+from tbuda_lab.cli.output import summary
+from tbuda_lab.core.epochsim import epoch_limits
+from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.session import Session
+from tests.session.models import perceptron
+
+
+def test_it_closes_with_what_how_fast_what_limits_how_right_and_what_next() -> None:
+    session = Session(*perceptron(), "n150", name="mlp")
+    verdicts = session.verify()
+    lines = closing(session, verdicts, Path("build/demo")).splitlines()
+    assert [line.split()[0] for line in lines] == ["what", "fast", "limit", "PCC", "next"]
+    assert f"{session.time().per_input:,.0f} cycles per input" in lines[1]
+    limit = epoch_limits(session.compile().placement, session.time())[0]
+    assert limit.bound.words in lines[2] and limit.text in lines[2]
+    assert f"{min(v.pcc for v in verdicts):.6f}" in lines[3]
+    assert "build/demo/report.html" in lines[4]
+
+
+def test_notes_are_counted_and_warnings_listed() -> None:
+    session = Session(*perceptron(), "n150", name="mlp")
+    result = session.compile()
+    notes = tuple(Diagnostic("note", f"op{k}", "repair", "a nop was put in", "") for k in range(3))
+    warning = Diagnostic("warning", "op", "rule", "too large", "make it smaller")
+    text = summary(dataclasses.replace(result, diagnostics=(*notes, warning)))
+    assert "3 notes" in text and "a nop was put in" not in text and "too large" in text
 
 
 def test_plain_encoder_calculates_what_bert_does() -> None:

@@ -3,6 +3,7 @@
  * What an edit does is read from the tables; nothing is compiled, and the page says so. One edit holds at a time, for
  * every table is of the placement that was sent.
  */
+import { changeText } from './numbers.js';
 import type { Edit, SingleEdit } from './editmessages.js';
 import type { Frame } from './frame.js';
 import { Legal, type Size } from './grid/legal.js';
@@ -177,7 +178,7 @@ export class SharedHost extends StaticHost {
   }
 
   private answer(before: number, after: number, how: string): void {
-    const share = before > 0 ? ` (${after > before ? '+' : '−'}${(100 * Math.abs(after - before) / before).toFixed(1)} %)` : '';
+    const share = changeText(before, after);
     this.store!.say(true, `${Math.round(before).toLocaleString('en')} → ${Math.round(after).toLocaleString('en')} cycles per input${share}, ${how}`);
   }
 

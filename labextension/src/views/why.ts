@@ -108,11 +108,11 @@ export class WhyPanel {
       }, 'Copy Python')
     ], ''));
     this.dialog.body.replaceChildren(
-      h('p', {}, r.text),
+      h('p', { class: 'tb-why-sentence' }, `Epoch ${r.epoch}: ${r.limits}`),
       h('table', { class: 'tb-plain' },
         h('thead', {}, h('tr', {}, ...head.map(([t, title], i) => h('th', { scope: 'col', title, class: i > 0 && i < 6 ? 'tb-right' : '' }, t)))), h('tbody', {}, chosen, ...others)),
-      h('p', {}, `${r.picked} `,
-        `Epoch ${r.epoch}: ${r.limits}`),
+      h('p', {}, r.picked),
+      h('details', { class: 'tb-why-more' }, h('summary', {}, 'All that is known'), h('p', {}, r.text)),
       r.overrides.length === 0 ? '' : h('p', {}, h('button', {
         class: 'tb-button', 'data-tb-action': 'clear-overrides', disabled: !store.edits || store.edits.busy,
         onclick: () => store.edit({ do: 'clear', op: r.op })

@@ -125,7 +125,7 @@ class EpochStart(Kind):
 
     def label(self, target: str) -> str:
         what = f"{self.kind.replace('_', ' ')} before {target}"
-        return what if self.on else f"no {what}"
+        return what if self.on else f"remove the {what}"
 
     def python(self, target: str | list[str]) -> str:
         return python_call(self.call, target)

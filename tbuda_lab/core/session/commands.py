@@ -347,7 +347,7 @@ class Constrain(Command):
     def label(self) -> str:
         first, rest = self.ops[0], self.ops[1:]
         order = f"{first} before {', '.join(rest[:2])}" + (f" and {len(rest) - 2} more" if len(rest) > 2 else "")
-        return order if self.on else f"no order of {order}"
+        return order if self.on else f"lift the order of {order}"
 
     def asks(self) -> tuple[tuple[tuple[str, ...], Kind], ...]:
         return ((self.ops, ScheduleConstraint()),) if self.on else ()

@@ -247,7 +247,8 @@ class EditController:
         except TbudaError as error:
             answer(view, False, refusal(error))
         else:
-            answer(view, bool(label), f"{what} {label}" if label else f"Nothing to {what}.")
+            done = "undone" if what == "undo" else "done again"
+            answer(view, bool(label), f"{done}: {label}" if label else f"Nothing to {what}.")
         finally:
             self._end()
 
@@ -287,7 +288,10 @@ def gain_text(before: float, after: float) -> str:
     """What an edit does to the simulated time of the batch, in words."""
     if round(after) == round(before):
         return f"no gain, {after:,.0f} cycles per input as before"
-    return f"{before:,.0f} → {after:,.0f} cycles per input ({100 * (after - before) / before:+.1f} %)"
+    share = f"{100 * (after - before) / before:+.1f} %"
+    if float(share[:-2]) == 0:
+        share = f"less than 0.1 % {'slower' if after > before else 'faster'}"
+    return f"{before:,.0f} → {after:,.0f} cycles per input ({share})"
 
 
 def refusal(error: TbudaError) -> str:

@@ -6,6 +6,7 @@ import { h } from '../dom.js';
 import type { Edit } from '../editmessages.js';
 import { actionOf, chordsOf, KEYS } from '../keys.js';
 import { Ops } from '../ops.js';
+import { placeText } from '../place.js';
 
 // Pan, zoom, hover and click on the picture of the graph.
 interface PointerTarget {
@@ -61,7 +62,7 @@ export function pointer(surface: HTMLElement, view: PointerTarget): void {
   }, { passive: false });
 }
 
-interface Item {
+export interface Item {
   action: string;
   label: string;
   /** The action of the key table that does the same. */
@@ -84,10 +85,12 @@ export class NodeMenu {
     if (!this.menu?.contains(event.target as Node)) this.close();
   };
 
-  /** edgeAt: the names of the ends of the edge under a pointer. */
+  /** edgeAt: the names of the ends of the edge under a pointer. also: what comes before the commands of an op, and those
+   *  of an epoch of the film strip. */
   constructor(
     private readonly store: Store, private readonly area: HTMLElement,
-    private readonly edgeAt: (event: MouseEvent) => { from: string; to: string } | null = () => null
+    private readonly edgeAt: (event: MouseEvent) => { from: string; to: string } | null = () => null,
+    private readonly also: { op: (name: string) => Item[]; epoch: (epoch: number) => Item[] } | null = null
   ) {
     // JupyterLab opens its own menu elsewhere; Shift keeps that of the browser.
     area.setAttribute('data-jp-suppress-context-menu', '');
@@ -106,18 +109,22 @@ export class NodeMenu {
     this.close();
     const { edits } = this.store;
     const frame = this.store.frames.get('ops');
-    if (event.shiftKey || !edits || !frame || this.area.dataset['tbStage'] !== 'lowered') return;
+    if (event.shiftKey || !edits || !frame || (this.area.dataset['tbStage'] ?? 'lowered') !== 'lowered') return;
     const ops = Ops.of(frame);
     // The key of the keyboard that asks for a menu: for the op that is selected.
     const { names } = this.store.selection;
     const byKey = event.button !== 2 && event.detail === 0 && names.length === 1 ? names[0] : undefined;
     const name = (event.target as Element).closest<HTMLElement>('[data-tb-op]')?.dataset['tbOp'] ?? byKey;
+    const epoch = name === undefined ? (event.target as Element).closest<HTMLElement>('.tb-frame[data-tb-epoch]')?.dataset['tbEpoch'] : undefined;
     const edge = name === undefined ? this.edgeAt(event) : null;
     let title: string;
     let items: Item[];
     if (name !== undefined && ops.indexOf.has(name)) {
       title = name;
-      items = this.ofOp(name, ops, edits);
+      items = [...(this.also?.op(name) ?? []), ...this.ofOp(name, ops, edits)];
+    } else if (epoch !== undefined && this.also) {
+      title = `Epoch ${epoch}`;
+      items = this.also.epoch(Number(epoch));
     } else if (edge && ops.indexOf.has(edge.from)) {
       title = `from ${edge.from}`;
       const readers = edge.to ? [edge.to].filter(n => ops.indexOf.has(n)) : ops.outOf(ops.indexOf.get(edge.from)!).map(i => ops.name[i]!);
@@ -172,6 +179,12 @@ export class NodeMenu {
           const shape = ops.get('transposed', op) === 1 ? size.reverse() : size;
           const text = own.length ? own.map(o => o.python).join('\n') : `pybuda.config.override_op_size('${name}', (${shape.join(', ')}))`;
           copy(text, (ok, said) => store.say(ok, said));
+        }
+      },
+      {
+        action: 'copy-place', label: 'Copy a link to it', run: () => {
+          store.select([name], 'menu');
+          copy(placeText(store), (ok, said) => store.say(ok, said), 'the place');
         }
       },
       { action: 'why', label: 'Why here?', key: 'why', run: () => open(this.area, { what: 'why', op: name }) }

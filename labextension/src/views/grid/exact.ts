@@ -1,4 +1,5 @@
 /** The exact what-if: asked when a drag rests on one place, void as soon as it goes on. */
+import { changeText } from '../numbers.js';
 import { withThousands, short } from '../dom.js';
 import type { Edit } from '../editmessages.js';
 import { preferences } from '../preferences.js';
@@ -92,7 +93,7 @@ export class Exact {
     if (!effect.ok) return [['', effect.text ?? 'refused']];
     const [before, after] = effect.time.map(Math.round) as [number, number];
     const number = short(before) === short(after) ? withThousands : short; // "178k → 178k" says nothing
-    const change = before > 0 && after !== before ? ` (${after > before ? '+' : '−'}${(100 * Math.abs(after - before) / before).toFixed(1)} %)` : '';
+    const change = changeText(before, after);
     const more = effect.epochs[1] - effect.epochs[0];
     return [
       ['cycles / input', after === before ? `${short(before)}, no gain` : `${number(before)} → ${number(after)}${change}${after > before ? ', slower' : ''}`],

@@ -2,6 +2,7 @@
  * What the keys of the grid do (which key does what is in `keys.ts` of the views): the focus on tiles and cores,
  * moving an op.
  */
+import { goToPlace } from '../place.js';
 import { withThousands, percent, svg } from '../dom.js';
 import type { Ops } from '../ops.js';
 import type { Geometry } from './geometry.js';
@@ -252,6 +253,13 @@ export class GridKeys {
     (tile ?? plane).focus({ preventScroll: true });
   }
 
+  /** Does what a key does, to an op that is pointed at. */
+  doTo(name: string, action: string): void {
+    this.named = name;
+    this.run(action, new KeyboardEvent('keydown'));
+    this.named = '';
+  }
+
   /** The digit after V keeps the view. */
   private digit(event: KeyboardEvent): boolean {
     if (!this.storing) return false;
@@ -266,12 +274,15 @@ export class GridKeys {
   /** The op that keys act on: the tile in focus, the only one selected, the one under the core. */
   private target(): string {
     const { store, ops } = this.grid;
+    if (this.named) return this.named;
     const focused = document.activeElement?.closest<SVGGElement>('.tb-tile')?.dataset['tbOp'];
     const under = ops ? this.cursor.under(ops, store.epoch) : null;
     const { names } = store.selection;
     const only = names.length === 1 ? ops?.matcher.find(names) ?? [] : [];
     return focused ?? (under === null ? only.length === 1 ? ops!.name[only[0]!]! : '' : ops!.name[under]!);
   }
+
+  private named = '';
 
   private run(action: string, event: KeyboardEvent): boolean {
     const { grid } = this;
@@ -305,7 +316,7 @@ export class GridKeys {
       'core-left': () => core(0, -1), 'core-right': () => core(0, 1), 'core-up': () => core(-1, 0), 'core-down': () => core(1, 0),
       'next-epoch': () => go(1), 'previous-epoch': () => go(-1),
       'go-to-epoch': () => open(grid.element, {
-        what: 'prompt', label: `Epoch, 0 to ${ops.epochs - 1}`, value: String(store.epoch), onDone: text => this.goTo(text)
+        what: 'prompt', label: `Epoch, 0 to ${ops.epochs - 1}, or a place that was copied`, value: String(store.epoch), onDone: text => this.goTo(text)
       }),
       search: () => open(grid.element, { what: 'prompt', label: 'Find op', value: '', onDone: text => this.find(text) }),
       select: () => withOp(() => store.click(name, false, 'grid')),
@@ -374,6 +385,7 @@ export class GridKeys {
 
   private goTo(text: string): void {
     const { store, ops } = this.grid;
+    if (text.includes('epoch=') && goToPlace(store, text)) return;
     const epoch = Number(text);
     if (Number.isInteger(epoch) && epoch >= 0 && epoch < ops!.epochs) store.setEpoch(epoch);
     else store.say(false, `There is no epoch ${text}; there are 0 to ${ops!.epochs - 1}.`);

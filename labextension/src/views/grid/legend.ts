@@ -49,7 +49,9 @@ export class Legend {
           }), h('span', { class: 'tb-key tb-colour-key' }, '▲ worth enlarging')]
         : []),
       h('span', { class: 'tb-key tb-colour-key tb-wide-key' }, h('i', { class: 'tb-swatch-in' }), 'feeds the selection'),
-      h('span', { class: 'tb-key tb-colour-key tb-wide-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'), h('span', { class: 'tb-spring' }),
+      h('span', { class: 'tb-key tb-colour-key tb-wide-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'),
+      ...(store.edits?.overrides.some(o => /^op_(?:size|placement)$/.test(o.field) && o.state !== 'off')
+        ? [h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-fixed' }), 'fixed by you')] : []), h('span', { class: 'tb-spring' }),
       ...(this.noc.value() === 'none' ? [] : linkLegend(refused)),
       ops.byEpoch[store.epoch]?.some(op => ops.isCritical(op)) ? h('button', {
         class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),

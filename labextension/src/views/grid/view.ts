@@ -1,5 +1,5 @@
 /** The core grid of one epoch, with the film strip of all epochs above it. */
-import { arrange, h, percent } from '../dom.js';
+import { arrange, h, percent, quantity } from '../dom.js';
 import { open, Toast } from '../dialog.js';
 import { EditBar } from '../editbar.js';
 import { type Turns, turnsOf } from '../names.js';
@@ -15,9 +15,11 @@ import { chipsOf, drawChips, drawStrip, nearestOf, siblingOf, together, usualPer
 import { CELL_W, cellWidth, drawEpoch, letterSizes, RULER_X, RULER_Y } from './draw.js';
 import { Overlay } from '../graph/paints.js';
 import { Editor } from './edit.js';
+import { fixedOps, markFixed } from './fixed.js';
 import { Geometry, Viewport } from './geometry.js';
 import { GridKeys } from './keys.js';
 import { opener } from '../graph/bar.js';
+import { type Item, NodeMenu } from '../graph/input.js';
 import { Legend } from './legend.js';
 import { coresOf } from './pictures.js';
 import { Suggestions } from './suggest.js';
@@ -65,6 +67,7 @@ export class GridView {
   /** Ops whose names have no room stand there with their types. */
   private unnamed = false;
   private readonly links: Links;
+  private readonly menu: NodeMenu;
   private readonly linkbox: HTMLElement | null;
 
   /** @param aside another part of the page lists the links. */
@@ -101,6 +104,7 @@ export class GridView {
     };
     this.activity = new Activity(store, this.plane);
     this.element.append(this.editor.ghost.tag);
+    this.menu = new NodeMenu(store, this.element, () => null, { op: name => this.itemsOf(name), epoch: epoch => this.epochItems(epoch) });
     this.listen();
     this.load();
   }
@@ -110,7 +114,7 @@ export class GridView {
     this.stops.forEach(stop => stop());
     [
       this.bar, this.card, this.toast, this.editor, this.suggestions, this.activity, this.links,
-      this.legend, this.perRow, this.chip, this.lens
+      this.legend, this.perRow, this.chip, this.lens, this.menu
     ].forEach(part => part.dispose());
   }
 
@@ -133,6 +137,7 @@ export class GridView {
           this.ahead &&= store.edits?.busy === true;
           this.greyOut(false);
           this.tools.hidden = !store.edits;
+          if (!this.editor.dragging) this.mark();
         }
         if (key === 'netlist') this.text = NetlistText.of(store.frames.get('netlist')!);
       }),
@@ -213,6 +218,30 @@ export class GridView {
     if (this.ops && this.store.chip !== null) this.alone(this.store.chip);
     this.render(true);
     this.follow(true);
+  }
+
+  // -- the menu --------------------------------------------------------------------------------------------------
+  /** What keys of the grid do to an op, for its menu. */
+  private itemsOf(name: string): Item[] {
+    const item = (action: string, label: string, why = ''): Item => ({ action: `menu-${action}`, label, key: action, why, run: () => this.keys.doTo(name, action) });
+    const [epoch, last] = [this.ops!.epochOf(this.ops!.indexOf.get(name)!), this.ops!.epochs - 1];
+    return [
+      item('grow', 'Next larger shape'), item('shrink', 'Next smaller shape'), item('move', 'Move with the arrow keys'),
+      item('later', 'Into the next epoch', epoch < last ? '' : 'it is the last one'), item('earlier', 'Into the previous epoch', epoch ? '' : 'it is the first one')
+    ];
+  }
+
+  private epochItems(epoch: number): Item[] {
+    const { store, ops } = this;
+    const members = ops!.byEpoch[epoch]!.map(op => ops!.name[op]!);
+    const own = store.edits!.overrides.some(o => o.field === 'epoch_break' && o.target === members[0] && o.state !== 'off');
+    const slowest = ops!.slowestOf(epoch);
+    return [
+      { action: 'menu-epoch', label: 'Show it', run: () => store.setEpoch(epoch) },
+      { action: 'menu-select', label: `Select its ${quantity(members.length, 'op')}`, run: () => store.select(members, 'grid') },
+      { action: 'menu-slowest', label: 'Select its slowest op', why: slowest < 0 ? 'it has none' : '', run: () => store.select([ops!.name[slowest]!], 'grid') },
+      { action: 'menu-unbreak', label: 'Remove the break before it', key: 'break', why: own ? '' : 'none was set', run: () => store.edit({ do: 'break', op: members[0]!, on: false }) }
+    ];
   }
 
   // -- chips -----------------------------------------------------------------------------------------------------
@@ -403,6 +432,7 @@ export class GridView {
         ops.outOf(op).forEach(i => readers.add(i));
       });
     }
+    const fixed = fixedOps(store.edits);
     for (const tile of this.plane.querySelectorAll<SVGGElement>('.tb-tile')) {
       const op = ops.indexOf.get(tile.dataset['tbOp']!)!;
       tile.classList.toggle('tb-selected', chosen.has(op));
@@ -410,6 +440,7 @@ export class GridView {
       tile.classList.toggle('tb-fed', readers.has(op) && !chosen.has(op));
       tile.classList.toggle('tb-hovered', ops.name[op] === store.hover);
       tile.setAttribute('aria-selected', String(chosen.has(op)));
+      markFixed(tile, fixed.get(ops.name[op]!));
     }
     this.editor.plane?.querySelector(':scope > .tb-pipes:not(.tb-critical-edges)')?.remove();
     const pipes = pipesOf(ops, store.epoch, this.legend.pipes.value(), chosen, this.legend.threshold.value());
