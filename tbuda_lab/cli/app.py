@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 
 from tbuda_lab._version import __version__
-from tbuda_lab.cli import bringup, cost, demo, diff, doctor, export, netlist, profile, script, share, tti, tune
+from tbuda_lab.cli import bringup, cost, demo, diff, doctor, explore, export, netlist, profile, script, share, tti, tune
 from tbuda_lab.core.errors import TbudaError
 
-COMMANDS = (bringup, tune, script, diff, share, netlist, tti, export, profile, cost, demo, doctor)
+COMMANDS = (bringup, tune, explore, script, diff, share, netlist, tti, export, profile, cost, demo, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -315,9 +315,15 @@ def run_run(arguments: argparse.Namespace) -> int:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Compile, compare with torch, and write the page."""
+    """Compile, compare with torch, and write the page; of a folder of `tbuda explore` write its picture."""
     from tbuda_lab.widgets.report import write_report
 
+    if (Path(arguments.target) / "explore.jsonl").is_file():
+        from tbuda_lab.widgets.pictures.explore import write_explore_page
+
+        write_explore_page(Path(arguments.target), arguments.out)
+        print(f"wrote {arguments.out}")
+        return 0
     request = read_request(arguments)
     with atomic_file(arguments.out) as file:
         session = compile_session(request, not arguments.no_cache)

@@ -32,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                                    epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("a", metavar="A", help="before")
     parser.add_argument("b", metavar="B", help="after")
-    parser.add_argument("--fail-if-slower", type=_share, default=None, metavar="PERCENT",
+    parser.add_argument("--fail-if-slower", type=percentage, default=None, metavar="PERCENT",
                         help="exit code 1 if B takes more than this longer than A, e.g. 3%%")
     parser.add_argument("--limit", type=_count, default=25, metavar="N", help="ops and queues listed (default 25)")
     parser.add_argument("--html", type=Path, metavar="FILE.html", help="also write a page with grids and table")
@@ -83,7 +83,8 @@ def _write_page(diff: Diff, path: Path) -> None:
         file.write_text(text, encoding="utf-8")
 
 
-def _share(text: str) -> float:
+def percentage(text: str) -> float:
+    """The share of "3%", for a parser."""
     try:
         value = float(text.strip().removesuffix("%"))
     except ValueError:
@@ -99,4 +100,4 @@ def _count(text: str) -> int:
     return int(text)
 
 
-__all__ = ["add_parser", "run_diff"]
+__all__ = ["add_parser", "percentage", "run_diff"]

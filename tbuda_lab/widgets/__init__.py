@@ -12,6 +12,7 @@ _HOMES = {
     "report": ("report_html", "write_report"),
     "views.cluster": ("ClusterView",),
     "views.diff": ("DiffView", "diff"),
+    "views.explore": ("ExploreView",),
     "views.memory": ("MemoryView",),
     "views.measured": ("MeasuredView", "open_profile"),
     "views.files": ("ImageFile", "NetlistFile", "open_netlist", "open_tti"),

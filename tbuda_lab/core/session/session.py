@@ -36,6 +36,7 @@ from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.compiles import GRAPH_STAGES, Compiles, as_sample
 from tbuda_lab.core.session.edits import Edits
 from tbuda_lab.core.session.explain import OpCard, Reasons, card_of
+from tbuda_lab.core.session.explore import Explore
 from tbuda_lab.core.session.find_error import ErrorReport, find_error
 from tbuda_lab.core.session.find_error.goldens import read_goldens
 from tbuda_lab.core.session.frames import Frames
@@ -303,6 +304,13 @@ class Session:
         (`svg`). Raises `InputError` for another target.
         """
         return tune_formats(self, self._state, parse_target(target), inputs, progress, cancel)
+
+    def explore(self, space: Mapping[str, Any], **settings: Any) -> Explore:
+        """This model tried at many points: `explore({"devices": ["n150", "n300"], "batch": [1, 64]}).wait()`. Options
+        that no axis says are this session's. settings: objectives, require, sampler, budget, engine, seed, out,
+        trial_seconds, send_weights (see `Explore`). Nothing is compiled before `start`, `run` or `wait`. Raises
+        `InputError` for what cannot be explored."""
+        return Explore(self, space, **settings)
 
     def transaction(self, label: str) -> contextlib.AbstractContextManager[None]:
         """All edits inside are one undo step; an exception takes them back."""

@@ -1,0 +1,171 @@
+"""Trials on workers of Dask distributed. Loaded only where workers are asked for.
+
+A worker is told task and graph as text, which it parses; beyond the name of `run_task` nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, Event, KilledWorker, LocalCluster
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.explore.trial import CANCELLED, Task, loss, refusal, run_text
+
+ATTEMPTS = 3
+"""Workers that may die of a trial before it is lost."""
+CONNECT = 10.0
+"""Seconds in which a scheduler answers."""
+PATIENCE = 5.0
+"""Seconds in which a worker stops of itself after a cancel; then it is restarted."""
+
+
+def run_task(task: str, graph: str, weights: bytes | None, name: str) -> dict[str, Any]:
+    """In a worker: a trial that stops once the event of that name is set."""
+    cancel, over = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        event = Event(name)
+        while not over.wait(0.25):
+            with contextlib.suppress(Exception):  # a scheduler that has gone ends the worker anyway
+                if event.is_set():
+                    cancel.set()
+                    return
+
+    threading.Thread(target=watch, name="tbuda-cancel", daemon=True).start()
+    try:
+        return run_text(task, graph, weights, cancel)
+    finally:
+        over.set()
+
+
+class DaskEngine:
+    """A cluster of this machine (one process a worker, one thread each), or the user's.
+
+    Trials are given out as workers become free, so that one that dies takes no other along.
+    """
+
+    def __init__(self, workers: int, scheduler: Any, graph: str, weights: bytes | None) -> None:
+        self._cluster: Any = None
+        self._own_client = not isinstance(scheduler, Client)
+        if scheduler is None:
+            settings = {"distributed.scheduler.allowed-failures": 0, "distributed.worker.daemon": True,
+                        "distributed.admin.large-graph-warning-threshold": "100 MB"}  # fmt: skip
+            dask.config.set(settings)
+            self._cluster = LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50,
+                memory_limit=_memory() // workers,
+            )
+            self._client = Client(self._cluster)
+        elif isinstance(scheduler, Client):
+            self._client = scheduler
+        else:
+            self._client = _connect(str(scheduler))
+        self._graph = graph
+        self._weights = None if weights is None else self._client.scatter(weights, broadcast=True)
+        self._event = Event(f"tbuda-cancel-{uuid.uuid4().hex}", client=self._client)
+        self._running: dict[int, tuple[Task, Any, int]] = {}
+        self._workers = workers
+        self._cancelled: float | None = None
+
+    @property
+    def slots(self) -> int:
+        """Threads of all workers."""
+        return self._workers or max(1, sum(self._client.nthreads().values()))
+
+    def submit(self, task: Task) -> None:
+        self._start(task, 1)
+
+    def _start(self, task: Task, attempt: int) -> None:
+        future = self._client.submit(
+            run_task, task.text(), self._graph, self._weights, self._event.name, pure=False, retries=0,
+            key=f"tbuda-trial-{task.n}-{attempt}-{uuid.uuid4().hex[:8]}",
+        )
+        self._running[task.n] = task, future, attempt
+
+    def poll(self, timeout: float) -> list[tuple[int, dict[str, Any]]]:
+        end = time.monotonic() + timeout
+        while True:
+            ended = [n for n, (_, future, _) in self._running.items() if future.done()]
+            overdue = self._cancelled is not None and time.monotonic() - self._cancelled > PATIENCE
+            if overdue and not ended:
+                return self._give_up()
+            if ended or time.monotonic() >= end:
+                outcomes = ((n, self._outcome(n)) for n in ended)
+                return [(n, outcome) for n, outcome in outcomes if outcome is not None]
+            time.sleep(0.01)
+
+    def _outcome(self, n: int) -> dict[str, Any] | None:
+        """What a future came to; None where its trial begins again."""
+        task, future, attempt = self._running.pop(n)
+        if future.status == "finished":
+            outcome: dict[str, Any] = future.result()
+            outcome["run"] = {**outcome["run"], "attempts": attempt}
+            return outcome
+        error = future.exception() if future.status == "error" else None
+        if self._cancelled is not None:
+            return {"state": CANCELLED, "reason": None, "numbers": {}, "placement": None, "run": {}}
+        if error is None or isinstance(error, KilledWorker):
+            if attempt < ATTEMPTS:
+                self._start(task, attempt + 1)
+                return None
+            return loss(attempt, f"{attempt} workers died of it")
+        outcome = refusal(InputError(f"{type(error).__name__}: {error}"))
+        return {**outcome, "state": "crashed", "run": {"attempts": attempt}}
+
+    def _give_up(self) -> list[tuple[int, dict[str, Any]]]:
+        """Workers that did not stop of themselves are restarted; their trials count as cancelled."""
+        futures = [future for _, future, _ in self._running.values()]
+        busy = [w for w, keys in self._client.processing().items() if any(f.key in keys for f in futures)]
+        self._client.cancel(futures)
+        if busy and (self._cluster is not None):
+            with contextlib.suppress(Exception):
+                self._client.restart_workers(busy, timeout=PATIENCE)
+        numbers = list(self._running)
+        self._running.clear()
+        return [(n, {"state": CANCELLED, "reason": None, "numbers": {}, "placement": None, "run": {}})
+                for n in numbers]
+
+    def cancel(self) -> None:
+        self._cancelled = time.monotonic()
+        self._event.set()
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._running:
+                self._event.set()
+                self._client.cancel([future for _, future, _ in self._running.values()])
+            if self._own_client:
+                self._client.close()
+            if self._cluster is not None:
+                self._cluster.close()
+
+    def worker_processes(self) -> list[int]:
+        """Process ids of the workers, for tests that kill one."""
+        return list(self._client.run(os.getpid).values())
+
+
+def _connect(scheduler: str) -> Any:
+    """A client of the scheduler at an address, or that a file describes; TLS as Dask's own configuration says."""
+    named = {"scheduler_file": scheduler} if Path(scheduler).is_file() else {"address": scheduler}
+    try:
+        return Client(**named, timeout=CONNECT, set_as_default=False)
+    except (OSError, ValueError, TimeoutError, TypeError) as error:
+        text = str(error).split("\n")[0]
+        raise InputError(f"the scheduler {scheduler} does not answer ({type(error).__name__}: {text}); give the "
+                         "address that `dask scheduler` prints, or its --scheduler-file") from None
+
+
+def _memory() -> int:
+    """Bytes of memory that are free now."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30

@@ -1,0 +1,112 @@
+"""The picture of an exploration as data for `explore.js`, and as one page that works offline."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.explore import NUMBERS, Plan, Trial, front, plan_of, read, read_placement
+from tbuda_lab.core.files import atomic_text
+from tbuda_lab.core.session.explore import command_words, table_of
+
+SCRIPT = Path(__file__).with_name("explore.js")
+THUMBNAILS = 300
+"""Trials whose epochs are drawn, those of the front first."""
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+
+
+def picture_data(
+    plan: Plan, trials: Sequence[Trial], stale: Sequence[Trial], folder: Path, title: str,
+    progress: Mapping[str, Any], running: bool = False,
+) -> dict[str, Any]:
+    """What `explore.js` draws: axes, numbers with unit and direction, a row a trial. progress: done, total,
+    seconds_left."""
+    directions = {name: number.better for name, number in NUMBERS.items()}
+    directions |= {o.number: o.direction for o in plan.objectives}
+    best = front(trials, plan.objectives, plan.requirements)
+    drawn = {t.placement for t in (*best, *trials)[:THUMBNAILS] if t.placement}
+    epochs: dict[str, Any] = {}
+    for trial in trials:
+        if trial.placement in drawn and trial.placement not in epochs:
+            try:
+                epochs[trial.placement] = read_placement(folder, trial)
+            except InputError:  # the file has gone; the row stays
+                continue
+    rows = [_row(plan, t, t in stale, epochs) for t in (*trials, *stale)]
+    known = {name for row in rows for name in row["numbers"]}
+    return {
+        "title": title, "progress": dict(progress), "running": running,
+        "axes": [{"name": name, "values": list(values)} for name, values in plan.space.axes.items()],
+        "objectives": [o.number for o in plan.objectives],
+        "names": [n for n in NUMBERS if n in known or n in plan.wanted],
+        "directions": directions, "units": {name: number.unit for name, number in NUMBERS.items()},
+        "requirements": list(map(str, plan.requirements)), "trials": rows,
+        "grids": {name: record["grid"] for name, record in epochs.items() if "grid" in record},
+    }  # fmt: skip
+
+
+def _row(plan: Plan, trial: Trial, stale: bool, epochs: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "n": -1 - trial.n if stale else trial.n, "point": dict(trial.point), "state": trial.state,
+        "reason": None if trial.reason is None else dict(trial.reason), "numbers": dict(trial.numbers),
+        "placement": trial.placement, "epochs": epochs.get(trial.placement, {}).get("epochs"), "stale": stale,
+        "version": trial.version, "holds": not stale and all(r.holds(trial.numbers) for r in plan.requirements),
+        "command": shlex.join(["tbuda", "compile", *command_words(plan, trial.point)]),
+    }  # fmt: skip
+
+
+def folder_data(folder: Path, keep_old: bool = True) -> dict[str, Any]:
+    """The picture of a folder, without its model. Raises `InputError`."""
+    record = read(folder)
+    plan = plan_of(record.header, str(folder))
+    trials = [record.trials[n] for n in sorted(record.trials)]
+    progress = {"done": len(trials), "total": min(plan.budget, plan.space.size), "seconds_left": None}
+    stale = record.stale if keep_old else ()
+    return picture_data(plan, trials, stale, folder, str(record.header["model"]), progress)
+
+
+def explore_html(folder: Path, keep_old: bool = True) -> str:
+    """One page: no request leaves it. Where scripts are off, the table shows. Raises `InputError`."""
+    record = read(folder)
+    plan = plan_of(record.header, str(folder))
+    data = json.dumps(folder_data(folder, keep_old), ensure_ascii=False).replace("<", "\\u003c")
+    head, rows = table_of(plan, [record.trials[n] for n in sorted(record.trials)])
+    cells = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
+    table = f"<table><tr>{''.join(f'<th>{escape(c)}</th>' for c in head)}</tr>{cells}</table>"
+    script = SCRIPT.read_text(encoding="utf-8").replace("</script", "<\\/script")
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{escape(str(record.header["model"]))}: exploration</title>
+<style>:root {{ color-scheme: light dark; }} body {{ margin: 0; }}
+@media (prefers-color-scheme: dark) {{ body {{ background: #1b212a; }} }}</style>
+</head>
+<body>
+<main id="explore" class="tx-auto"></main>
+<noscript>{table}</noscript>
+<script type="application/json" id="data">{data}</script>
+<script type="module">{script}
+const style = document.createElement('style');
+style.textContent = STYLE;
+document.head.append(style);
+draw(document.getElementById('explore'), null)(JSON.parse(document.getElementById('data').textContent));
+</script>
+</body>
+</html>
+"""
+
+
+def write_explore_page(folder: Path, path: str | Path, keep_old: bool = True) -> Path:
+    """Write the page, whole or not at all. Raises `InputError`, `OutputError`."""
+    text = explore_html(folder, keep_old)
+    with atomic_text(path) as file:
+        file.write(text)
+    return Path(path)

@@ -1,0 +1,112 @@
+"""`ExploreView`: an exploration while it runs and after: front, parallel coordinates, effects, table."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.explore import Explore
+from tbuda_lab.widgets.pictures.explore import SCRIPT, folder_data, picture_data
+
+EVERY = 0.5
+"""Seconds between two pictures of a running exploration, at least."""
+
+
+class ExploreView(anywidget.AnyWidget):
+    """`ExploreView(session.explore(...).start())` follows it; `ExploreView(folder)` shows one of a file.
+
+    A click shows a trial and the command that makes it, two with Ctrl can be compared. "Open on the grid" makes
+    `opened`, a session on that trial, and calls `on_open(session)`; comparing makes `diff` and calls `on_diff(diff)`;
+    exporting writes `trial-N.json` into the exploration's folder. `message` says what came of the last click.
+    """
+
+    picture = traitlets.Dict().tag(sync=True)
+    message = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(
+        self, source: Explore | str | os.PathLike[str], *, on_open: Callable[[Session], None] | None = None,
+        on_diff: Callable[[Any], None] | None = None,
+    ) -> None:
+        self._esm = SCRIPT.read_text(encoding="utf-8")
+        self.exploration = source if isinstance(source, Explore) else None
+        self.opened: Session | None = None
+        self.diff: Any = None
+        self._on_open, self._on_diff = on_open, on_diff
+        self._lock, self._last = threading.Lock(), 0.0
+        self._stop: Callable[[], None] = lambda: None
+        super().__init__()
+        if isinstance(source, Explore):
+            self.refresh()
+            self._stop = source.on_change(lambda _: self._follow())
+        else:
+            self.picture = folder_data(Path(source))
+        self.on_msg(self._receive)
+
+    def _follow(self) -> None:
+        """A picture after a trial, but for those that follow another too soon; the last one always."""
+        assert self.exploration is not None
+        with self._lock:
+            over = self.exploration.progress.done >= self.exploration.progress.total or not self.exploration.running
+            if not over and time.monotonic() - self._last < EVERY:
+                return
+            self._last = time.monotonic()
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Show what there is now."""
+        e = self.exploration
+        if e is not None:
+            p = e.progress
+            progress = {"done": p.done, "total": p.total, "seconds_left": p.seconds_left}
+            self.picture = picture_data(e.plan, e.trials, e.stale, e.folder, e.session.name, progress, e.running)
+
+    def close(self) -> None:
+        """End the view; the exploration goes on."""
+        self._stop()
+        super().close()
+
+    def _receive(self, _: Any, content: Any, __: Any) -> None:
+        try:
+            self.message = self.act(content)
+        except TbudaError as error:
+            self.message = str(error).split("\n")[0]
+
+    def act(self, content: Any) -> str:
+        """Do what a message of the page asks for; returns what came of it. Raises `TbudaError`s."""
+        e = self.exploration
+        if e is None or not isinstance(content, dict):
+            return "a folder alone can be looked at: session.explore or Explore.resume opens its points"
+
+        def number(name: str) -> int:
+            value = content.get(name)
+            if type(value) is not int:
+                raise InputError(f"{name} is the number of a trial, not {value!r}")
+            return value
+
+        if content.get("do") == "cancel":
+            e.cancel()
+            return "cancelled"
+        if content.get("do") == "open":
+            self.opened = e.open(number("n"))
+            if self._on_open is not None:
+                self._on_open(self.opened)
+            return f"trial {number('n')} is view.opened"
+        if content.get("do") == "compare":
+            self.diff = e.compare(number("a"), number("b"))
+            if self._on_diff is not None:
+                self._on_diff(self.diff)
+            return "the comparison is view.diff"
+        if content.get("do") == "export":
+            path = e.folder / f"trial-{number('n')}.json"
+            e.export(number("n"), path)
+            return f"wrote {path}"
+        return f"unknown message {str(content)[:60]}"

@@ -1,0 +1,246 @@
+"""Explorations of a tiny model: devices by expression, rows, the file, resume, samplers, the front."""
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from tbuda_lab.cli import main
+from tbuda_lab.core.compiler import compile_graph
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.epochsim.batch_time import batch_time
+from tbuda_lab.core.errors import Cancelled, InputError
+from tbuda_lab.core.explore import front, make_space, parse_device, parse_objective, read, without_times
+from tbuda_lab.core.explore.space import front_of
+from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.explore import Explore
+
+SPACE = {"devices": ["n150", "n150+grid=2x2"], "batch": [1, 4], "format": ["Float16_b", "Bfp8_b"], "harvest": [0, 3]}
+
+
+def mlp(seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 32)).eval()
+
+
+def session(seed: int = 0, width: int = 64) -> Session:
+    module = mlp(seed) if width == 64 else torch.nn.Linear(width, 32)
+    return Session(module, (torch.ones(1, width),), name="mlp", cache=False)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an exploration of all 16 points."""
+    folder = tmp_path_factory.mktemp("explore") / "grid"
+    exploration = session().explore(SPACE, out=folder)
+    exploration.run()
+    exploration.close()
+    return folder
+
+
+def test_every_point_has_a_row_that_a_compile_of_its_own_confirms(undisturbed: Path) -> None:
+    trials = read(undisturbed).trials
+    assert sorted(trials) == list(range(16))
+    assert {t.state for t in trials.values()} == {"done", "refused"}
+    for trial in trials.values():
+        small, harvest = trial.point["device"] == "n150+grid=2x2", trial.point["harvest"]
+        assert (trial.state == "refused") == (small and harvest == 3)
+        if trial.state == "refused":
+            assert "2 rows" in trial.reason["text"] and trial.reason["type"] == "InputError"
+    base = session()
+    one = next(t for t in trials.values() if t.point["microbatch"] == 4 and t.state == "done")
+    opened = Explore.resume(base, undisturbed)
+    try:
+        result = opened.open(one.n).compile()
+        again = compile_graph(base.trace(), opened.device_of(one.point), result.options, cache=False)
+        assert one.numbers["cycles/input"] == batch_time(again, 4).per_input
+        assert one.numbers["samples/s"] == pytest.approx(1e9 / one.numbers["cycles/input"])
+        text = json.loads(opened.export(one.n))
+        assert {r["target"] for r in text["overrides"] if r["kind"] == "op_size"} == set(result.placement.ops)
+        first, second = [t.n for t in trials.values() if t.state == "done"][:2]
+        assert opened.compare(first, second).limiter_cycles[0] > 0
+    finally:
+        opened.close()
+
+
+def test_weights_do_not_enter_and_a_folder_of_another_model_is_refused(undisturbed: Path) -> None:
+    text = (undisturbed / "graph.txt").read_text()
+    assert len(text) < 5000 and "fill" not in text
+    before = (undisturbed / "explore.jsonl").read_bytes()
+    same = Explore.resume(session(seed=7), undisturbed)  # other weights
+    same.close()
+    with pytest.raises(InputError, match="another model"):
+        session(width=32).explore(SPACE, out=undisturbed)
+    with pytest.raises(InputError, match=r"another exploration .*space"):
+        session().explore({"batch": [1]}, out=undisturbed)
+    assert (undisturbed / "explore.jsonl").read_bytes() == before
+
+
+def test_a_file_cut_anywhere_goes_on_to_the_same_file(undisturbed: Path, tmp_path: Path) -> None:
+    whole = (undisturbed / "explore.jsonl").read_bytes()
+    head = whole.index(b"\n") + 1
+    ends = [k for k, byte in enumerate(whole) if byte == 10]
+    for cut in (head, ends[3], ends[3] + 1, ends[9] + 40, len(whole) - 1):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        (folder / "explore.jsonl").write_bytes(whole[:cut])
+        exploration = Explore.resume(session(), folder)
+        kept = len(exploration.trials)
+        assert kept == whole[:cut].count(b"\n") - 1
+        exploration.run()
+        exploration.close()
+        assert list(without_times(folder)) == list(without_times(undisturbed))
+    (tmp_path / "explore.jsonl").write_bytes(whole[: head - 5])
+    with pytest.raises(InputError, match="header"):
+        read(tmp_path)
+    broken = whole.replace(b'"state": "done"', b'"state": "good"', 1)
+    (tmp_path / "explore.jsonl").write_bytes(broken)
+    with pytest.raises(InputError, match="line 2"):
+        read(tmp_path)
+
+
+def test_cancel_leaves_no_partial_row_and_the_rest_follows(undisturbed: Path, tmp_path: Path) -> None:
+    exploration = session().explore(SPACE, out=tmp_path / "c")
+    third = threading.Event()
+    exploration.on_change(lambda e: (third.set(), e.cancel()) if len(e.trials) == 3 else None)
+    exploration.start()
+    with pytest.raises(Cancelled):
+        exploration.wait(60)
+    assert third.is_set() and 3 <= len(exploration.trials) < 16
+    exploration.close()
+    with Path(tmp_path / "c" / "explore.jsonl").open("ab") as file:
+        file.write(b'{"n": 5, "torn')
+    again = Explore.resume(session(), tmp_path / "c")
+    again.run()
+    again.close()
+    assert list(without_times(tmp_path / "c")) == list(without_times(undisturbed))
+
+
+def test_two_clients_do_not_write_one_folder(tmp_path: Path) -> None:
+    first = session().explore({"batch": [1]}, out=tmp_path / "x")
+    with pytest.raises(InputError, match="at work there"):
+        session().explore({"batch": [1]}, out=tmp_path / "x")
+    first.close()
+
+
+@pytest.mark.parametrize("sampler", ["random", "nsga2", "tpe"])
+def test_samplers_are_exact_after_an_interruption(sampler: str, tmp_path: Path) -> None:
+    if sampler != "random":
+        pytest.importorskip("optuna")
+    space = {"batch": [1, 2, 4, 8], "format": ["Float16_b", "Bfp8_b"], "fuse_biases": [True, False],
+             "fidelity": ["LoFi", "HiFi2", "HiFi4"]}  # fmt: skip
+
+    def explore(folder: Path, budget: int = 20) -> None:
+        exploration = session().explore(space, out=folder, sampler=sampler, budget=budget, seed=3)
+        exploration.run()
+        exploration.close()
+
+    explore(tmp_path / "a")
+    lines = (tmp_path / "a" / "explore.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "explore.jsonl").write_text("".join(lines[:14]))
+    explore(tmp_path / "b")
+    assert list(without_times(tmp_path / "a")) == list(without_times(tmp_path / "b"))
+    points = [json.dumps(json.loads(line)["point"], sort_keys=True) for line in lines[1:]]
+    assert len(points) == len(set(points)) == 20
+
+
+def test_pcc_is_that_of_a_run(tmp_path: Path) -> None:
+    exploration = session().explore({"format": ["Float16_b", "Bfp2_b"]}, require=["pcc>=0.999"], out=tmp_path / "p")
+    wide, narrow = exploration.run()
+    assert wide.numbers["pcc"] > 0.999 > narrow.numbers["pcc"]
+    comparison = exploration.open(0).verify()[0]
+    assert wide.numbers["pcc"] == pytest.approx(comparison.pcc, abs=1e-6)
+    assert [t.n for t in exploration.front()] == [0]
+    exploration.close()
+
+
+def test_front_is_what_no_other_beats() -> None:
+    rows = [(1, 5), (2, 4), (2, 5), (3, 1), (1, 5), (4, 1)]
+    naive = [k for k, a in enumerate(rows)
+             if not any(all(x <= y for x, y in zip(b, a, strict=True)) and b != a for b in rows)]  # fmt: skip
+    assert front_of(rows) == naive == [0, 1, 3, 4]
+    assert front([], (parse_objective("chips"),)) == []
+
+
+@pytest.mark.parametrize(("text", "field", "value"), [
+    ("n150", "rows", 9), ("n300:1", "chips", (0,)), ("wormhole_b0:8", "links", 10), ("n150+harvest=2", "rows", 7),
+    ("wormhole_b0+grid=4x5", "cols", 5), ("wormhole_b0+grid=12x9", "rows", 12),
+    ("grayskull+l1=512k", "l1_size", 1 << 19),
+    ("n150+clock=0.9G", "clock_hz", 900_000_000), ("n150+dram=x2", "dram_bytes_per_cycle", None),
+])  # fmt: skip
+def test_device_expressions(text: str, field: str, value: object) -> None:
+    spec = parse_device(text)
+    found = getattr(spec, field)
+    if value is None:
+        assert found == 2 * getattr(load_device("n150"), field)
+    else:
+        assert (len(found) if field == "links" else found) == value
+    assert len({spec.physical_core(r, c) for r in range(spec.rows) for c in range(spec.cols)}) == spec.cores
+
+
+BAD = {
+    "axis": (["--set", "fuse_reduce=true"], "no option 'fuse_reduce'"),
+    "device": (["--devices", "n151"], "unknown device"),
+    "change": (["--devices", "n150+colour=3"], "is no change"),
+    "empty": ([], "the space is empty"),
+    "no values": (["--batches", ""], "no values"),
+    "budget": (["--batches", "1", "--budget", "0"], "a budget is 1 trial or more"),
+    "objective": (["--batches", "1", "--objective", "speed:max"], "no number of a trial"),
+    "requirement": (["--batches", "1", "--require", "pcc=0.9"], "write NUMBER>=VALUE"),
+    "twice": (["--batches", "1,1"], "twice"),
+    "workers": (["--batches", "1", "--workers", "many"], "give a number"),
+    "harvest": (["--batches", "1", "--harvest", "x"], "numbers of rows"),
+    "check": (["--batches", "1", "--fail-if-slower", "3%"], "needs --check"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, message = BAD[case]
+    model = _model(tmp_path)
+    assert main(["explore", model, *words, "--out", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err.strip()
+    assert message in error and error.count("\n") == 0
+    assert not (tmp_path / "out" / "explore.jsonl").exists()
+
+
+def _model(folder: Path) -> str:
+    (folder / "tiny.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Linear(32, 32).eval(), (torch.ones(1, 32),)\n"
+    )
+    return f"{folder / 'tiny.py'}:make"
+
+
+def test_command_explores_goes_on_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    space = ["--devices", "n150,n150+dram=x0.25", "--batches", "1,8", "--objective", "cycles/input"]
+    assert main(["explore", _model(tmp_path), *space, "--out", a, "--csv", str(tmp_path / "t.csv")]) == 0
+    out = capsys.readouterr().out
+    assert out.count("n150") >= 4 and "tbuda compile" in out
+    assert (tmp_path / "t.csv").read_text().count("\n") == 5
+    assert main(["explore", a, "--check", a, "--fail-if-slower", "3%"]) == 0
+    assert main(["explore", a, "--batches", "2"]) == 1
+    slow = Path(b)
+    slow.mkdir()
+    rows = (Path(a) / "explore.jsonl").read_text().splitlines()
+    half = [json.loads(row) for row in rows[1:]]
+    for row in half:
+        row["numbers"]["cycles/input"] *= 0.9
+    (slow / "explore.jsonl").write_text("\n".join([rows[0], *map(json.dumps, half)]) + "\n")
+    capsys.readouterr()
+    assert main(["explore", a, "--check", b, "--fail-if-slower", "3%"]) == 1
+    assert "4 of 4 points" in capsys.readouterr().err
+
+
+def test_neither_dask_nor_optuna_is_loaded_and_resources_only_help(undisturbed: Path) -> None:
+    assert "tbuda_lab.core.explore.dask_engine" not in sys.modules or "distributed" in sys.modules
+    with pytest.raises(InputError, match="empty"):
+        make_space({})
+    record = read(undisturbed)
+    assert all(t.version == record.header["version"] for t in record.trials.values())
