@@ -12,6 +12,10 @@ function fill(node, attrs, children) {
   node.append(...children.filter(c => c !== null && c !== undefined && c !== false));
   return node;
 }
+/** Children in the place of others, without those that are none. */
+const put = (node, ...children) => node.replaceChildren(...children.filter(c => c !== null && c !== undefined && c !== false && c !== ''));
+const WORDS = { microbatch: 'batch', default_df_override: 'format', default_math_fidelity: 'fidelity', balancer_policy: 'policy' };
+const word = axis => WORDS[axis] ?? axis.replaceAll('_', ' ');
 const short = v => typeof v !== 'number' ? String(v ?? '') : Math.abs(v) >= 1e6 ? `${+(v / 1e6).toPrecision(3)}M`
   : Math.abs(v) >= 1e4 ? `${+(v / 1e3).toPrecision(3)}k` : `${+v.toPrecision(4)}`;
 const text = v => typeof v === 'string' ? v : JSON.stringify(v ?? null);
@@ -51,7 +55,7 @@ export function draw(root, send) {
   function showTip(trial, event) {
     const box = root.getBoundingClientRect();
     const grid = trial.epochs && state.data.grids[trial.placement] ? epochs(trial) : null;
-    tip.replaceChildren(h('b', {}, `Trial ${trial.n}`), ...Object.entries(trial.point).map(([k, v]) => h('div', {}, `${k} ${text(v)}`)),
+    put(tip, h('b', {}, `Trial ${trial.n}`), ...Object.entries(trial.point).map(([k, v]) => h('div', {}, `${word(k)} ${text(v)}`)),
       ...Object.entries(trial.numbers).map(([k, v]) => h('div', {}, `${k} ${short(v)}`)),
       trial.reason ? h('div', { class: 'tx-reason' }, `${trial.state}: ${trial.reason.text}`) : null, grid);
     tip.hidden = false;
@@ -79,7 +83,7 @@ export function draw(root, send) {
     const pick = (which, label) => h('label', {}, `${label} `, fill(h('select', { 'data-tx': which, onchange: e => { state[which] = e.target.value; redraw(); } }), {},
       d.names.map(name => fill(h('option', { value: name }), name === state[which] ? { selected: '' } : {}, [name]))));
     const left = p.seconds_left === null || p.done >= p.total ? '' : `, about ${Math.ceil(p.seconds_left)} s left`;
-    head.replaceChildren(h('strong', {}, d.title), h('span', { class: 'tx-progress' },
+    put(head, h('strong', {}, d.title), h('span', { class: 'tx-progress' },
       fill(h('progress', { max: p.total, value: p.done, 'aria-label': 'Trials' }), {}, []), ` ${p.done} of ${p.total} trials${left}`),
       d.running && send ? h('button', { type: 'button', 'data-tx': 'cancel', onclick: () => send({ do: 'cancel' }) }, 'Cancel') : null,
       pick('x', 'Across'), pick('y', 'Up'),
@@ -137,16 +141,16 @@ export function draw(root, send) {
     const chosen = state.chosen.map(n => state.data.trials.find(t => t.n === n)).filter(Boolean);
     const front = frontOf(shown());
     if (!chosen.length) {
-      note.replaceChildren(h('p', {}, `${front.length} on the front, ${state.data.trials.filter(t => t.state !== 'done').length} refused or lost. Click a point; with Ctrl a second one to compare.`));
+      put(note, h('p', {}, `${front.length} on the front, ${state.data.trials.filter(t => t.state !== 'done').length} refused or lost. Click a point; with Ctrl a second one to compare.`));
       return;
     }
     const facts = chosen.map(t => h('div', { class: 'tx-fact' }, h('strong', {}, `Trial ${t.n}${t.stale ? `, of version ${t.version}` : ''}`),
       t.reason ? h('p', { class: 'tx-reason' }, `${t.state}, ${t.reason.type}: ${t.reason.text}`, ...t.reason.diagnostics.map(d => h('div', {}, d))) : null,
-      h('table', {}, ...[...Object.entries(t.point), ...Object.entries(t.numbers)].map(([k, v]) => h('tr', {}, h('th', { scope: 'row' }, k), h('td', {}, typeof v === 'number' ? short(v) : text(v))))),
+      h('table', {}, ...[...Object.entries(t.point), ...Object.entries(t.numbers)].map(([k, v]) => h('tr', {}, h('th', { scope: 'row' }, word(k)), h('td', {}, typeof v === 'number' ? short(v) : text(v))))),
       h('code', {}, t.command),
       send ? h('div', {}, h('button', { type: 'button', 'data-tx': 'open', onclick: () => send({ do: 'open', n: t.n }) }, 'Open on the grid'),
         h('button', { type: 'button', onclick: () => send({ do: 'export', n: t.n }) }, 'Export overrides')) : null));
-    note.replaceChildren(...facts, chosen.length === 2 && send ? h('button', { type: 'button', 'data-tx': 'compare', onclick: () => send({ do: 'compare', a: chosen[0].n, b: chosen[1].n }) }, 'Compare the two') : '');
+    put(note, ...facts, chosen.length === 2 && send ? h('button', { type: 'button', 'data-tx': 'compare', onclick: () => send({ do: 'compare', a: chosen[0].n, b: chosen[1].n }) }, 'Compare the two') : '');
   }
 
   function drawLines() {
@@ -169,16 +173,16 @@ export function draw(root, send) {
       if (set.size) state.ranges.set(axis, set); else state.ranges.delete(axis);
       redraw();
     };
-    lines.replaceChildren(h('h3', {}, 'Every trial as a line'), s('svg', { viewBox: `0 0 ${wide} ${tall + 10}`, role: 'group', 'aria-label': 'Parallel coordinates; a value filters' },
+    put(lines, h('h3', {}, 'Every trial as a line'), s('svg', { viewBox: `0 0 ${wide} ${tall + 10}`, role: 'group', 'aria-label': 'Parallel coordinates; a value filters' },
       ...state.data.trials.filter(t => t.state === 'done').sort((p, q) => front.has(p.n) - front.has(q.n)).map(t => s('path', {
         d: places.map((p, k) => `${k ? 'L' : 'M'}${(60 + k * step).toFixed(0)} ${p.place(t).toFixed(1)}`).join(''),
         class: ['tx-line', front.has(t.n) && 'tx-on', !visible.has(t.n) && 'tx-out', state.chosen.includes(t.n) && 'tx-chosen'].filter(Boolean).join(' ') })),
       ...places.flatMap((p, k) => {
         const x = 60 + k * step;
-        return [s('path', { d: `M${x} ${top - 6}V${tall - 8}`, class: 'tx-axis' }), s('text', { x, y: 14, 'text-anchor': 'middle', class: 'tx-name' }, p.axis.replace('default_', '')),
-          ...p.ticks.map(([word, y, value]) => value === null ? s('text', { x: x + 5, y: y + 4 }, word) : s('g', { role: 'button', tabindex: 0, 'aria-pressed': String(state.ranges.get(p.axis)?.has(value) ?? false),
+        return [s('path', { d: `M${x} ${top - 6}V${tall - 8}`, class: 'tx-axis' }), s('text', { x, y: 14, 'text-anchor': 'middle', class: 'tx-name' }, word(p.axis)),
+          ...p.ticks.map(([words, y, value]) => value === null ? s('text', { x: x + 5, y: y + 4 }, words) : s('g', { role: 'button', tabindex: 0, 'aria-pressed': String(state.ranges.get(p.axis)?.has(value) ?? false),
             class: `tx-value${state.ranges.get(p.axis)?.has(value) ? ' tx-brushed' : ''}`, 'data-tx-value': `${p.axis}=${value}`, onclick: () => brush(p.axis, value), onkeydown: e => { if (e.key === 'Enter') brush(p.axis, value); } },
-            s('circle', { cx: x, cy: y, r: 5 }), s('text', { x: x + 8, y: y + 4 }, word)))];
+            s('circle', { cx: x, cy: y, r: 5 }), s('text', { x: x + 8, y: y + 4 }, words)))];
       })));
   }
 
@@ -190,8 +194,8 @@ export function draw(root, send) {
         return found.length ? found.reduce((sum, t) => sum + t.numbers[number], 0) / found.length : null;
       });
       const most = Math.max(...means.filter(m => m !== null), 0) || 1;
-      return h('figure', {}, h('figcaption', {}, name.replace('default_', '')), s('svg', { viewBox: `0 0 230 ${values.length * 22 + 4}` },
-        ...values.map((v, k) => s('g', { transform: `translate(0,${k * 22})` }, s('text', { x: 92, y: 15, 'text-anchor': 'end' }, text(v).length > 15 ? `${text(v).slice(0, 14)}…` : text(v)),
+      return h('figure', {}, h('figcaption', {}, word(name)), s('svg', { viewBox: `0 0 230 ${values.length * 22 + 4}` },
+        ...values.map((v, k) => s('g', { transform: `translate(0,${k * 22})` }, s('text', { x: 92, y: 15, 'text-anchor': 'end' }, text(v).length > 14 ? `${text(v).slice(0, 6)}…${text(v).slice(-6)}` : text(v)),
           means[k] === null ? s('text', { x: 98, y: 15, class: 'tx-none' }, 'none done')
             : s('g', {}, s('rect', { x: 98, y: 4, height: 14, width: Math.max(1, 80 * means[k] / most), class: 'tx-bar' }), s('text', { x: 102 + 80 * means[k] / most, y: 15 }, short(means[k])))))));
     });
@@ -201,7 +205,7 @@ export function draw(root, send) {
   function drawTable() {
     const trials = shown().slice(0, 500), axes = state.data.axes.map(a => a.name), front = new Set(frontOf(shown()).map(t => t.n));
     const names = state.data.names.filter(name => state.data.trials.some(t => name in t.numbers));
-    rows.replaceChildren(h('h3', {}, 'Trials'), h('div', { class: 'tx-scroll', tabindex: 0, role: 'group', 'aria-label': 'Table of trials' }, h('table', {}, h('thead', {}, h('tr', {}, ...['', ...axes.map(a => a.replace('default_', '')), ...names, 'state'].map(c => h('th', { scope: 'col' }, c)))),
+    put(rows, h('h3', {}, 'Trials'), h('div', { class: 'tx-scroll', tabindex: 0, role: 'group', 'aria-label': 'Table of trials' }, h('table', {}, h('thead', {}, h('tr', {}, ...['', ...axes.map(word), ...names, 'state'].map(c => h('th', { scope: 'col' }, c)))),
       h('tbody', {}, ...trials.map(t => h('tr', { 'data-tx-row': t.n, class: [state.chosen.includes(t.n) && 'tx-chosen', front.has(t.n) && 'tx-on', t.stale && 'tx-stale'].filter(Boolean).join(' '), onclick: e => choose(t, e) },
         h('td', {}, `${front.has(t.n) ? '★ ' : ''}${t.n}`), ...axes.map(a => h('td', {}, text(t.point[a]))), ...names.map(name => h('td', { class: 'tx-num' }, name in t.numbers ? short(t.numbers[name]) : '')),
         h('td', {}, t.reason ? `${t.state}: ${t.reason.text}` : t.holds ? t.state : 'misses a requirement')))))),
@@ -228,7 +232,7 @@ export const STYLE = `
 @media (prefers-color-scheme:dark){.tx-auto{--ink:#e4e9f0;--soft:#a3afbe;--line:#3a4553;--card:#1b212a;--accent:#6db3ff;--warm:#f0964f}}
 .tx-head{display:flex;flex-wrap:wrap;gap:14px;align-items:center;margin-bottom:8px}.tx-head select,.tx-root button{font:inherit;color:inherit;background:var(--card);border:1px solid var(--line);border-radius:4px;padding:3px 8px}
 .tx-root button{cursor:pointer;margin:2px 4px 2px 0}.tx-upper{display:grid;grid-template-columns:minmax(320px,3fr) minmax(220px,2fr);gap:14px}@media (max-width:760px){.tx-upper{grid-template-columns:1fr}}
-.tx-root svg{width:100%;height:auto;overflow:visible}.tx-root svg text{fill:var(--soft);font-size:11px}.tx-root h3{font-size:13px;margin:14px 0 4px}.tx-tick path{stroke:var(--line);stroke-width:.6}.tx-axis{stroke:var(--soft);fill:none}
+.tx-root svg{width:100%;height:auto;overflow:visible}.tx-root svg text{fill:var(--soft);font-size:11px}.tx-lines svg text{paint-order:stroke;stroke:var(--card);stroke-width:3px}.tx-root h3{font-size:13px;margin:14px 0 4px}.tx-tick path{stroke:var(--line);stroke-width:.6}.tx-axis{stroke:var(--soft);fill:none}
 .tx-dot{fill:var(--soft);fill-opacity:.75;stroke:var(--card);cursor:pointer}.tx-dot.tx-on{fill:var(--accent);fill-opacity:1}.tx-dot.tx-stale{fill:var(--line)}.tx-dot.tx-misses{fill:none;stroke:var(--soft)}.tx-root .tx-dot.tx-out,.tx-line.tx-out{opacity:.12}.tx-dot.tx-chosen{stroke:var(--warm);stroke-width:3}
 .tx-frontline{fill:none;stroke:var(--accent);stroke-width:1.6}.tx-cross{stroke:var(--warm);stroke-width:2;fill:none;cursor:pointer}.tx-cross.tx-chosen{stroke-width:4}.tx-line{fill:none;stroke:var(--soft);stroke-opacity:.35}.tx-line.tx-on{stroke:var(--accent);stroke-opacity:.9;stroke-width:1.6}.tx-line.tx-chosen{stroke:var(--warm);stroke-opacity:1;stroke-width:2.4}
 .tx-root svg .tx-name{font-weight:600;fill:var(--ink)}.tx-value{cursor:pointer}.tx-value circle{fill:var(--card);stroke:var(--soft)}.tx-value.tx-brushed circle{fill:var(--warm)}.tx-bar{fill:var(--accent);fill-opacity:.75}
