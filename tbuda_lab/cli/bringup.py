@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from tbuda_lab.core.compiler import CompileResult
+    from tbuda_lab.core.device import DeviceSpec
     from tbuda_lab.core.session import Session
     from tbuda_lab.core.verification import Comparison
 
@@ -77,7 +78,7 @@ def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> 
                              "(FILE.tti)")
     parser.add_argument("--device", default=None, metavar="NAME",
                         help="arch, board or device file: wormhole_b0 (default), grayskull, blackhole, e150, e300, "
-                             "n150, n300, path.yaml")
+                             "n150, n300, path.yaml, or an expression as in `tbuda explore` (n150+harvest=2)")
     parser.add_argument("--harvested-rows", default=None, metavar="ROWS", help="harvested physical rows, e.g. 3,7")
     parser.add_argument("--df", default=None, metavar="FORMAT", help="data format: Float16_b (default), Float32, ...")
     parser.add_argument("--accumulate-df", default=None, metavar="FORMAT", help="accumulation format")
@@ -151,7 +152,7 @@ class CompileRequest:
         options = dataclasses.replace(options, **settings)
         overrides = [Override("op_size", *_op_size(text), source="command line") for text in self.op_size]
         overrides += [Override("epoch_break", name, True, source="command line") for name in self.epoch_break]
-        device = load_device(
+        device = self._expressed_device() or load_device(
             self.device, harvested_rows=self.harvested_rows, chips=self.chips, cluster=self.cluster
         )
         target = load_target(self.target, seed=self.seed)
@@ -160,6 +161,17 @@ class CompileRequest:
         )
         session.source = self.words()
         return session
+
+    def _expressed_device(self) -> DeviceSpec | None:
+        """The device where it is an expression (`core.explore.parse_device`). Raises `InputError` where flags say of it
+        what the expression says."""
+        from tbuda_lab.core.explore import parse_device
+
+        if "+" not in self.device and not re.fullmatch(r"[^:]+:\d+", self.device):
+            return None
+        if (self.harvested_rows, self.chips, self.cluster) != (None, None, None):
+            raise InputError(f"--device {self.device} is an expression: it says chips and harvested rows itself")
+        return parse_device(self.device)
 
     def words(self) -> tuple[str, ...]:
         """The target and the flags that say the same on a command line."""

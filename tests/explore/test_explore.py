@@ -238,6 +238,35 @@ def test_command_explores_goes_on_and_checks(tmp_path: Path, capsys: pytest.Capt
     assert "4 of 4 points" in capsys.readouterr().err
 
 
+def test_the_picture_has_every_trial_and_answers_clicks(undisturbed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("anywidget")
+    from tbuda_lab.widgets import ExploreView
+    from tbuda_lab.widgets.pictures.explore import write_explore_page
+
+    page = write_explore_page(undisturbed, tmp_path / "p.html").read_text()
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "") and "<circle" in page
+    exploration = Explore.resume(session(), undisturbed)
+    view = ExploreView(exploration)
+    assert [t["n"] for t in view.picture["trials"]] == list(range(16))
+    assert {t["reason"]["type"] for t in view.picture["trials"] if t["state"] == "refused"} == {"InputError"}
+    first = next(t for t in view.picture["trials"] if t["state"] == "done")
+    view.receive({"do": "open", "n": first["n"]})
+    assert view.opened is not None and view.opened.device.name == first["point"]["device"]
+    view.receive({"do": "open", "n": 99})
+    assert "no trial" in view.message
+    view.receive({"do": "dance"})
+    assert "unknown" in view.message
+    view.close()
+    exploration.close()
+
+
+def test_the_command_of_a_point_compiles_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    assert main(["compile", _model(tmp_path), "--device", "n150+grid=2x2+harvest=1", "--out", out, "--no-cache"]) == 0
+    assert "1x2 cores" in capsys.readouterr().out
+    assert main(["compile", _model(tmp_path), "--device", "n150:2", "--chips", "2", "--out", out]) == 1
+
+
 def test_neither_dask_nor_optuna_is_loaded_and_resources_only_help(undisturbed: Path) -> None:
     assert "tbuda_lab.core.explore.dask_engine" not in sys.modules or "distributed" in sys.modules
     with pytest.raises(InputError, match="empty"):

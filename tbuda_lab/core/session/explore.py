@@ -224,8 +224,7 @@ class Explore:
         return text
 
     def words(self, key: str | int) -> list[str]:
-        """The words of `tbuda compile` that make a trial, but for overrides; a device that is an expression has no
-        words, and stands as the expression."""
+        """The words of `tbuda compile` that make a trial, but for overrides."""
         return command_words(self.plan, self.trial(key).point)
 
     def to_csv(self, path: str | Path) -> Path:

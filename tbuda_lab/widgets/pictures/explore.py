@@ -70,6 +70,45 @@ def folder_data(folder: Path, keep_old: bool = True) -> dict[str, Any]:
     return picture_data(plan, trials, stale, folder, str(record.header["model"]), progress)
 
 
+_COLOURS = "#5a6675", "#0b6bcb"
+_W, _H, _LEFT, _BOTTOM = 480, 280, 70, 40
+
+
+def front_svg(plan: Plan, trials: Sequence[Trial]) -> str:
+    """The first two objectives against each other, the front drawn: the static twin of the picture. "" where fewer than
+    two numbers are known."""
+    names = list(dict.fromkeys((*(o.number for o in plan.objectives), "samples/s", "dram_bytes")))
+    up, across = names[:2]
+    done = [t for t in trials if across in t.numbers and up in t.numbers]
+    if not done:
+        return ""
+    spans = {n: (min(t.numbers[n] for t in done), max(t.numbers[n] for t in done)) for n in (up, across)}
+
+    def place(trial: Trial) -> tuple[float, float]:
+        parts = [(trial.numbers[n] - low) / ((high - low) or 1.0) for n, (low, high) in spans.items()]
+        return _LEFT + 14 + parts[1] * (_W - _LEFT - 28), _H - _BOTTOM - 14 - parts[0] * (_H - _BOTTOM - 28)
+
+    best = front(done, plan.objectives[:2], plan.requirements)
+    ring = {t.n for t in best}
+    dots = "".join(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if t.n in ring else 3}" fill="{_COLOURS[t.n in ring]}">'
+        f"<title>{escape(f'trial {t.n}: {dict(t.point)}')}</title></circle>"
+        for t in done for x, y in [place(t)]
+    )  # fmt: skip
+    texts = [
+        (_LEFT + 14, _H - 22, "start", f"{spans[across][0]:,.4g}"),
+        (_W - 14, _H - 22, "end", f"{spans[across][1]:,.4g}"),
+        ((_LEFT + _W) / 2, _H - 6, "middle", across), (_LEFT - 6, _H - _BOTTOM - 10, "end", f"{spans[up][0]:,.4g}"),
+        (_LEFT - 6, 20, "end", f"{spans[up][1]:,.4g}"), (4, _H / 2, "start", up),
+    ]  # fmt: skip
+    words = "".join(f'<text x="{x}" y="{y}" text-anchor="{a}">{escape(t)}</text>' for x, y, a, t in texts)
+    refused = sum(t.state != "done" for t in trials)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_W} {_H}" width="{_W}" font-size="11" role="img" '
+            f'aria-label="{escape(up)} against {escape(across)} of {len(done)} trials, {len(best)} on the front, '
+            f'{refused} refused"><rect width="{_W}" height="{_H}" fill="#fff"/>'
+            f'<path d="M{_LEFT} 8V{_H - _BOTTOM}H{_W - 6}" fill="none" stroke="#5a6675"/>{words}{dots}</svg>')
+
+
 def explore_html(folder: Path, keep_old: bool = True) -> str:
     """One page: no request leaves it. Where scripts are off, the table shows. Raises `InputError`."""
     record = read(folder)
@@ -78,6 +117,7 @@ def explore_html(folder: Path, keep_old: bool = True) -> str:
     head, rows = table_of(plan, [record.trials[n] for n in sorted(record.trials)])
     cells = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
     table = f"<table><tr>{''.join(f'<th>{escape(c)}</th>' for c in head)}</tr>{cells}</table>"
+    twin = front_svg(plan, [record.trials[n] for n in sorted(record.trials)])
     script = SCRIPT.read_text(encoding="utf-8").replace("</script", "<\\/script")
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -91,7 +131,7 @@ def explore_html(folder: Path, keep_old: bool = True) -> str:
 </head>
 <body>
 <main id="explore" class="tx-auto"></main>
-<noscript>{table}</noscript>
+<noscript>{twin}{table}</noscript>
 <script type="application/json" id="data">{data}</script>
 <script type="module">{script}
 const style = document.createElement('style');

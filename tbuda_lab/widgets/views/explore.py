@@ -49,7 +49,7 @@ class ExploreView(anywidget.AnyWidget):
             self._stop = source.on_change(lambda _: self._follow())
         else:
             self.picture = folder_data(Path(source))
-        self.on_msg(self._receive)
+        self.on_msg(lambda _, content, __: self.receive(content))
 
     def _follow(self) -> None:
         """A picture after a trial, but for those that follow another too soon; the last one always."""
@@ -74,7 +74,8 @@ class ExploreView(anywidget.AnyWidget):
         self._stop()
         super().close()
 
-    def _receive(self, _: Any, content: Any, __: Any) -> None:
+    def receive(self, content: Any) -> None:
+        """A message of the page; `message` says what came of it."""
         try:
             self.message = self.act(content)
         except TbudaError as error:
