@@ -206,3 +206,30 @@ def test_a_strict_run_accepts_integers_and_names_what_else_the_host_does() -> No
                 run(ir, {"y": floored})
     finally:
         popxl.options(strict=False)
+
+
+def test_a_transposed_convolution_takes_the_whole_shape_of_its_result() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 2, 3, 3)).astype(np.float32), rng.standard_normal((2, 4, 2, 2)).astype(np.float32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t, weight = popxl.variable(x), popxl.variable(w)
+        made = {str(s): ops.conv_transpose(t, weight, output_shape=s) for s in ((1, 4, 2, 2), (2, 2), ())}
+        for wrong in ((1, 3, 2, 2), (2, 2, 2)):
+            with pytest.raises(popxl.popart_exception, match="output_shape"):
+                ops.conv_transpose(t, weight, output_shape=wrong)
+        got = run(ir, {name: y for name, y in made.items()})
+    for name, pads in (("(1, 4, 2, 2)", 1), ("(2, 2)", 1), ("()", 0)):
+        want = torch.nn.functional.conv_transpose2d(torch.from_numpy(x), torch.from_numpy(w), padding=pads)
+        np.testing.assert_allclose(got[name], want.numpy(), 1e-5, 1e-5)
+
+
+def test_gradients_of_integers_are_integers() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(np.array([3, -2], np.int32))
+        graph = ir.create_graph(lambda x: x * x + x, x)
+        site = ops.call_with_info(graph, x)
+        info = transforms.autodiff(graph)
+        (grad,) = ops.call(info.graph, popxl.constant(np.ones(2, np.int32)), inputs_dict=info.inputs_dict(site))
+        np.testing.assert_array_equal(run(ir, {"grad": grad})["grad"], [7, -3])

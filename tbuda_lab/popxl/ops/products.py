@@ -167,7 +167,7 @@ def _transposed(
     pads = list(attrs["pads"])
     full = [(spatial[k] - 1) * attrs["strides"][k] + attrs["dilations"][k] * (kernel[k] - 1) + 1 + extra[k]
             for k in range(n)]  # fmt: skip
-    wanted = list(map(int, output_shape)) or None
+    wanted = _spatial_sizes(output_shape, (t.shape[0], weight.shape[1] * attrs["groups"]), n)
     if attrs["pad_type"] in ("same_upper", "same_lower") and wanted is None:
         wanted = [spatial[k] * attrs["strides"][k] for k in range(n)]
     if wanted is not None:
@@ -185,6 +185,18 @@ def _transposed(
     attrs |= {"pads": tuple(pads), "output_padding": tuple(extra)}
     sizes = tuple(full[k] - pads[k] - pads[k + n] for k in range(n))
     return (t.shape[0], weight.shape[1] * attrs["groups"], *sizes)
+
+
+def _spatial_sizes(output_shape: Any, lead: tuple[int, int], n: int) -> list[int] | None:
+    """The spatial sizes of an output shape that is asked for, the whole one or its `n` spatial dims alone; None for
+    none. lead: batch and channels that the result has. Raises `popart_exception` for others."""
+    sizes = tuple(map(int, output_shape))
+    if len(sizes) not in (0, n, n + 2) or (len(sizes) == n + 2 and sizes[:2] != lead):
+        raise popart_exception(
+            f"conv_transpose: output_shape {sizes} does not begin with batch and channels {lead}, or has not {n} "
+            "spatial dims"
+        )
+    return list(sizes[-n:]) or None
 
 
 def conv_transpose(

@@ -215,7 +215,8 @@ class _Maker:
             if not any(t in self.grads for t in op.outputs) or not any(t in carrying for t in op.inputs):
                 continue
             grads = [self._total(t) if t in self.grads else None for t in op.outputs]
-            needs = [t in carrying and t.dtype.is_floating_point for t in op.inputs]
+            whole = all(t.dtype.is_int for t in (*op.inputs, *op.outputs))  # indices among floats carry none
+            needs = [t in carrying and (t.dtype.is_floating_point or whole) for t in op.inputs]
             if not any(needs):
                 continue
             get_current_context()._ipus[:] = [op.ipu]
