@@ -119,3 +119,35 @@ def test_a_device_image_of_whole_numbers_gives_the_same(tmp_path: object) -> Non
     (got,) = pybuda.run_inference().get()
     pybuda.shutdown()
     assert torch.equal(got.value(), torch.maximum(x + 16777217, y))
+
+
+@pytest.mark.parametrize("arch", ["Wormhole_B0", "Grayskull"])
+def test_a_pybuda_module_of_whole_numbers_is_exact_where_the_device_has_them(arch: str) -> None:
+    """Beyond 2^24, too; grayskull has them as floats, as before."""
+    class Most(pybuda.PyBudaModule):
+        def forward(self, a: object, b: object) -> object:
+            return pybuda.op.Max("most", pybuda.op.Add("sum", a, b), b)
+
+    x, y = words(1, 1, 40, 70), words(1, 1, 40, 70, seed=1)
+    if arch == "Grayskull":
+        x, y = x % 100, y % 100
+    device = pybuda.TTDevice("tt0", arch=getattr(pybuda.BackendDevice, arch))
+    device.place_module(Most("most"))
+    device.push_to_inputs(x, y)
+    got = pybuda.run_inference().get()[0].value()
+    pybuda.shutdown()
+    assert got.dtype is (torch.int32 if arch == "Wormhole_B0" else torch.float32)
+    assert torch.equal(got.to(torch.int32), torch.maximum(x + y, y))
+
+
+def test_an_onnx_model_of_whole_numbers_is_exact() -> None:
+    onnx = pytest.importorskip("onnx")
+    make = onnx.helper
+    ends = [make.make_tensor_value_info(n, onnx.TensorProto.INT32, [1, 40, 70]) for n in "aby"]
+    nodes = [make.make_node("Add", ["a", "b"], ["s"]), make.make_node("Max", ["s", "b"], ["y"])]
+    graph = make.make_graph(nodes, "whole", ends[:2], ends[2:])
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
+    a, b = words(1, 40, 70), words(1, 40, 70, seed=1)
+    result = Session(model, (a, b), "n150").compile()
+    assert isinstance(result, CompileResult) and types_of(result) == ["add", "maximum"]
+    assert torch.equal(Runner(result).run([(a, b)])[0][0], torch.maximum(a + b, b))

@@ -1,6 +1,6 @@
 """Random programs of views, in-place ops and arithmetic against NumPy with its own views.
 
-`python -m tests.popxl.test_random_programs 2000` runs as many; the suite runs a few.
+`python -m tests.popxl.test_random_programs 2000 [FIRST]` runs as many; the suite runs a few.
 """
 
 from __future__ import annotations
@@ -124,7 +124,10 @@ def test_a_random_program_is_numpy_s(seed: int) -> None:
 
 if __name__ == "__main__":
     wrong = []
-    for number in range(int(sys.argv[1]) if len(sys.argv) > 1 else 200):
+    count, first = (int(a) for a in (*sys.argv[1:3], *("200", "0")[len(sys.argv) - 1 :]))
+    for number in range(first, first + count):
+        if number % 100 == 0:
+            print(f"from {number}", flush=True)
         try:
             check(number)
         except Exception as error:

@@ -121,9 +121,10 @@ def with_grid_integers(graph: Graph, device: DeviceSpec, refused: Collection[str
     whose results, through others of them, end in outputs. What any other op reads (an embedding, a mask) the host makes
     before the device runs, as all integers that inputs alone decide. refused: ops that a stage had no form for.
     """
-    if not device.supports_accumulate(DataFormat.Int32) or not any(n.kind is NodeKind.OUTPUT for n in graph):
+    if not device.supports_accumulate(DataFormat.Int32):
         return graph
-    if not any(str(o.attrs.get("dtype", "")) == "int32" or WRITES in o.attrs for o in graph.outputs):
+    ends = (*graph.inputs, *graph.outputs)
+    if not any(str(end.attrs.get("dtype", "")) == "int32" or WRITES in end.attrs for end in ends):
         return graph
     chosen = _words_of_outputs(graph, refused)
     if not chosen:
@@ -131,6 +132,9 @@ def with_grid_integers(graph: Graph, device: DeviceSpec, refused: Collection[str
     marked = graph.clone()
     for name in chosen:
         marked[name].attrs = {**marked[name].attrs, GRID_WHOLE: True}
+    for output in marked.outputs:  # PyBuda's face says float32 of all
+        if output.sources[0] in chosen and WRITES not in output.attrs:
+            output.attrs = {**output.attrs, "dtype": "int32"}
     return marked
 
 
