@@ -82,7 +82,8 @@ class NetworkBuilder:
         for index, name in enumerate(self.names):
             into = [(source, name, port, queued, self._edge(source, name, port))
                     for source, port, queued in self.feeds[name]]  # fmt: skip
-            cut = self.tile_orders.stripes(tuple(edge for *_, edge in into), self.constants)
+            of_producers = tuple((edge, self.stripes.get(source, Stripes())) for source, *_, edge in into)
+            cut = self.tile_orders.stripes(of_producers, self.constants)
             self.stripes[name], self.first[name] = cut, len(ops)
             feeding += into
             ops += [self._op(name, costs[name])] * cut.count

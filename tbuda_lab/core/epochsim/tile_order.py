@@ -248,15 +248,20 @@ def _lines(profile: OpProfile, port: int, row: np.void, count: int) -> np.ndarra
     return line
 
 
-def stripes(walks: list[tuple[TileOrder, Steps]], grid: tuple[int, int], most: int) -> Stripes:
+def stripes(walks: list[tuple[TileOrder, Steps, np.ndarray]], grid: tuple[int, int], most: int) -> Stripes:
     """Into which rectangles the grid of an op falls whose operands arrive by these walks (each with its producer's
-    steps): cores that need other blocks at the same step do not go in step. One rectangle if there would be more than
-    `most`."""
+    steps, and the part of each of its cores): cores do not go in step that at the same step need what their producer
+    makes in different steps, or what parts of it make that do not go in step. One rectangle if there would be more
+    than `most`."""
     rows, cols = np.zeros(grid[0], dtype=bool), np.zeros(grid[1], dtype=bool)
-    for walk, steps in walks:
-        if steps.blocks == 1 or len(walk.core) == 1:
+    for walk, steps, parts in walks:
+        if len(walk.core) == 1 or (steps.count == 1 and not parts.any()):
             continue
-        lines = walk.reads.reduce(np.maximum, walk.address, -1) // steps.tiles
+        lines = np.searchsorted(steps.emit, walk.reads.reduce(np.maximum, walk.address, -1), side="right")
+        if parts.any():
+            part = np.append(parts, -1)[walk.core]  # of padding, whose core is -1: none
+            lines = np.concatenate([lines, walk.reads.reduce(np.maximum, part, -1),
+                                    walk.reads.reduce(np.minimum, part, len(parts))], axis=-1)
         if (lines == lines[0]).all():
             continue
         _, label = np.unique(lines, axis=0, return_inverse=True)

@@ -101,7 +101,7 @@ class TileOrderCache:
     bytes_used: int = 0
     _ops: dict[tuple[str, int, str, str, int], CutOp] = dataclasses.field(default_factory=dict)
     _edges: dict[tuple[CutOp, CutOp, int], CutEdge] = dataclasses.field(default_factory=dict)
-    _stripes: dict[tuple[CutEdge, ...], Stripes] = dataclasses.field(default_factory=dict)
+    _stripes: dict[tuple[tuple[CutEdge, Stripes], ...], Stripes] = dataclasses.field(default_factory=dict)
     _users: dict[int, tuple[Graph, dict[str, list[tuple[str, int]]]]] = dataclasses.field(default_factory=dict)
 
     def op(
@@ -134,14 +134,16 @@ class TileOrderCache:
             entry = self._edges[key] = CutEdge(producer, consumer, walk)
         return entry
 
-    def stripes(self, feeds: tuple[CutEdge, ...], constants: EpochConstants) -> Stripes:
-        """The groups of cores that do not go in step of an op with these operands."""
+    def stripes(self, feeds: tuple[tuple[CutEdge, Stripes], ...], constants: EpochConstants) -> Stripes:
+        """The groups of cores that do not go in step of an op with these operands, each with the groups of its
+        producer."""
         if not feeds:
             return Stripes()
         entry = self._stripes.get(feeds)
         if entry is None:
-            walks = [(edge.walk, edge.producer.steps) for edge in feeds]
-            entry = self._stripes[feeds] = stripes(walks, feeds[0].consumer.grid, constants.parts)
+            walks = [(edge.walk, edge.producer.steps, cut.part_of(edge.producer.grid).reshape(-1))
+                     for edge, cut in feeds]
+            entry = self._stripes[feeds] = stripes(walks, feeds[0][0].consumer.grid, constants.parts)
         return entry
 
     def users(self, graph: Graph) -> dict[str, list[tuple[str, int]]]:
