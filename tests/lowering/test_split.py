@@ -108,10 +108,9 @@ def test_a_long_depthwise_convolution_is_cut_and_short_ones_are_not() -> None:
     assert split.split_parts(alone, WH, CompileOptions()) == {}
 
 
-@pytest.mark.xfail(reason="fits since L1 is counted as the pipe generator counts: larger sizes are to be found")
 def test_weights_that_no_core_could_hold_are_cut_for_a_batch() -> None:
     grayskull = load_device("grayskull")
-    graph = passed(Two(512, 512, (3, 3), 1, 1, True), torch.randn(1, 3, 7, 7))
+    graph = passed(Two(768, 512, (3, 3), 1, 1, True), torch.randn(1, 3, 5, 5))  # one row of tiles: nothing is shared
 
     def preloaded(options: CompileOptions) -> list[bool]:
         """Of every matmul with such weights, whether a legal candidate keeps them in L1."""
@@ -147,10 +146,9 @@ def test_output_channels_side_by_side(stride: int, bias: bool, parts: int) -> No
         np.testing.assert_array_equal(got[key], values)  # every output has the same sum
 
 
-@pytest.mark.xfail(reason="fits since L1 is counted as the pipe generator counts: larger sizes are to be found")
 def test_a_shortcut_with_weights_that_no_core_could_hold_is_cut_for_a_batch() -> None:
     grayskull, batch = load_device("grayskull"), CompileOptions(microbatch=64)
-    graph = passed(torch.nn.Conv2d(1024, 2048, 1, stride=2), torch.randn(1, 1024, 4, 4))
+    graph = passed(torch.nn.Conv2d(1664, 2048, 1, stride=2), torch.randn(1, 1664, 4, 4))
     (name,) = [n.name for n in graph.ops if n.op is not None and n.op.type == "conv2d_rows"]
     assert split.split_parts(graph, grayskull, batch) == {name: 2}
     assert split.split_parts(graph, grayskull, CompileOptions()) == split.split_parts(graph, WH, batch) == {}
@@ -210,12 +208,11 @@ def test_parts_of_a_pair_of_matmuls_add_up(
     np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.xfail(reason="fits since L1 is counted as the pipe generator counts: larger sizes are to be found")
 def test_matmuls_whose_weights_no_core_could_hold_are_cut_for_a_batch() -> None:
     grayskull = load_device("grayskull")
     with torch.device("meta"):
         module = Pair(torch.nn.GELU(), (1024, 4096, 1024), True)
-    graph = passed(module.to_empty(device="cpu"), torch.zeros(1, 64, 1024))
+    graph = passed(module.to_empty(device="cpu"), torch.zeros(1, 32, 1024))
 
     def preloaded(options: CompileOptions) -> list[bool]:
         models = op_models(lower(graph, grayskull, options), grayskull, options)
@@ -224,7 +221,7 @@ def test_matmuls_whose_weights_no_core_could_hold_are_cut_for_a_batch() -> None:
 
     batch = CompileOptions(microbatch=64)
     assert preloaded(dataclasses.replace(batch, enable_matmul_splitting=False)) == [False, False]
-    assert preloaded(batch) == [True] * 8
+    assert preloaded(batch) == [True] * 4
     assert split.split_pairs(graph, grayskull, CompileOptions()) == {}  # one input: nothing is fetched twice
 
 

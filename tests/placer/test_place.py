@@ -21,6 +21,7 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwSparseMatmul, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -89,7 +90,8 @@ def check(graph: Graph, device: DeviceSpec, p: Placement) -> None:
                 assert f"e2e_{edge.source}_0" in p.queues
     assert all(n <= MAX_FAN_OUT_STREAMS for n in streams.values())
     for name in p.ops:
-        crosses = any(p.ops[u].epoch != p.ops[name].epoch for u, _ in users[name] if u in p.ops)
+        crosses = any(p.ops[u].epoch != p.ops[name].epoch or port in queued_ports(graph[u])
+                      for u, port in users[name] if u in p.ops)
         assert crosses == (f"e2e_{name}_0" in p.queues)
     spans: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
     for q in p.queues.values():

@@ -19,7 +19,7 @@ from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, from_pybuda
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import by_phase, phases
-from tbuda_lab.core.lowering.edits import edit
+from tbuda_lab.core.lowering.edits import edit, queued_ports
 from tbuda_lab.core.lowering.hw_ops import HwUnary
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.overrides import Override
@@ -49,7 +49,7 @@ class FeedForward(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.up, self.down = torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
+        self.norm, self.up, self.down = torch.nn.LayerNorm(512), torch.nn.Linear(512, 1024), torch.nn.Linear(1024, 512)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(x)
@@ -60,7 +60,7 @@ class FeedForward(torch.nn.Module):
 @functools.cache
 def model() -> tuple[FeedForward, torch.Tensor, Graph]:
     torch.manual_seed(0)
-    module, x = FeedForward().eval(), torch.randn(1, 128, 256)
+    module, x = FeedForward().eval(), torch.randn(1, 256, 512)
     return module, x, frontend.from_torch(module, (x,), name="ff")
 
 
@@ -152,16 +152,15 @@ def test_the_pace_of_an_epoch_is_that_of_the_whole_simulation() -> None:
             at += len(rows)
 
 
-@pytest.mark.xfail(reason="fits since L1 is counted as the pipe generator counts: larger sizes are to be found")
 def test_a_mend_pays_in_the_whole_simulation_and_changes_no_result() -> None:
     module, x, _ = model()
     plain, repaired = compiled(False), compiled(True)
     assert simulate(repaired, BATCH).cycles < 0.9 * simulate(plain, BATCH).cycles
     (note,) = (d for d in repaired.diagnostics if d.rule == "repair")
-    assert "nop between" in note.message and "cycles a batch" in note.message
+    assert "a DRAM queue between" in note.message and "cycles a batch" in note.message
     assert not [d for d in plain.diagnostics if d.rule == "repair"]
-    added = {n.name for n in repaired.lowered.ops} - {n.name for n in plain.lowered.ops}
-    assert len(added) == 1 and next(iter(added)).startswith("buffer_0_")
+    assert sum(len(queued_ports(n)) for n in repaired.lowered.ops) == 1
+    assert not any(queued_ports(n) for n in plain.lowered.ops)
     check(repaired.lowered, GRAYSKULL, repaired.placement)
     samples = [(x * k,) for k in torch.linspace(-2, 2, BATCH)]
     got = [o[0].float() for o in Runner(repaired, "golden").run(samples)]
@@ -221,7 +220,7 @@ def test_mended_epochs_are_legal_never_slower_and_need_no_more_mending(device: s
 
 def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
     """Every edge of every epoch tried: the search looks at full buffers only, and misses nothing by that."""
-    problem, segments = chosen(encoder(1, 128, 256))
+    problem, segments = chosen(encoder(1, 64, 512))
     result = repair_stalls(problem, segments)
     best = total(problem, segments)
     assert total(result.problem, result.segments) < best
