@@ -45,3 +45,31 @@ def test_sample_inputs_with_infinities_are_seen_to_be_a_microbatch() -> None:
     assert torch.equal(session.run([(x[1:],)])[0][0], torch.relu(x[1:]) + 1)
     mixing = Session(Fn(lambda x: x.flip(0) * 1.0), (x,), options=OPTIONS)
     assert mixing.compile().graph.inputs[0].shape[0] == 2
+
+
+def _behind_masks(x: torch.Tensor) -> torch.Tensor:
+    """A number whose way has constants of which infinities come: its padding is masked before it fills a tile."""
+    rows = x[0].logsumexp(0)
+    joined = torch.cat([torch.tensor([-2.0]), rows[1:]])
+    return torch.eye(33) + joined.mean()
+
+
+SUMS = {
+    "sum of all": lambda x: x.sum(), "mean of all": lambda x: x.mean(), "over slices": lambda x: x[:, :1].sum(0),
+    "over slices of a column": lambda x: x[..., 3:4].mean(0), "over two dims": lambda x: x.sum((0, 2)),
+    "a mean beside a matrix": lambda x: torch.eye(33) + x[..., :33].mean(), "behind masks": _behind_masks,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", [None, 1.0, -1.0], ids=["finite", "inf", "-inf"])
+def test_sums_over_slices_are_torchs(sign: float | None) -> None:
+    x = torch.randn(2, 3, 33, generator=torch.Generator().manual_seed(6))
+    if sign is not None:
+        x[0, 0, 3] = sign * torch.inf
+
+    def every(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(function(x) for function in SUMS.values())
+
+    session = Session(Fn(every), (x,), options=OPTIONS)
+    for name, got, want in zip(SUMS, session.run()[0], every(x), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")

@@ -103,3 +103,23 @@ def test_activations_of_infinities_are_torchs(name: str) -> None:
     function = getattr(torch.nn.functional, name)
     graph = passes.run(from_torch(Fn(function), (x,))).graph
     torch.testing.assert_close(evaluate(graph, {graph.inputs[0].name: x})[graph.outputs[0].name], function(x))
+
+
+WHOLE = {
+    "a sum of one number": lambda x: x.int().max().sum(), "a sum along a dim of one": lambda x: x.int()[:, :1].sum(1),
+    "a sum of one truth value": lambda x: (x > 0)[:, :1].sum(1), "a product of one": lambda x: x.int()[:, :1].prod(1),
+    "a number beyond the type": lambda x: x.abs().to(torch.uint8) == 16777217,
+    "a negative number beside bytes": lambda x: x.abs().to(torch.uint8) > -1,
+    "a remainder by a number beyond the type": lambda x: x.abs().to(torch.uint8) % 300,
+    "a number beyond int32": lambda x: x.int() == 2**32,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_have_torchs_type_and_wrap(name: str) -> None:
+    x = torch.tensor([[0.0, 1.0, 2.5, 44.0, 255.0]])
+    graph = from_torch(Fn(WHOLE[name]), (x,))
+    want = WHOLE[name](x)
+    (got,) = evaluate(graph, {graph.inputs[0].name: x}).values()
+    assert graph.outputs[0].attrs["dtype"] == str(want.dtype).removeprefix("torch.")
+    assert torch.equal(got.to(want.dtype), want) and (got.dtype == want.dtype or want.dtype == torch.bool)

@@ -67,11 +67,11 @@ class Rules(TorchDispatchMode):
         if not isinstance(out, torch.Tensor) or not out.is_floating_point():
             return out
         eps = 2.0**-23
-        if name == "mul":
+        if name in ("mul", "addcmul"):
             zero = torch.zeros_like(out, dtype=torch.bool)
-            for a in args[:2]:
+            for a in args[-2:]:
                 zero = zero | (torch.as_tensor(a) == 0)
-            out.masked_fill_(zero, 0.0)
+            out.copy_(torch.where(zero, args[0] if name == "addcmul" else 0.0, out))
         elif name in ("div", "reciprocal") and not (kwargs or {}).get("rounding_mode"):
             a, b = (1.0, args[0]) if name == "reciprocal" else args[:2]
             out.copy_(torch.where(torch.as_tensor(b) == 0, torch.as_tensor(a) / eps, out))

@@ -164,9 +164,9 @@ class LoweringContext:
     def fill(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Replicate row 0 (column 0) of a one-row (one-column) tensor through its tile, by a one-hot matmul."""
         z, r, c = value.zrc
-        if (rows and r == 1 and not value.fill_r) or (cols and c == 1 and not value.fill_c):
-            value = self.finite_padding(value, rows=rows and r == 1, cols=cols and c == 1)
-        if rows and r == 1 and not value.fill_r:
+        rows, cols = rows and r == 1 and not value.fill_r, cols and c == 1 and not value.fill_c
+        value = self.finite_padding(value, rows=rows, cols=cols)
+        if rows:
             one_hot = np.zeros((TILE, TILE), np.float32)
             one_hot[:, 0] = 1.0
             pick = self.constant(one_hot)
@@ -179,7 +179,7 @@ class LoweringContext:
                 zero_c=value.zero_c,
             )
             self.out[value.node].attrs[SPREADS] = "r"
-        if cols and c == 1 and not value.fill_c:
+        if cols:
             one_hot = np.zeros((TILE, TILE), np.float32)
             one_hot[0, :] = 1.0
             pick = self.constant(one_hot)
@@ -305,8 +305,8 @@ class LoweringContext:
                 HwBinary("multiply"),
                 [value, operand],
                 value.shape,
-                fill_r=value.fill_r,
-                fill_c=value.fill_c,
+                fill_r=value.fill_r and axis == 1,
+                fill_c=value.fill_c and axis == 0,
                 zero_r=value.zero_r or axis == 0,
                 zero_c=value.zero_c or axis == 1,
             )
