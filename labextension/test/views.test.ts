@@ -1,3 +1,6 @@
+import { handFrame } from './fixture.js';
+import { errorCard } from '../src/views/trace/checks.js';
+import { measuredCard } from '../src/views/inspector.js';
 import { goToPlace, placeText } from '../src/views/place.js';
 import { describe, expect, it, vi } from 'vitest';
 import { BringUp } from '../src/views/bringup.js';
@@ -210,5 +213,28 @@ describe('a place as text', () => {
     for (const wrong of ['', '#', '#epoch=-1', '#epoch=9999', '#epoch=x', '#op=a']) expect(goToPlace(other, wrong)).toBe(false);
     expect(goToPlace(other, '#epoch=0&op=nobody&colour=<script>')).toBe(true);
     expect([other.epoch, other.selection.names, other.colour]).toEqual([0, [names[0]], 'family']);
+  });
+});
+
+describe('cards of the inspector', () => {
+  const frameOf = (key: string, meta: Record<string, unknown>, columns: [string, string, unknown[]][]) => handFrame(key, meta, columns as never);
+
+  it('says what a measured run took for the op, and nothing where it was not matched', () => {
+    const { store } = filled();
+    store.put(frameOf('measured', { name: 'run.csv' }, [['op_name', 'text', ['a', 'b']], ['op_measured', 'f8', [1200, NaN]], ['op_table', 'f8', [800, 5]],
+      ['op_pipelined', 'f8', [NaN, 5]], ['op_lost', 'f8', [400, NaN]]]));
+    expect(measuredCard(store, 'a')!.textContent).toBe('Measured: run.csvmeasured1,200 nsby the table of kernels800 nslost400 ns');
+    expect([measuredCard(store, 'b'), measuredCard(store, 'c')]).toEqual([null, null]);
+  });
+
+  it('says which op is wrong, and leads there', () => {
+    const { store } = filled();
+    store.put(frameOf('errors', { text: 'b: first wrong at `lowered`', stage: 'lowered', op: 'b', error: 0.1, costs: [] }, [['error_op', 'text', ['a', 'b']],
+      ['error_isolated', 'f8', [0, 1]], ['error_accumulated', 'f8', [0, 1]], ['error_expected', 'f8', [0, 0.01]], ['error_pcc', 'f8', [1, 0.2]]]));
+    expect(errorCard(store, 'b')!.dataset['tbVerdict']).toBe('fail');
+    const card = errorCard(store, 'a')!;
+    expect(card.dataset['tbVerdict']).toBe('pass');
+    card.querySelector<HTMLElement>('[data-tb-action=error-op]')!.click();
+    expect(store.selection.names).toEqual(['b']);
   });
 });

@@ -158,6 +158,7 @@ class StatusBoard:
         self.running = False
         self.failed = False
         self.cancelling = False  # the work was told to stop, and goes on to its next safe point
+        self._farthest = 0.0  # of the work: a stage that is made once more takes nothing back
         self.text = ""
 
     def begin(self, first: str = "") -> None:
@@ -167,6 +168,7 @@ class StatusBoard:
             stage = self.stages[name]
             stage.state, stage.seconds, stage.detail, stage.fraction = "pending", None, "", 0.0
             stage.spent = 0.0
+        self._farthest = 0.0
         self.running, self.failed, self.cancelling, self.text = True, False, False, ""
 
     def done(self, name: str, seconds: float | None) -> None:
@@ -189,11 +191,13 @@ class StatusBoard:
             stage.state, stage.seconds = "done", stage.spent
 
     def end(self, problem: str = "", cancelled: bool = False) -> None:
-        """The work is over; `problem` says why when it failed."""
-        for stage in self.stages.values():
-            if stage.state == "running":
-                stage.state = "cancelled" if cancelled else "failed" if problem else "done"
-                stage.detail = problem
+        """The work is over; `problem` says why when it failed. Between two stages it is the next that failed."""
+        stages = [stage for stage in self.stages.values() if stage.state == "running"]
+        if problem and not stages:
+            stages = [stage for stage in self.stages.values() if stage.state == "pending"][:1]
+        for stage in stages:
+            stage.state = "cancelled" if cancelled else "failed" if problem else "done"
+            stage.detail = problem
         self.running, self.failed, self.cancelling = False, bool(problem) and not cancelled, False
         self.text = "Cancelled" if cancelled else problem.splitlines()[0] if problem else ""
 
@@ -202,6 +206,7 @@ class StatusBoard:
         stages = list(self.stages.values())
         now = time.perf_counter()
         share = sum(1.0 if s.state == "done" else s.fraction if s.state == "running" else 0.0 for s in stages)
+        self._farthest = share = max(share, self._farthest)
         return {
             "running": self.running,
             "failed": self.failed,

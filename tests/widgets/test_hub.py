@@ -309,6 +309,33 @@ def test_a_stage_that_is_made_twice_by_one_work_has_the_time_of_both() -> None:
     assert board.message()["stages"][0]["seconds"] == 1.0
 
 
+def test_progress_never_runs_backwards_within_a_work() -> None:
+    """A model is placed more than once to decide on fusing: what was reached stays reached."""
+    board = StatusBoard(("balance", "place", "run"))
+    board.begin()
+    steps = [("balance", 0.5), ("balance", 1.0), ("place", 0.0), ("place", 0.8), ("place", 1.0), ("balance", 0.0),
+             ("balance", 1.0), ("place", 0.0), ("place", 0.5), ("place", 1.0), ("run", 0.0), ("run", 1.0)]
+    shown = []
+    for name, fraction in steps:
+        board.step(name, fraction)
+        shown.append(board.message()["done"])
+    assert shown == sorted(shown) and shown[-1] == 3.0
+    board.begin()
+    assert board.message()["done"] == 0.0
+
+
+def test_what_fails_between_two_stages_has_a_red_stage() -> None:
+    """An override that is refused before candidates are made."""
+    board = StatusBoard(("trace", "passes", "balance"))
+    board.begin()
+    board.step("trace", 0.0)
+    board.step("trace", 1.0)
+    board.end("no grid of 9x9")
+    message = board.message()
+    assert [s["state"] for s in message["stages"]] == ["done", "failed", "pending"]
+    assert message["failed"] and message["stages"][1]["detail"] == "no grid of 9x9"
+
+
 @pytest.mark.parametrize("others", [(), ("list",), ("page",), ("page", "list")])
 def test_with_the_last_view_the_work_ends(others: tuple[str, ...]) -> None:
     """A list of sessions shows nothing of one; another page does."""

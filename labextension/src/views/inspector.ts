@@ -89,7 +89,7 @@ export class Inspector {
 
   private load(key: string): void {
     const frame = this.store.frames.get(key)!;
-    if (key === 'links' || key === 'errors') this.render();
+    if (key === 'links' || key === 'errors' || key === 'measured') this.render();
     if (key === 'ops') this.ops = Ops.of(frame);
     else if (key === 'netlist') this.text = NetlistText.of(frame);
     else if (!key.startsWith('graph:')) return;
@@ -113,7 +113,7 @@ export class Inspector {
     const op = chosen[0];
     if (ops && op !== undefined && chosen.length === 1) {
       this.compare.offer(ops.name[op]!);
-      made.push(this.compare.element, errorCard(this.store, ops.name[op]!) ?? '');
+      made.push(this.compare.element, errorCard(this.store, ops.name[op]!) ?? '', measuredCard(this.store, ops.name[op]!) ?? '');
     }
     made.push(...this.origin(name));
     if (ops && chosen.length > 1) {
@@ -182,4 +182,18 @@ export class Inspector {
         onpointerleave: () => this.store.setHover('')
       }, shortName(all.name[op]!))));
   }
+}
+
+/** What a measured run says of an op: how long it took, what the table of kernels and the placement say, what is lost. */
+export function measuredCard(store: Store, op: string): HTMLElement | null {
+  const frame = store.frames.get('measured');
+  const at = frame?.has('op_measured') ? frame.text('op_name').indexOf(op) : -1;
+  if (!frame || at < 0) return null;
+  const rows = [['measured', 'measured'], ['by the table of kernels', 'table'], ['in this placement', 'pipelined'], ['lost', 'lost']]
+    .map(([term, column]): [string, number] => [term!, frame.column(`op_${column!}`)[at]!])
+    .filter(([, ns]) => Number.isFinite(ns))
+    .map(([term, ns]): [string, string] => [term, `${withThousands(Math.round(ns))} ns`]);
+  if (!rows.some(([term]) => term === 'measured')) return null;
+  const own = definition(rows, 'tb-facts');
+  return h('div', { class: 'tb-compare', 'data-tb-measured': op }, h('h4', {}, `Measured: ${frame.meta['name'] as string}`), own);
 }

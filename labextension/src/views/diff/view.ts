@@ -45,8 +45,15 @@ function orderedOps(data: DiffData, wanted: ReadonlySet<Class>, { by, down }: So
   });
 }
 
+/** "Cycles / input before" of placements, "ns before" of measured runs. */
+function titled(data: DiffData, text: string): string {
+  const unit = (data.frame.meta['unit'] as string | undefined) ?? 'cycles per input';
+  return unit.startsWith('cycles') ? text : text.replace('Cycles / input', unit).replace(/^Cycles/, unit);
+}
+
 function head(data: DiffData, sorting: Sorting, sort: (by: string) => void): HTMLElement {
-  return h('tr', {}, ...COLUMNS.map(([id, label, title]) => {
+  return h('tr', {}, ...COLUMNS.map(([id, plain, about]) => {
+    const [label, title] = [titled(data, plain), titled(data, about)];
     const active = sorting.by === id;
     return h('th', {
       scope: 'col', title: title || COUNTED(data), class: RIGHT.has(id) ? 'tb-right' : '', 'aria-sort': active ? (sorting.down ? 'descending' : 'ascending') : 'none'
