@@ -20,7 +20,7 @@ from tbuda_lab.core.errors import InputError
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     "pybuda": ("tbuda_lab.pybuda",),
-    "sambaflow": ("tbuda_lab",),
+    "sambaflow": ("tbuda_lab", "tbuda_lab.samba.sambaflow"),
     "popxl": ("tbuda_lab.popxl",),
 }
 """Foreign name -> our packages that stand for it. The first is the package itself; a submodule comes from the first of

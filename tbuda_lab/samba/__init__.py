@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tbuda_lab._version import __version__
-from tbuda_lab.samba import functional, graph, optim, sambaloader, utils
+from tbuda_lab.samba import directives, functional, graph, nn, optim, sambaloader, utils
 from tbuda_lab.samba.session import SambaSession
 from tbuda_lab.samba.tensor import SambaParameter, SambaTensor, name_parameters
 
@@ -81,6 +81,19 @@ def randn_like(tensor: torch.Tensor, name: str | None = None, batch_dim: int | N
     return randn(*tensor.shape, name=name, batch_dim=batch_dim)
 
 
+def addmm(
+    input: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, is_transposed: bool = False, **host_only: Any
+) -> torch.Tensor:
+    """mat1 @ mat2 + input; mat1 may have leading dims. is_transposed: mat2 is stored as (columns, inner), as the weight
+    of a linear layer is. Raises `UnsupportedOp` for what only the host has, as `samba.functional` does."""
+    if host_only:
+        result: torch.Tensor = functional.addmm(input, mat1, mat2, **host_only)
+        return result
+    if is_transposed:
+        return torch.nn.functional.linear(mat1, mat2, input)
+    return torch.matmul(mat1, mat2) + input
+
+
 @contextlib.contextmanager
 def patched_torch() -> Iterator[None]:
     """Nothing is patched here: torch functions take SambaTensors as they are."""
@@ -88,7 +101,8 @@ def patched_torch() -> Iterator[None]:
 
 
 __all__ = [
-    "SambaParameter", "SambaSession", "SambaTensor", "__version__", "from_named_dict", "from_torch", "from_torch_",
-    "from_torch_model", "from_torch_model_", "from_torch_tensor", "functional", "graph", "optim",
-    "patched_torch", "rand", "randint", "randn", "randn_like", "sambaloader", "session", "to_torch", "utils",
+    "SambaParameter", "SambaSession", "SambaTensor", "__version__", "addmm", "directives", "from_named_dict",
+    "from_torch", "from_torch_", "from_torch_model", "from_torch_model_", "from_torch_tensor", "functional", "graph",
+    "nn", "optim", "patched_torch", "rand", "randint", "randn", "randn_like", "sambaloader", "session", "to_torch",
+    "utils",
 ]  # fmt: skip

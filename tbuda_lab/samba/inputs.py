@@ -47,6 +47,12 @@ def sample_of(name: str, value: Any) -> SambaTensor:
     raise TypeError(f"input {name!r} is a {type(value).__name__}; give SambaTensors")
 
 
+def argument_of(value: torch.Tensor) -> torch.Tensor:
+    """An input as torch's functions take it: the device has indices and labels of 8 and 16 bits, torch's embedding and
+    losses have not."""
+    return value.long() if value.dtype in (torch.int8, torch.int16) else value
+
+
 def warn_of_memory(name: str, value: Any) -> None:
     """Inputs wait in host memory and are pushed to queues in the device's DRAM, whatever a program asks for."""
     for fact in ("host_memory", "mem_type"):

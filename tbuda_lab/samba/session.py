@@ -83,14 +83,13 @@ class SambaSession:
         `mapping`, `inference`, `num_spatial_batches`, `optimization_level` 0 (every op a section of its own),
         `data_parallel` or a `data_parallel_mode` other than normal (backward sections complete gradients early) and
         `strict` (an op on the host needs a reason) have their effect. app_dir: recorded in the PEF. init_output_grads:
-        said again to `trace_graph`, which is where gradients by outputs come to be. Raises `ValueError` for an unknown
+        said again to `trace_graph`, which is where gradients by outputs come to be. squeeze_bs_dim changes nothing:
+        a batch dimension of 1 is none on the device, a larger one stays. Raises `ValueError` for an unknown
         mapping, `SpatialMappingError` where a spatial program does not fit, `UnsupportedOp` in strict mode; then
         nothing is written.
         """
         _unknown("compile", others)
         config = {**self.settings, **(config_dict or {})}
-        if squeeze_bs_dim and config.get("batch_size", 1) != 1:
-            raise ValueError("squeeze_bs_dim drops a batch dimension of 1; the batch size is not 1")
         without = bool(config.get("inference")) if inference is None else inference
         model = self.module_of(model, inputs)
         traced = trace(

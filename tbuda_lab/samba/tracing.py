@@ -42,7 +42,7 @@ from tbuda_lab.dialects.host_program import (
 )
 from tbuda_lab.dialects.program import GraphProgram, netlist_digest, run_cycles, sections_of
 from tbuda_lab.dialects.realisation import Realisation, realisations
-from tbuda_lab.samba.inputs import by_keyword, name_of, sample_of, warn_of_memory
+from tbuda_lab.samba.inputs import argument_of, by_keyword, name_of, sample_of, warn_of_memory
 from tbuda_lab.samba.models import OnnxModel, WithMasks, drops, drops_by_function
 from tbuda_lab.samba.optim import Optimizer
 from tbuda_lab.samba.spatial import map_spatially
@@ -158,7 +158,7 @@ class TracedGraph:
         changed = {}
         for name, digest in self.digests.items():
             if name in values:
-                value = np.ascontiguousarray(values[name].detach().to(torch.float32).numpy())
+                value = np.asarray(values[name].detach().to(torch.float32).numpy(), order="C")
                 if array_digest(value) != digest:
                     changed[name] = value.copy()
         if not changed:
@@ -240,6 +240,7 @@ class TracedGraph:
                     missing += f": its region {sample.region_name!r} holds nothing yet"
                 raise ValueError(f"{missing}; it was given {', '.join(map(str, by_name)) or 'nothing'}")
             value = plain(by_name[sample.sn_name])
+            value = value if isinstance(self.model, OnnxModel) else argument_of(value)
             shape = list(sample.shape)
             axis = sample.batch_dim or 0
             if replicas * turns > 1 and shape:
@@ -398,12 +399,15 @@ def trace(
     if spatial_batches > 1 and mapping != "spatial":
         raise ValueError("num_spatial_batches needs mapping='spatial'")
     items = list(inputs.items()) if isinstance(inputs, Mapping) else [(name_of(t, k), t) for k, t in enumerate(inputs)]
+    items = [(key, value) for key, value in items if value is not None or not isinstance(inputs, Mapping)]
     for key, value in items:
         warn_of_memory(key, value)
-    samples = tuple(sample_of(key, value) for key, value in items)
-    arguments: list[Any] = [plain(s) for s in samples]
+    every = [None if value is None else sample_of(key, value) for key, value in items]
+    samples = tuple(s for s in every if s is not None)
+    arguments: list[Any] = [None if s is None else argument_of(plain(s)) for s in every]
     if isinstance(inputs, Mapping) and not isinstance(model, OnnxModel):
-        samples, arguments = by_keyword(model, dict(zip(inputs, samples, strict=True)))
+        samples, arguments = by_keyword(model, {key: s for (key, _), s in zip(items, samples, strict=True)})
+        arguments = [argument_of(a) if isinstance(a, torch.Tensor) else a for a in arguments]
     masks: WithMasks | None = None
     title = f"{prefix or ''}{type(model).__name__.lower()}"
     if optimizers and not isinstance(model, OnnxModel) and drops_by_function(model, arguments):

@@ -3,6 +3,7 @@ without a form."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tbuda_lab import samba
+from tbuda_lab import alias, samba
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
 from tbuda_lab.samba import utils
 from tbuda_lab.samba.utils.argparser import parse_app_args
@@ -324,3 +325,93 @@ def test_a_model_without_declared_shapes_is_refused() -> None:
         from tbuda_lab.core.frontend.pybuda.foreign import TFModule
 
         TFModule("m", object())
+
+
+class Tokens(torch.nn.Module):
+    """Two optional arguments, indices of 16 bits, a buffer without dims, and SambaFlow's own product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(40, 32)
+        self.weight = torch.nn.Parameter(torch.randn(48, 32))
+        self.bias = torch.nn.Parameter(torch.randn(48))
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, ids: torch.Tensor, mask: Any = None, extra: Any = None, labels: Any = None) -> Any:
+        assert mask is None and extra is None
+        logits = samba.addmm(self.bias, self.table(ids) * self.scale, self.weight, is_transposed=True)
+        loss = torch.nn.functional.cross_entropy(logits.view(-1, 48), labels.view(-1), reduction="none")
+        return loss, logits
+
+
+def test_a_language_model_s_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None among the inputs of a trace, int16 indices and labels, a 0-dim buffer that changes, the PEF's own name from
+    the command line, a gradient of the program's."""
+    alias.install("sambaflow")
+    logger = importlib.import_module("sambaflow.logging").samba_logger
+    ordered = importlib.import_module("sambaflow.sambacollections").OrderedSet
+    monkeypatch.setenv("SAMBA_SEED", "5")
+    arguments = parse_app_args(["compile", "--pef-name", "tokens", "--output-folder", str(tmp_path),
+                                "--log-level", "error"])  # fmt: skip
+    assert logger.level == 40 and torch.initial_seed() == 5 and arguments.pef_name == "tokens"
+    model = samba.from_torch_model_(Tokens())
+    reference = copy.deepcopy(model)
+    ids = torch.randint(0, 40, (2, 16)).short()
+    labels = torch.randint(0, 48, (2, 16), dtype=torch.int16)
+    inputs = (named(ids, "ids"), None, None, named(labels, "labels"))
+    optimizer = samba.optim.SGD(ordered(model.parameters()), lr=0.5)
+    pef = samba.session.compile(model, inputs, optimizer, squeeze_bs_dim=True)
+    assert pef == str(tmp_path / "tokens" / "tokens.pef") and Path(pef).is_file()
+    with torch.no_grad():
+        model.scale.fill_(0.25)
+        reference.scale.fill_(0.25)
+    outputs = utils.trace_graph(model, inputs, optimizer, pef=pef)
+    gradient = torch.rand(32)
+    outputs[0].sn_grad = gradient
+    step = torch.optim.SGD(reference.parameters(), lr=0.5)
+    for _ in range(2):
+        loss, _ = samba.session.run([t for t in inputs if t is not None], outputs)
+        expected, _ = reference(ids.long(), labels=labels.long())
+        torch.testing.assert_close(samba.to_torch(loss), expected, rtol=1e-4, atol=1e-4)
+        step.zero_grad()
+        expected.backward(gradient)
+        step.step()
+
+
+def test_what_the_package_has_beside_samba() -> None:
+    alias.install("sambaflow")
+    ordered = importlib.import_module("sambaflow.sambacollections").OrderedSet
+    assert list(ordered("cab").union("dc")) == list("cabd") and "d" not in ordered("cab")
+    assert importlib.import_module("sambaflow.samba.nn.parameter").SambaParameter is samba.SambaParameter
+    logging = importlib.import_module("sambaflow.logging")
+    with pytest.raises(ValueError, match="log levels are debug"):
+        logging.set_level("loud")
+    directives = importlib.import_module("sambaflow.samba.directives")
+    layer = torch.nn.Linear(2, 2)
+    with pytest.warns(UserWarning, match="op_fusion"):
+        assert directives.op_fusion(layer, "Encoder") is layer
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        directives.op_fusion("layer")
+    x, w = torch.randn(3, 2, 4), torch.randn(5, 4)
+    torch.testing.assert_close(samba.addmm(torch.ones(5), x, w, is_transposed=True), x @ w.T + 1)
+    torch.testing.assert_close(samba.addmm(torch.ones(5), x, w.T), x @ w.T + 1)
+
+
+def test_a_logger_that_says_a_thing_once(caplog: pytest.LogCaptureFixture) -> None:
+    alias.install("sambaflow")
+    logger = importlib.import_module("sambaflow.logging").samba_logger
+    logger.setLevel("WARNING")
+    for _ in range(3):
+        logger.warning("said once", log_limit=1)
+        logger.warning("said always")
+    assert [r.message for r in caplog.records] == ["said once", "said always", "said always", "said always"]
+
+
+def test_arguments_without_a_meaning_here_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(UserWarning, match="--num-tiles has no effect here"):
+        parse_app_args(["compile", "--num-tiles", "4"])
+    with pytest.warns(UserWarning, match="--arch has no effect here"):
+        parse_app_args(["compile", "--arch", "sn30"])
+    monkeypatch.setenv("SAMBA_SEED", "many")
+    with pytest.raises(InputError, match="SAMBA_SEED is a whole number"):
+        parse_app_args(["compile"])

@@ -8,10 +8,12 @@ import torch
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session import Session
 from tests.lowering.reference import run
 
 
@@ -67,3 +69,19 @@ def test_attention_of_torch_moves_no_rows(heads: int, width: int, length: int, f
     assert {n.shape[-2] for n in passed.ops if n.op.type == "matmul"} <= {length, width // heads}
     (got,) = run(lowered, {n.name: x.reshape(n.shape).numpy() for n in passed.inputs}).values()
     np.testing.assert_allclose(got.reshape(x.shape), model.double()(x.double()).detach(), rtol=1e-3, atol=1e-3)
+
+
+class Columns(torch.nn.Module):
+    """Columns of long images side by side, as the positions of a kernel are for the gradient by its weights."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.relu(x), y, x], -1)
+
+
+@pytest.mark.parametrize("rows", [419 * 32 - 24, 1042 * 32])  # 419 is a prime, 1042 twice a prime
+def test_columns_of_long_images(rows: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(rows, 1, generator=generator), torch.randn(rows, 2, generator=generator)
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    ((found,),) = Session(Columns(), [x, y], "wormhole_b0", options, name="columns").run()
+    assert torch.equal(found, Columns()(x, y))

@@ -14,7 +14,7 @@ from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat, within
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, Shape
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, writes_by_parameter
-from tbuda_lab.core.graph.tm import broadcast, transpose, vslice
+from tbuda_lab.core.graph.tm import broadcast, transpose, vslice, vstack
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
@@ -24,6 +24,9 @@ MAX_DENSE_SELECTION_TILES = 4096
 """Above this many constant tiles a column selection runs as transpose + row picker instead of a dense matmul."""
 
 MAX_SPLICE_INPUTS = 8
+
+COLUMNS_OF_CORES, MOST_TURNED = 8, 48
+"""Cores in a row of any device, at least, and tiles of a turned tensor's columns that one of them may hold."""
 
 HUGE = 1e15
 """Squares, cubes and products of two numbers below it are finite."""
@@ -360,12 +363,26 @@ class LoweringContext:
             chosen = self._spread_z(self.constant(selection), z)
             facts = {"zero_r": value.zero_r, "zero_c": width != 1, "fill_c": width == 1, "fill_r": value.fill_r}
             return self.emit(HwMatmul(), [value, chosen], shape, **facts)
+        parts = _parts_of_rows(tiles_of(r))
+        if parts > 1:  # turned, they would lie side by side on one row of cores, and a picker streams along rows alone
+            value = value.through(vslice(parts), shape=(z * parts, tiles_of(r) // parts * TILE, c), zero_c=value.zero_c)
+            z, r, c = value.zrc
         turned = value.through(transpose(), shape=(z, c, r), zero_r=value.zero_c, zero_c=value.zero_r)
         used = np.flatnonzero(source_of >= 0)
         slices = np.repeat(np.arange(z), len(used))
         entries = np.stack([slices, np.tile(used, z), slices * c + np.tile(source_of[used], z)], axis=1)
         picked = self.pick_rows(turned, (z, width, r), entries)
+        if parts > 1:
+            return picked.through(transpose(), vstack(parts), shape=shape, zero_c=picked.zero_r)
         return picked.through(transpose(), shape=shape, zero_r=picked.zero_c, zero_c=picked.zero_r)
+
+
+def _parts_of_rows(count: int) -> int:
+    """Into how many slices so many tiles of rows go before they are turned: one where a row of cores shares them out in
+    pieces of at most `MOST_TURNED`."""
+    if count // max(d for d in range(1, COLUMNS_OF_CORES + 1) if count % d == 0) <= MOST_TURNED:
+        return 1
+    return min(n for n in range(2, count + 1) if count % n == 0 and count // n <= MOST_TURNED)
 
 
 def stored_value(name: str, shape: Shape) -> TileValue:

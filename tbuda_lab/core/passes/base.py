@@ -21,6 +21,9 @@ def is_stored(node: Node) -> bool:
     return node.kind in STORED and not is_cache(node)
 
 
+FILLS_TILES = "fills_tiles"
+"""Attribute of a pad whose zeros are part of tiles that the host sends in any case."""
+
 FOLDED_FROM = "folded_from"
 """Attribute of a folded constant: the name of the first constant that it comes from."""
 

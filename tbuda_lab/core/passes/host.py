@@ -31,7 +31,7 @@ from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Clip, LogicalNot, Unary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes import recipe
-from tbuda_lab.core.passes.base import LEAVES, Pass, Report
+from tbuda_lab.core.passes.base import FILLS_TILES, LEAVES, Pass, Report
 from tbuda_lab.core.passes.canonical import finite_limit, only_softmax_reads
 
 LIMIT = 2.0**15
@@ -240,7 +240,8 @@ class HostMoves(Pass):
 
 def enlarges(node: Node, source: Node) -> bool:
     """Whether a move would make the host send far more than it has."""
-    return isinstance(node.op, (GatherRows, Pad)) and _size(node) > MAX_GROWTH * _size(source)
+    grows = isinstance(node.op, (GatherRows, Pad)) and FILLS_TILES not in node.attrs
+    return grows and _size(node) > MAX_GROWTH * _size(source)
 
 
 def _size(node: Node) -> int:

@@ -20,7 +20,7 @@ from tbuda_lab.core.graph.phases import WRITES, is_cache
 from tbuda_lab.core.ops import Index, Matmul, Pad, Pow, ReduceAvg, ReduceMax, ReduceSum, Reshape, Subtract, Transpose
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.reduce import Reduce
-from tbuda_lab.core.passes.base import LEAVES, Pass, Report, Rewriter, is_stored
+from tbuda_lab.core.passes.base import FILLS_TILES, LEAVES, Pass, Report, Rewriter, is_stored
 from tbuda_lab.core.passes.canonical import four
 from tbuda_lab.core.passes.host import before_output
 from tbuda_lab.core.passes.wide_matmuls import LARGEST_FACTOR, NARROW, largest_factor
@@ -355,6 +355,7 @@ class _Cut:
             if pieces.padded > pieces.size:
                 pads = ((0, 0),) * (len(node.shape) - 1) + ((0, pieces.padded - pieces.size),)
                 name = b.op(Pad(pads), name)
+                r.new[name].attrs[FILLS_TILES] = True
             if pieces.kind == "slices":
                 rows = node.shape[-2] if len(node.shape) > 1 else 1
                 name = b.reshape(name, _four((*node.shape[:-2], rows, pieces.count, pieces.width)))

@@ -12,8 +12,12 @@ from typing import Any
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import yaml_map
+from tbuda_lab.samba.sambaflow.logging import LEVELS, set_level
 
 AddArguments = Callable[[argparse.ArgumentParser], Any]
+COMPILES = ("pef_name", "output_folder", "mapping", "inference", "num_spatial_batches", "optimization_level",
+            "data_parallel")  # fmt: skip
+"""Arguments that `session.compile` follows where the program gives it no `config_dict`."""
 COMMANDS = ("compile", "run", "test", "measure-performance")
 
 
@@ -39,6 +43,10 @@ def _common(parser: argparse.ArgumentParser) -> None:
     add("--enable-profiler", action="store_true", help="write samba_profile.json, a Chrome trace, at the end")
     add("--profiler-trace", default=None, help="write the Chrome trace to this file")
     add("--optimization-rules", default=None)
+    add("--log-level", default="warning", choices=LEVELS, type=str.lower, help="least serious messages that are shown")
+    add("--num-tiles", type=int, default=None)
+    add("--resources-scaling-factors", type=float, nargs="*", default=None)
+    add("--arch", default=None)
     for level in (0, 1, 3):
         add(f"-o{level}", dest="optimization_level", action="store_const", const=level,
             help="make every op a section of its own" if level == 0 else "put as many ops into a section as fit")
@@ -82,6 +90,9 @@ def parse_app_args(
 WITHOUT_EFFECT = {
     "n_chips": "a graph runs on one device",
     "visualize": "tbuda_lab.widgets.BringUp(PEF) shows the graph",
+    "num_tiles": "a graph has all cores of a device",
+    "resources_scaling_factors": "the placer weighs the resources of a section itself",
+    "arch": "graphs are placed on the device that the session simulates",
     "optimization_rules": "the compiler decides which ops share a section",
     "distlearn_config": "replicas run in this process: --data-parallel --world-size N",
 }
@@ -111,13 +122,19 @@ def parse_yaml_to_args(path: str, args: argparse.Namespace) -> argparse.Namespac
 
 
 def _apply(arguments: argparse.Namespace) -> None:
-    """The session's own settings follow the command line."""
+    """The session's own settings, the logger and, with `SAMBA_SEED` in the environment, the generators follow the
+    command line. Raises `InputError` for a seed that is no whole number."""
     from tbuda_lab import samba
 
     world_size = getattr(arguments, "world_size", 1)
     if world_size < 1:
         raise InputError(f"--world-size is at least 1, not {world_size}")
-    samba.session.settings |= {
+    if seed := os.environ.get("SAMBA_SEED", ""):
+        if not seed.strip().isdecimal() or int(seed) >= 2**32:
+            raise InputError(f"SAMBA_SEED is a whole number below 2^32, not {seed!r}")
+        samba.utils.set_seed(int(seed))
+    set_level(getattr(arguments, "log_level", "warning"))
+    samba.session.settings |= {name: getattr(arguments, name) for name in COMPILES if hasattr(arguments, name)} | {
         "world_size": world_size, "strict": bool(getattr(arguments, "strict", False)),
         "data_parallel_mode": getattr(arguments, "data_parallel_mode", "normal"),
     }

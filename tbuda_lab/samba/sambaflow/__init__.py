@@ -1,0 +1,1 @@
+"""What the package `sambaflow` has beside `samba`."""
