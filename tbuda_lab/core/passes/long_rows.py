@@ -38,6 +38,7 @@ _ELEMENTWISE = frozenset((
     "exp", "log", "sqrt", "reciprocal", "sigmoid", "tanh", "gelu", "gelu_derivative", "leaky_relu", "abs", "pow",
     "sine", "cosine", "buffer", "relu", "add", "subtract", "multiply", "maximum",
 ))  # fmt: skip
+_REDUCTIONS = frozenset(("reduce_sum", "reduce_avg", "reduce_max"))
 _KEEPS_ZERO = frozenset(("sqrt", "tanh", "gelu", "leaky_relu", "abs", "sine", "buffer", "relu"))
 _UNBOUNDED = frozenset(("log", "reciprocal", "pow"))
 
@@ -155,8 +156,11 @@ def _groups(graph: Graph) -> list[_Group]:
                 for source in sources:
                     parent[find(source)] = find(node.name)
                 continue
-            if isinstance(op, Reduce) and op.type in ("reduce_sum", "reduce_avg", "reduce_max") and op.dim == -1:
+            if isinstance(op, Reduce) and op.type in _REDUCTIONS and op.dim == -1:
                 reductions.append((sources[0], node))
+                continue
+            if isinstance(op, Reduce) and op.type in _REDUCTIONS and op.dim == -2:
+                parent[find(sources[0])] = find(node.name)
                 continue
             if isinstance(op, Matmul) and node.name in long and _has_own_weights(graph, node):
                 for source in node.sources[1:]:
@@ -286,6 +290,8 @@ def _after(node: Node, states: list[str | None]) -> str:
         return _ZERO
     if isinstance(node.op, Pow) and node.op.exponent > 0:
         return _ZERO if states == [_ZERO] else _ANY
+    if kind in _REDUCTIONS:
+        return _ZERO if states == [_ZERO] else _ANY if _LOWEST not in states else _BAD
     if _LOWEST in states or kind in _UNBOUNDED:
         return _BAD
     return _ZERO if kind in _KEEPS_ZERO and states == [_ZERO] else _ANY
@@ -319,14 +325,17 @@ class _Cut:
         pieces = self.chosen.get(node.name)
         if pieces is None:
             return self._narrow(r, node, operands)
-        if isinstance(node.op, Reduce):
+        if isinstance(node.op, Reduce) and node.op.dim == -1:
             return self._reduced(r, node, node.op, pieces)
         names, states = [], list[str | None]()
         for port, source in enumerate(node.sources):
             name, state = self._operand(r, node, port, source, pieces)
             names.append(name)
             states.append(state)
-        result = r.keep(node, None, tuple(names))
+        op = node.op
+        if isinstance(op, Reduce) and pieces.kind == "matrix":  # over rows, which are slices there
+            op = dataclasses.replace(op, dim=-3)
+        result = r.keep(node, op, tuple(names))
         self.at[node.name] = result, _after(node, states)
         return result
 
