@@ -116,8 +116,7 @@ def _open(arguments: argparse.Namespace) -> Explore:
             raise InputError(f"{folder} was made in Python: Explore.resume(session, {str(folder)!r}) goes on")
         print(f"{folder} explores {plan.source[0]}: executing it", file=sys.stderr)
         target = load_target(plan.source[0], seed=plan.seed)
-        session = Session(target.module, target.inputs, plan.device if "+" not in plan.device else "wormhole_b0",
-                          name=target.name, cache=not arguments.no_cache)  # fmt: skip
+        session = Session(target.module, target.inputs, name=target.name, cache=not arguments.no_cache)
         session.source = plan.source
         return Explore.resume(session, folder, engine, **settings)
     axes, sets = _axes(arguments)

@@ -219,7 +219,7 @@ def _model(folder: Path) -> str:
 
 def test_command_explores_goes_on_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    space = ["--devices", "n150,n150+dram=x0.25", "--batches", "1,8", "--objective", "cycles/input"]
+    space = ["--devices", "n150:1,n150+dram=x0.25", "--batches", "1,8", "--objective", "cycles/input"]
     assert main(["explore", _model(tmp_path), *space, "--out", a, "--csv", str(tmp_path / "t.csv")]) == 0
     out = capsys.readouterr().out
     assert out.count("n150") >= 4 and "tbuda compile" in out

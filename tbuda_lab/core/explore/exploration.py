@@ -224,7 +224,8 @@ class Exploration:
         here = open_engine(0, None, self._runner, self._text, None)
         self._try(here, tasks[:1])
         cpu = float(self._file.trials[tasks[0].n].run.get("cpu_s", 0.0)) if tasks[0].n in self._file.trials else 0.0
-        if cpu * (self.total - len(self._file.trials)) < AUTO_SECONDS:
+        stays = self.plan.pcc and not self._send_weights  # a run needs the weights, which are here
+        if stays or cpu * (self.total - len(self._file.trials)) < AUTO_SECONDS:
             return here, tasks[1:]
         try:
             engine = self._open(2)
