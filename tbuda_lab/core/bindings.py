@@ -20,7 +20,7 @@ from tbuda_lab.core.ops.tm import Reshape
 from tbuda_lab.sim.arrays import repeat_to
 
 
-def _array_type(value: np.ndarray) -> type[np.int32] | type[np.float32]:
+def array_type(value: np.ndarray) -> type[np.int32] | type[np.float32]:
     """What the device is given, and gives: int32 of whole numbers in 32 bits, float32 of anything else."""
     return np.int32 if value.dtype == np.int32 else np.float32
 
@@ -29,7 +29,7 @@ def host_tensor(value: np.ndarray) -> np.ndarray:
     """A (z, R, C) tensor as the host writes it, int32 or float32: zeros up to whole tiles, a size of 1 replicated
     through its tile. A single row is once in memory, and read-only."""
     z, rows, cols = value.shape
-    kind = _array_type(value)
+    kind = array_type(value)
     if rows != 1 and cols != 1 and rows % TILE == 0 and cols % TILE == 0:
         return np.ascontiguousarray(value, kind)
     out = np.zeros((z, tiles_of(rows) * TILE if rows > 1 else 1, tiles_of(cols) * TILE), kind)
@@ -131,7 +131,7 @@ class OutputBinding(_Binding):
         for tm in self.tms:
             array = unstack(array, tm)
         z, rows, cols = self._zrc
-        result = np.ascontiguousarray(array[:z, :rows, :cols], _array_type(array)).reshape(self._popped_shape)
+        result = np.ascontiguousarray(array[:z, :rows, :cols], array_type(array)).reshape(self._popped_shape)
         value = torch.from_numpy(result)
         if self.recipe is not None and self._recipe is not None:
             (value,) = self._recipe.run({self.recipe.inputs[0].name: value}).values()
@@ -241,7 +241,7 @@ def encode(value: torch.Tensor, shape: Shape, name: str) -> np.ndarray:
 def decode(array: np.ndarray, shape: Shape) -> torch.Tensor:
     """The logical tensor in what a ram holds, (t, R, C) in whole tiles."""
     z, rows, cols = collapse(shape)
-    return torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], _array_type(array)).reshape(shape).copy())
+    return torch.from_numpy(np.ascontiguousarray(array[:z, :rows, :cols], array_type(array)).reshape(shape).copy())
 
 
 def weight_bindings(passed: Graph, queues: Collection[str]) -> tuple[WeightBinding, ...]:

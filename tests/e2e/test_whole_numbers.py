@@ -151,3 +151,10 @@ def test_an_onnx_model_of_whole_numbers_is_exact() -> None:
     result = Session(model, (a, b), "n150").compile()
     assert isinstance(result, CompileResult) and types_of(result) == ["add", "maximum"]
     assert torch.equal(Runner(result).run([(a, b)])[0][0], torch.maximum(a + b, b))
+
+
+def test_nothing_is_found_wrong_with_sums_that_wrap() -> None:
+    """The search for a wrong op evaluates every stage in words, as the device does."""
+    inputs = words(1, 40, 70), words(1, 40, 70, seed=1), mask(1, 40, 70)
+    session = Session(Fn(lambda x, y, c: torch.where(c, x + y, y) + 7), inputs, "n150")
+    assert session.find_error().right

@@ -91,7 +91,13 @@ def leaf_value(node: Node, feeds: Mapping[str, Tensor]) -> Tensor:
         value = torch.from_numpy(node.value.copy())
     else:
         raise GraphError(f"{node.kind.value} {node.name!r} has no value; given were {sorted(feeds)}")
-    return pad_to_tiles(value.float().reshape(node.shape[1:]) if value.numel() == _size(node) else value.float())
+    value = plain(value)
+    return pad_to_tiles(value.reshape(node.shape[1:]) if value.numel() == _size(node) else value)
+
+
+def plain(value: Tensor) -> Tensor:
+    """A value as the device's arithmetic has it: 32-bit integers, or float32 of anything else."""
+    return value if value.dtype is torch.int32 else value.float()
 
 
 def _size(node: Node) -> int:

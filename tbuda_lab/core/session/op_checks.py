@@ -12,6 +12,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer.streaming import unstream_tms
+from tbuda_lab.core.bindings import array_type
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
@@ -117,7 +118,7 @@ class OpWatch:
                 return
             self._ready[following[0].name] = following
         node, reference = self._ready.pop(name)
-        got = whole_output(self.result, name, np.array(output[0], np.float32))
+        got = whole_output(self.result, name, np.array(output[0], array_type(output)))
         check = self._checks[name] = _compare(node, reference.numpy(), got)
         if self.failure is None and not check.comparison.passes(self.min_pcc):
             self.failure = check
@@ -150,7 +151,7 @@ def _execute(
 
     def take(name: str, output: np.ndarray) -> None:
         if name not in seen:
-            seen[name] = np.array(output[0], np.float32)
+            seen[name] = np.array(output[0], array_type(output))
 
     before, runner.executor.on_op = runner.executor.on_op, take
     try:

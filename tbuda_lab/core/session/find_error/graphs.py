@@ -74,7 +74,8 @@ class _Over(Mapping[str, Tensor]):
 def relative_error(expected: Tensor, got: Tensor) -> float:
     """Length of the difference over that of what is expected; inf where one has NaN or infinities that the other has
     not."""
-    a, b = expected.detach().numpy().reshape(-1), got.detach().numpy().reshape(-1)
+    both = [t if t.is_floating_point() else t.double() for t in (expected, got)]  # squares of integers overflow
+    a, b = (t.detach().numpy().reshape(-1) for t in both)
     with np.errstate(invalid="ignore", over="ignore"):  # of infinities, which are looked at below
         difference = a - b
     length, off = float(np.sqrt(np.vdot(a, a))), float(np.sqrt(np.vdot(difference, difference)))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from tbuda_lab.core.bindings import array_type
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, parse_format, round_to
@@ -42,7 +43,7 @@ class NetlistRun:
 
         def take(name: str, output: np.ndarray) -> None:
             if name not in seen:
-                seen[name] = np.array(output[0], np.float32)
+                seen[name] = np.array(output[0], array_type(output))
 
         runner.executor.on_op = take
         sample = tuple(feed[n.name] for n in result.graph.inputs if n.name in feed)

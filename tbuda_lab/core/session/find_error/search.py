@@ -15,7 +15,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.frontend.inputs import bind, elements
 from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
-from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
+from tbuda_lab.core.lowering.evaluate import leaf_value, op_value, plain
 from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.measured.overlay import traced_name
 from tbuda_lab.core.ops.evaluate import node_value
@@ -304,7 +304,7 @@ def _as_tiles(passed: GraphRun, lowered: GraphRun) -> tuple[dict[str, Tensor], l
     for source, node in last.items():
         value = passed.values.get(source)
         if value is not None and tuple(node.shape[1:]) == collapse(tuple(value.shape)):
-            known[node.name] = value.reshape(node.shape[1:]).float()
+            known[node.name] = plain(value.reshape(node.shape[1:]))
     outputs = []
     for node in lowered.graph.outputs:
         if node.name not in passed.graph.nodes:
@@ -312,6 +312,6 @@ def _as_tiles(passed: GraphRun, lowered: GraphRun) -> tuple[dict[str, Tensor], l
         value = passed.values[passed.graph[node.name].sources[0]]
         producer = lowered.graph[node.sources[0]]
         if tuple(producer.shape[1:]) == collapse(tuple(value.shape)):
-            known[producer.name] = value.reshape(producer.shape[1:]).float()
+            known[producer.name] = plain(value.reshape(producer.shape[1:]))
             outputs.append(producer.name)
     return known, outputs
