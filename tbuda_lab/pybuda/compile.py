@@ -84,7 +84,7 @@ def pybuda_compile(
                  for k, (want, got) in enumerate(zip(golden, outputs, strict=True))])
     results = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
     results.depth = depth
-    results.golden_intermediates = _intermediates(device, sample)
+    results.evaluate_intermediates = _intermediates(device, sample)
     results.pass_specific_output_kwargs |= match_result(results.stages, copies) if copies else {}
     return results
 
@@ -115,7 +115,7 @@ class StagedResults(CompileResults):
         self.golden_outputs = [t.detach() for t in _reference(device, sample)]
         self.outputs = [Tensor.create_from_torch(t) for t in self.golden_outputs]
         self.pass_specific_output_kwargs = {}
-        self.golden_intermediates = {}
+        self.evaluate_intermediates = dict
         self.perf_model_results = {}
 
     @property
@@ -169,12 +169,16 @@ def generate_graph(
     return graph, tuple(Tensor.create_from_torch(value) for value in values), between, tensors, target
 
 
-def _intermediates(device: TTDevice, sample: Any) -> dict[str, Tensor]:
-    """Every op of the traced graph in torch, for the first element of the sample."""
+def _intermediates(device: TTDevice, sample: Any) -> Callable[[], dict[str, Tensor]]:
+    """What evaluates every op of the traced graph in torch, for the first element of the sample as it is now."""
     graph = device.trace(sample)
-    feed = next(iter(elements(graph, frontend.feeds(graph, sample))))
-    values = evaluate_nodes(graph, feed)
-    return {node.name: Tensor.create_from_torch(values[node.name]) for node in graph.ops}
+    feed = {name: value.clone() for name, value in next(iter(elements(graph, frontend.feeds(graph, sample)))).items()}
+
+    def evaluate() -> dict[str, Tensor]:
+        values = evaluate_nodes(graph, feed)
+        return {node.name: Tensor.create_from_torch(values[node.name]) for node in graph.ops}
+
+    return evaluate
 
 
 def _reference(device: TTDevice, sample: Any) -> Any:
