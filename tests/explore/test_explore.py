@@ -1,6 +1,7 @@
 """Explorations of a tiny model: devices by expression, rows, the file, resume, samplers, the front."""
 
 import json
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -13,7 +14,7 @@ from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim.batch_time import batch_time
 from tbuda_lab.core.errors import Cancelled, InputError
-from tbuda_lab.core.explore import front, make_space, parse_device, parse_objective, read, without_times
+from tbuda_lab.core.explore import front, parse_device, parse_objective, read, without_times
 from tbuda_lab.core.explore.space import front_of
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.explore import Explore
@@ -267,9 +268,22 @@ def test_the_command_of_a_point_compiles_it(tmp_path: Path, capsys: pytest.Captu
     assert main(["compile", _model(tmp_path), "--device", "n150:2", "--chips", "2", "--out", out]) == 1
 
 
-def test_neither_dask_nor_optuna_is_loaded_and_resources_only_help(undisturbed: Path) -> None:
-    assert "tbuda_lab.core.explore.dask_engine" not in sys.modules or "distributed" in sys.modules
-    with pytest.raises(InputError, match="empty"):
-        make_space({})
-    record = read(undisturbed)
-    assert all(t.version == record.header["version"] for t in record.trials.values())
+def test_neither_dask_nor_optuna_is_loaded() -> None:
+    code = ("import sys, tbuda_lab, tbuda_lab.core.session, tbuda_lab.cli\n"
+            "print([m for m in ('dask', 'distributed', 'optuna') if m in sys.modules])")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.strip() == "[]"
+
+
+def test_rows_of_another_version_stay_and_do_not_count(undisturbed: Path, tmp_path: Path) -> None:
+    text = (undisturbed / "explore.jsonl").read_text().splitlines()
+    old = [line.replace('"version": "', '"version": "0.0.') for line in text[:4]]
+    (tmp_path / "explore.jsonl").write_text("\n".join(old) + "\n")
+    exploration = Explore.resume(session(), tmp_path)
+    assert len(exploration.stale) == 3 and not exploration.trials
+    exploration.run()
+    exploration.close()
+    record = read(tmp_path)
+    assert len(record.stale) == 3 and len(record.trials) == 16
+    fresh = [line for line in without_times(tmp_path) if '"version": "0.0.' not in line]
+    assert fresh == list(without_times(undisturbed))

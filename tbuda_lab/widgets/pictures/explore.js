@@ -1,6 +1,7 @@
 // The picture of an exploration: front, parallel coordinates, effects and table, linked. It draws what it is given
 // (see widgets/views/explore.py `picture_data`) and fetches nothing; a page and a notebook use the same file.
 const NS = 'http://www.w3.org/2000/svg';
+const ROWS = 150; // of the table
 const W = 560, H = 340, L = 84, B = 44, T = 14, R = 18;
 const h = (tag, attrs = {}, ...children) => fill(document.createElement(tag), attrs, children);
 const s = (tag, attrs = {}, ...children) => fill(document.createElementNS(NS, tag), attrs, children);
@@ -167,6 +168,13 @@ export function draw(root, send) {
       return { axis, place: t => y(index.get(text(t.point[axis])) ?? 0), ticks: listed.values.map((v, k) => [text(v), y(k), text(v)]) };
     });
     const visible = new Set(shown().map(t => t.n)), front = new Set(frontOf(shown()).map(t => t.n));
+    const groups = new Map(); // one path for all lines that look alike: thousands of elements take long to make
+    for (const t of state.data.trials.filter(t => t.state === 'done').sort((p, q) => front.has(p.n) - front.has(q.n))) {
+      const kind = ['tx-line', front.has(t.n) && 'tx-on', !visible.has(t.n) && 'tx-out', state.chosen.includes(t.n) && 'tx-chosen'].filter(Boolean).join(' ');
+      const line = places.map((p, k) => `${k ? 'L' : 'M'}${(60 + k * step).toFixed(0)} ${p.place(t).toFixed(1)}`).join('');
+      if (!groups.has(kind)) groups.set(kind, []);
+      groups.get(kind).push(line);
+    }
     const brush = (axis, value) => {
       const set = state.ranges.get(axis) ?? new Set();
       if (set.has(value)) set.delete(value); else set.add(value);
@@ -174,9 +182,7 @@ export function draw(root, send) {
       redraw();
     };
     put(lines, h('h3', {}, 'Every trial as a line'), s('svg', { viewBox: `0 0 ${wide} ${tall + 10}`, role: 'group', 'aria-label': 'Parallel coordinates; a value filters' },
-      ...state.data.trials.filter(t => t.state === 'done').sort((p, q) => front.has(p.n) - front.has(q.n)).map(t => s('path', {
-        d: places.map((p, k) => `${k ? 'L' : 'M'}${(60 + k * step).toFixed(0)} ${p.place(t).toFixed(1)}`).join(''),
-        class: ['tx-line', front.has(t.n) && 'tx-on', !visible.has(t.n) && 'tx-out', state.chosen.includes(t.n) && 'tx-chosen'].filter(Boolean).join(' ') })),
+      ...[...groups].map(([kind, parts]) => s('path', { d: parts.join(''), class: kind })),
       ...places.flatMap((p, k) => {
         const x = 60 + k * step;
         return [s('path', { d: `M${x} ${top - 6}V${tall - 8}`, class: 'tx-axis' }), s('text', { x, y: 14, 'text-anchor': 'middle', class: 'tx-name' }, word(p.axis)),
@@ -187,10 +193,10 @@ export function draw(root, send) {
   }
 
   function drawEffects() {
-    const number = state.y;
+    const number = state.y, counted = shown().filter(t => t.state === 'done' && number in t.numbers);
     const charts = state.data.axes.map(({ name, values }) => {
       const means = values.map(v => {
-        const found = shown().filter(t => t.state === 'done' && number in t.numbers && text(t.point[name]) === text(v));
+        const found = counted.filter(t => text(t.point[name]) === text(v));
         return found.length ? found.reduce((sum, t) => sum + t.numbers[number], 0) / found.length : null;
       });
       const most = Math.max(...means.filter(m => m !== null), 0) || 1;
@@ -203,13 +209,13 @@ export function draw(root, send) {
   }
 
   function drawTable() {
-    const trials = shown().slice(0, 500), axes = state.data.axes.map(a => a.name), front = new Set(frontOf(shown()).map(t => t.n));
+    const trials = shown().slice(0, ROWS), axes = state.data.axes.map(a => a.name), front = new Set(frontOf(shown()).map(t => t.n));
     const names = state.data.names.filter(name => state.data.trials.some(t => name in t.numbers));
     put(rows, h('h3', {}, 'Trials'), h('div', { class: 'tx-scroll', tabindex: 0, role: 'group', 'aria-label': 'Table of trials' }, h('table', {}, h('thead', {}, h('tr', {}, ...['', ...axes.map(word), ...names, 'state'].map(c => h('th', { scope: 'col' }, c)))),
       h('tbody', {}, ...trials.map(t => h('tr', { 'data-tx-row': t.n, class: [state.chosen.includes(t.n) && 'tx-chosen', front.has(t.n) && 'tx-on', t.stale && 'tx-stale'].filter(Boolean).join(' '), onclick: e => choose(t, e) },
         h('td', {}, `${front.has(t.n) ? '★ ' : ''}${t.n}`), ...axes.map(a => h('td', {}, text(t.point[a]))), ...names.map(name => h('td', { class: 'tx-num' }, name in t.numbers ? short(t.numbers[name]) : '')),
         h('td', {}, t.reason ? `${t.state}: ${t.reason.text}` : t.holds ? t.state : 'misses a requirement')))))),
-      shown().length > 500 ? h('p', {}, `and ${shown().length - 500} more`) : '');
+      shown().length > ROWS ? h('p', {}, `and ${shown().length - ROWS} more: brush, or export CSV`) : '');
   }
 
   function redraw() {
