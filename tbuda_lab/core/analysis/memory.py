@@ -97,7 +97,8 @@ def _operands(
     wider = result.placement.input_buffers.get(op, ())
     operands = []
     for port, (operand, edge) in enumerate(zip(profile.operands, result.lowered[op].inputs, strict=True)):
-        fed, parameter = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
+        fed, staged, parameter = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
+        fed += staged if rows["queued"][0] else 0  # as the candidate counts it
         if port < len(wider):  # a short branch of a fork waits here
             fed = max(fed, wider[port] * tile_bytes(operand.df, align=align))
         operands += [("parameter", port, edge.source, parameter), ("input", port, edge.source, fed)]
