@@ -59,6 +59,7 @@ CASES: list[Case] = [
     *((f, getattr(torch, f), XY) for f in ("add", "sub", "mul", "div", "maximum", "minimum", "max", "min", "eq", "ne",
                                            "lt", "le", "gt", "ge", "logical_and", "logical_or", "rsub")),
     ("gelu tanh", lambda x: F.gelu(x, approximate="tanh"), X),
+    ("random slope in eval mode", lambda x: F.rrelu(x, 0.1, 0.3), X),
     ("leaky slope", lambda x: F.leaky_relu(x, 0.2), X),
     ("elu alpha", lambda x: F.elu(x, 0.7), X),
     ("celu alpha", lambda x: F.celu(x, 1.7), X),

@@ -14,8 +14,9 @@ from tbuda_lab.core import passes
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import aten, feeds, from_torch, reference
 from tbuda_lab.core.frontend.aten.host import mapping_of
-from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import DROPOUT
+from tbuda_lab.core.graph import REGISTRY, Graph
+from tbuda_lab.core.graph.phases import DROPOUT, WRITES
+from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
@@ -84,12 +85,16 @@ def test_the_device_agrees_with_torch(number: int) -> None:
 
 
 def test_every_mapping_is_exercised() -> None:
-    """The cases above reach every mapping function, so a new one needs a case. Masks of dropouts come in training."""
+    """The cases above reach every mapping function, so a new one needs a case. Masks of dropouts come in training, and
+    running statistics are written in training mode (tests/session/test_kept_buffers.py)."""
     reached = {mapping for number in range(len(CASES)) for mapping in imported(number)[2]}
     trained = from_torch(torch.nn.Dropout(0.5), (torch.ones(1, 8),), drops=lambda _: True)
     if any(DROPOUT in node.attrs for node in trained.inputs):
         reached.add(aten.TABLE["tbuda_lab.dropout"])
-    reached |= {aten.TABLE[f"tbuda_lab.{mark}"] for mark in ("gradient_seed", "own_gradient")}  # test_training_means.py
+    if any(WRITES in node.attrs for node in from_torch(torch.nn.BatchNorm1d(6), (torch.ones(2, 6, 8),)).outputs):
+        reached.add(aten.TABLE["aten._native_batch_norm_legit_functional"])
+    marks = {t for t, kind in REGISTRY.items() if issubclass(kind, NdOp) and kind.marks_gradients}
+    reached |= {aten.TABLE[name] for mark in marks if (name := f"tbuda_lab.{mark}") in aten.TABLE}  # only in training
     missing = sorted(name for name, function in aten.TABLE.items() if function not in reached)
     functions = {aten.TABLE[name] for name in missing}
     unreached = sorted({f.__qualname__ for f in functions if f not in reached})

@@ -26,9 +26,11 @@ class NdOp(Op):
     `infer` and `evaluate` take exactly the op's operands (shapes, torch tensors). `canonicalise` writes the op in
     simpler ones through a `Builder` and returns the name of the result; None says that the op is canonical as it is.
     `host`: the op never runs on the device; only a prologue that the host computes may hold it.
+    `marks_gradients`: the op says something of gradients alone, and is gone after autograd.
     """
 
     host: ClassVar[bool] = False
+    marks_gradients: ClassVar[bool] = False
 
     def infer(self, *operands: Any, **_: Any) -> Shape:
         """Shape of the result for these operand shapes; raises `ShapeError` naming what would be legal."""

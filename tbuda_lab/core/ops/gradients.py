@@ -24,6 +24,8 @@ Tensor = torch.Tensor
 class StopGradient(Unary):
     """y = x, and nothing flows back: `detach`, and what leaves a region of `no_grad`."""
 
+    marks_gradients = True
+
     def evaluate(self, x: Tensor) -> Tensor:
         return x.detach()
 
@@ -37,6 +39,8 @@ class StopGradient(Unary):
 @op("gradient_seed")
 class GradientSeed(Unary):
     """Stands for the gradient by x in the ops that say what a model makes of it; see `OwnGradient`."""
+
+    marks_gradients = True
 
     def evaluate(self, x: Tensor) -> Tensor:
         return torch.ones_like(x)
@@ -54,6 +58,8 @@ class OwnGradient(NdOp):
 
     Operands: x, a `gradient_seed` of x, and pairs of a value and what its gradient is where the seed is that by y.
     """
+
+    marks_gradients = True
 
     def infer(self, x: Shape, seed: Shape, *pairs: Shape) -> Shape:
         return x
